@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BUDGET: Final = 30.0
 """Minutes on 2 cores."""
+_SHOWN: Final = {"wait_mean": "mean wait", "bsld_mean": "slowdown", "wait_p99": "p99 wait", "jct_mean": "JCT"}
 
 
 def settings(
@@ -48,8 +49,11 @@ def settings(
             f"--columns: there is no column '{unknown[0]}' in the state; there are {', '.join(STATE_COLUMNS)}"
         )
     base = by_name(rule or "saf").name
-    if estimates != MIXED:
-        check_estimates(estimates)
+    if estimates != MIXED and parse_estimates(estimates).kind is EstimateKind.HISTORY:
+        raise ConfigError(
+            "training: estimates by history depend on what has run before a window; train with mixed errors instead "
+            "(the policy learns what to make of an estimate, whoever makes it)"
+        )
     most = window or CurriculumSettings().window[1]
     if iterations is None:
         iterations = max(1, round((budget or BUDGET) * ITERATIONS_PER_MINUTE))
@@ -66,17 +70,6 @@ def settings(
         curriculum=CurriculumSettings(window=(max(most // 4, 2), most), estimates=estimates),
         ppo=PPOSettings(objective=Objective(objective)),
     )
-
-
-def check_estimates(estimates: str) -> None:
-    """Raises:
-    ConfigError: estimates that do not exist, or that training cannot make.
-    """
-    if parse_estimates(estimates).kind is EstimateKind.HISTORY:
-        raise ConfigError(
-            "training: estimates by history depend on what has run before a window; train with mixed errors instead "
-            "(the policy learns what to make of an estimate, whoever makes it)"
-        )
 
 
 def read_sites(traces: Sequence[str], clusters: Sequence[str], *, form: str | None, skip_bad: bool) -> list[Site]:
@@ -97,15 +90,7 @@ def own_site(
     tell: Callable[[str], None],
     progress: Progress,
 ) -> Site:
-    """This site's jobs of the last days, and its nodes (or the cluster that is given instead).
-
-    Args:
-        slurm: how to reach Slurm.
-        days: above 0.
-        clusters: none, or one.
-        now: epoch seconds.
-        tell: called with a sentence about what is left out.
-        progress: called as reading goes on.
+    """This site's jobs of the last days, and its nodes, or the one cluster that is given instead; `now`: epoch seconds.
 
     Raises:
         SlurmError, WorkloadError, ShapeError: jobs or nodes cannot be read.
@@ -115,30 +100,31 @@ def own_site(
 
 
 def line(
-    traces: Sequence[str], clusters: Sequence[str], from_sacct: float | None, asked: TrainSettings, **flags: Any
+    traces: Sequence[str],
+    clusters: Sequence[str],
+    from_sacct: float | None,
+    asked: TrainSettings,
+    *,
+    form: str | None = None,
+    skip_bad: bool = False,
 ) -> str:
     """The command line that gives the same model again; outputs and processes are left out."""
-    words = ["rltuned", "train"]
-    words += [] if from_sacct is None else ["--from-sacct", f"{from_sacct:g}"]
+    told: list[tuple[str, object]] = [("--from-sacct", None if from_sacct is None else f"{from_sacct:g}")]
     for number, cluster in enumerate(clusters):
-        words += ["--trace", traces[number]] if traces else []
-        words += ["--cluster", cluster]
-    words += ["--name", asked.name, "--objective", asked.ppo.objective.value, "--estimates", asked.estimates]
-    words += [] if asked.base == "saf" else ["--rule", asked.base]
-    words += [] if asked.columns == STATE_COLUMNS else ["--columns", ",".join(asked.columns)]
-    words += [
-        "--seed",
-        str(asked.seed),
-        "--iterations",
-        str(asked.iterations),
-        "--window",
-        str(asked.validation_window),
+        told += [("--trace", traces[number] if traces else None), ("--cluster", cluster)]
+    told += [
+        ("--name", asked.name),
+        ("--objective", asked.ppo.objective),
+        ("--estimates", asked.estimates),
+        ("--rule", None if asked.base == "saf" else asked.base),
+        ("--columns", None if asked.columns == STATE_COLUMNS else ",".join(asked.columns)),
+        ("--seed", asked.seed),
+        ("--iterations", asked.iterations),
+        ("--window", asked.validation_window),
+        ("--form", form),
     ]
-    if flags.get("form"):
-        words += ["--form", str(flags["form"])]
-    if flags.get("skip_bad"):
-        words.append("--skip-bad")
-    return shlex.join(words)
+    words = [word for name, value in told if value is not None for word in (name, str(value))]
+    return shlex.join(["rltuned", "train", *words, *(["--skip-bad"] if skip_bad else [])])
 
 
 def run(
@@ -160,6 +146,3 @@ def lines(result: "Trained") -> Iterator[str]:
     for reason, count in result.skipped.items():
         if count:
             yield f"  windows left out: {count} ({reason})"
-
-
-_SHOWN: Final = {"wait_mean": "mean wait", "bsld_mean": "slowdown", "wait_p99": "p99 wait", "jct_mean": "JCT"}

@@ -6,7 +6,7 @@ like is not known, so load, size of the cluster and error of the estimates are d
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -23,23 +23,16 @@ MIXED: Final = "mixed"
 _ERRORS: Final = ("true", "noisy:0.5", "noisy:1", "noisy:1.5", "noisy:2")
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """A trace and the cluster that it is replayed on."""
 
     jobs: Workload
     shape: ClusterShape
 
-    @property
-    def has_limits(self) -> bool:
-        """Whether the users' own time limits are in the trace, for most jobs."""
-        return _with_limits(self.jobs)
 
-    def errors(self, estimates: str) -> tuple[str, ...]:
-        """The kinds of estimates that `estimates` stands for on this trace."""
-        if estimates != MIXED:
-            return (estimates,)
-        return (*_ERRORS, "limit", "limit") if self.has_limits else _ERRORS
+def with_limits(jobs: Workload) -> bool:
+    """Whether most jobs have a time limit of their users."""
+    return bool(2 * np.isnan(jobs.time_limit).sum() < len(jobs))
 
 
 @dataclass(frozen=True)
@@ -60,10 +53,6 @@ class CurriculumSettings:
     """As `rltuned evaluate --estimates`, or `MIXED`."""
 
 
-def _with_limits(jobs: Workload) -> bool:
-    return bool(2 * np.isnan(jobs.time_limit).sum() < len(jobs))
-
-
 def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, index: int) -> Case:
     """The window of that number: a function of its arguments alone.
 
@@ -80,24 +69,22 @@ def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, in
         )
     length = min(round(float(np.exp(rng.uniform(*np.log(settings.window))))), last - first)
     start = int(rng.integers(first, last - length + 1))
-    errors = site.errors(settings.estimates)
+    jobs = site.jobs.take(slice(start, start + length))
+    errors: tuple[str, ...] = (settings.estimates,)
+    if settings.estimates == MIXED:
+        errors = (*_ERRORS, "limit", "limit") if with_limits(site.jobs) else _ERRORS
     how = errors[int(rng.integers(len(errors)))]
-    if (
-        how == "limit"
-        and settings.estimates == MIXED
-        and not _with_limits(site.jobs.take(slice(start, start + length)))
-    ):
+    if how == "limit" and settings.estimates == MIXED and not with_limits(jobs):
         how = _ERRORS[-1]  # the trace has limits, but this window has none
     load = float(np.exp(rng.uniform(*np.log(settings.load))))
     shape = site.shape
     if rng.random() < 0.5:
         shape, kept = _drained(shape, rng.uniform(*settings.drained), rng)
         load *= kept
-    jobs = site.jobs.take(slice(start, start + length))
     jobs = replace(jobs, submit_time=(jobs.submit_time - jobs.submit_time[0]) / load)
     made = estimate(jobs, how, int(rng.integers(2**31)))
-    window = Window(index, start, length)
-    return Case(window, shape, jobs, 0, made, jobs.take(slice(0)), estimate(jobs.take(slice(0)), "true", 0))
+    none = jobs.take(slice(0))
+    return Case(Window(index, start, length), shape, jobs, 0, made, none, estimate(none, "true", 0))
 
 
 def _drained(shape: ClusterShape, share: float, rng: np.random.Generator) -> tuple[ClusterShape, float]:
@@ -115,8 +102,7 @@ def _drained(shape: ClusterShape, share: float, rng: np.random.Generator) -> tup
     return replace(shape, nodes=replace(nodes, usable=usable)), max(kept, 1e-3)
 
 
-@dataclass(frozen=True)
-class ValidationWindow:
+class ValidationWindow(NamedTuple):
     """A window that decides, and the group that it is averaged with."""
 
     group: str
@@ -141,10 +127,9 @@ def validation_windows(
         first, last = bounds(len(site.jobs), Split.VALIDATION)
         fits = min(length, max((last - first) // 4, 1))
         windows = draw(len(site.jobs), fits, min(count, last - first - fits + 1), seed, Split.VALIDATION)
-        kinds = (estimates,) if estimates != MIXED else ("true", "noisy:1.5", "limit")[: 2 + site.has_limits]
+        kinds = (estimates,) if estimates != MIXED else ("true", "noisy:1.5", "limit")[: 2 + with_limits(site.jobs)]
         for turn, kind in enumerate(kinds):
-            made = estimate(site.jobs, kind, seed)
-            name = site.jobs.source.name
+            made, name = estimate(site.jobs, kind, seed), site.jobs.source.name
             # Waits on another cluster have another scale: they must not be averaged with these.
             group = f"{name} {kind}" if files.count(name) == 1 else f"{name} on {site.shape.text} {kind}"
             part = windows[turn :: len(kinds)]

@@ -9,21 +9,22 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from rltuned.cluster.gate_verdict import DAY, MODEL
 from rltuned.cluster.shape import ClusterShape
+from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError, ModelError
 from rltuned.evaluate import gate, live
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
+from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.evaluation import evaluate
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore, Version
@@ -42,8 +43,7 @@ Trainer = Callable[[Workload, ClusterShape, Path], Path]
 """Makes a model of jobs and a cluster in a directory, or goes on with one; returns the path of its manifest."""
 
 
-@dataclass(frozen=True)
-class Renewal:
+class Renewal(NamedTuple):
     """What a run has done."""
 
     version: int
@@ -97,17 +97,17 @@ def moment(work: Path, now: float) -> float:
 
 def in_force(store: ModelStore, now: float, tell: Callable[[str], None]) -> Version:
     """The version in force. Where there is none, or it is damaged: the one before it, else the shipped model."""
-    current = store.current()
+    current, why = store.current(), "there was none"
     if current is not None:
         try:
             files.load(str(current.model))
         except ModelError as error:
-            tell(f"version {current.number} is damaged: {error}")
+            why = f"version {current.number} is damaged"
+            tell(f"{why}: {error}")
         else:
             return current
-    before = store.before()
-    version = before or store.add(DEFAULT_MODEL, now, f"shipped: {DEFAULT_MODEL}")
-    store.use(version, now, "there was none" if current is None else f"version {current.number} is damaged")
+    version = store.before() or store.add(DEFAULT_MODEL, now, f"shipped: {DEFAULT_MODEL}")
+    store.use(version, now, why)
     return version
 
 
@@ -130,8 +130,7 @@ def watched(
 ) -> int:
     """Go back to the version before, where jobs have really waited longer since this one came into force.
 
-    Returns:
-        The version that was given up; 0: none. One that a person has chosen is only told of.
+    Gives the version that was given up; 0: none. One that a person has chosen is only told of.
     """
     uses = store.uses()
     if len(uses) < 2 or uses[-1].back or now - uses[-1].since > (live.LOOK_DAYS + 1.0) * DAY:
@@ -193,11 +192,13 @@ def renew(
     known = current.learned_until - jobs.source.start
     begin = int(np.searchsorted(jobs.submit_time, known, side="right")) if current.learned_until else 0
 
-    def judged(model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        asked = replace(settings, model=model, split=split)
+    def judged(model: Path, name: str) -> tuple[Floats, dict[str, Any]]:
+        """(W,) mean waits of the model in the windows, and the gate's verdict."""
+        asked = replace(settings, model=str(model), split=split)
         evaluation = gate.prepare(asked, jobs, shape, revision, length, begin)
         report = evaluate(evaluation, executor, work / f"{name}.json", resume=True, progress=progress)
-        return report, gate.verdict(report, evaluation.settings, now, valid_days)
+        waits = gate.measurements(report)["rl"][gate.TESTED]
+        return waits, gate.verdict(report, evaluation.settings, now, valid_days)
 
     # What one of the two has learned from must not judge it, and both are judged on the same jobs.
     split, candidate = Split.ALL, None
@@ -208,12 +209,12 @@ def renew(
                 candidate, split = trainer(jobs, shape, work / "training"), Split.TEST
             except EvaluationError as error:
                 why_not = str(error)
-        report, verdict = judged(str(current.model), "current")
+        waits, verdict = judged(current.model, "current")
         other, over, why = None, None, f"No candidate: {why_not}."
         if candidate is not None:
-            other_report, other = judged(str(candidate), "candidate")
-            over = over_current(other_report, report, settings.seed)
-            why = not_better(other, verdict, over)
+            other_waits, other = judged(candidate, "candidate")
+            over = compare(np.array([other_waits, waits]), counts(len(waits), settings.seed))[0][1]
+            why = refused(other, verdict, over)
         if other is None or why:
             store.renew(current, gate.text(verdict).encode())
             return Renewal(current.number, False, verdict, other, over, why, given_up)
@@ -230,19 +231,11 @@ def renew(
         return Renewal(version.number, version != current, other, other, over, said, given_up)
 
 
-def over_current(candidate: Mapping[str, Any], current: Mapping[str, Any], seed: int) -> Comparison:
-    """Mean wait of the model of one report over that of another one, on the same windows."""
-    waits = [gate.measurements(report)["rl"][gate.TESTED] for report in (candidate, current)]
-    return compare(np.array(waits), counts(len(waits[0]), seed))[0][1]
-
-
-def not_better(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison) -> str:
+def refused(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison) -> str:
     """Why a candidate does not come into force; "" where it does.
 
-    Args:
-        candidate: the gate's verdict about it.
-        current: about the version in force, on the same windows.
-        over: `over_current`.
+    `candidate`: the gate's verdict about it; `current`: about the version in force, on the same windows; `over`: mean
+    wait of the one over that of the other.
     """
     if candidate["chosen"] != MODEL:
         return f"The candidate is refused: the gate does not choose it ({candidate['reason'].rstrip('.')})."
@@ -261,12 +254,12 @@ def _kept(work: Path, asked: list[Any]) -> Iterator[None]:
     """
     sign, wanted = work / "asked.json", json.dumps(asked, sort_keys=True, default=str)
     try:
-        if not (sign.exists() and sign.read_text(encoding="utf-8") == wanted):
+        if not sign.exists() or sign.read_text(encoding="utf-8") != wanted:
             shutil.rmtree(work / "training", ignore_errors=True)
             for path in work.glob("c*.json.state"):
                 path.unlink()
             work.mkdir(parents=True, exist_ok=True)
-            write_atomic(sign, wanted.encode())
+            sign.write_text(wanted, encoding="utf-8")
         yield
     except OSError as error:
         raise EvaluationError(f"{work}: cannot be written: {error.strerror}") from error

@@ -11,6 +11,7 @@ NAME.json, NAME.safetensors    the model that was kept
 import json
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.errors import EvaluationError
+from rltuned.policy.files import json_bytes
 from rltuned.safe_files import write_atomic
 
 KEPT: Final = 2
@@ -41,16 +43,17 @@ class RunDirectory:
         file = path / "settings.json"
         try:
             # A run that failed or was killed before its first checkpoint has nothing that could be lost or mixed up.
-            begun = file.exists() and self.last() is not None
-            there = json.loads(file.read_text(encoding="utf-8")) if begun else None
-            if there is not None and not resume:
-                raise EvaluationError(f"{path}: there is a training run already; give --resume, or another --out")
-            if there is not None and there != asked:
-                changed = sorted(key for key in asked.keys() | there.keys() if asked.get(key) != there.get(key))
-                raise EvaluationError(f"{path}: was trained with other settings ({', '.join(changed)}); cannot go on")
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            if there is None:
-                write_atomic(file, (json.dumps(asked, indent=1, ensure_ascii=False) + "\n").encode())
+            if file.exists() and self.last() is not None:
+                there = json.loads(file.read_text(encoding="utf-8"))
+                if not resume:
+                    raise EvaluationError(f"{path}: there is a training run already; give --resume, or another --out")
+                if changed := sorted(key for key in asked.keys() | there.keys() if asked.get(key) != there.get(key)):
+                    raise EvaluationError(
+                        f"{path}: was trained with other settings ({', '.join(changed)}); cannot go on"
+                    )
+            else:
+                (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+                write_atomic(file, json_bytes(asked))
         except (OSError, json.JSONDecodeError) as error:
             raise EvaluationError(f"{path}: cannot be used: {error}") from error
 
@@ -60,7 +63,7 @@ class RunDirectory:
         text = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
         with partial.open("wb") as file:
             np.savez(file, **arrays, facts=text)  # type: ignore[arg-type]  # its stubs take the names for options
-        partial.replace(self._checkpoint(iteration))
+        partial.replace(partial.with_name(f"{iteration:06d}.npz"))
         for old in self._checkpoints()[:-KEPT]:
             old.unlink(missing_ok=True)
 
@@ -84,21 +87,14 @@ class RunDirectory:
     def metrics(self, before: int | None = None) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl. With `before`, those of later iterations are dropped from the file first."""
         file = self.path / "metrics.jsonl"
-        if not file.exists():
-            return []
         lines = []
-        for text in file.read_text(encoding="utf-8").splitlines():
-            try:
+        for text in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            with suppress(json.JSONDecodeError):  # cut off by whatever ended the run
                 lines.append(json.loads(text))
-            except json.JSONDecodeError:
-                continue  # cut off by whatever ended the run
         if before is not None:
             lines = [line for line in lines if line.get("iteration", 0) <= before]
             write_atomic(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
         return lines
-
-    def _checkpoint(self, iteration: int) -> Path:
-        return self.path / "checkpoints" / f"{iteration:06d}.npz"
 
     def _checkpoints(self) -> list[Path]:
         return sorted(path for path in (self.path / "checkpoints").glob("*.npz") if path.stem.isdigit())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -52,16 +53,6 @@ def sizes(queue: Queue) -> Floats:
     return np.maximum(queue.gpus, 1.0)
 
 
-def submitted(queue: Queue) -> Floats:
-    """FIFO, first in, first out: the submission time."""
-    return queue.submit
-
-
-def run_time(queue: Queue) -> Floats:
-    """SJF, shortest job first: r. Optimal for mean completion time on one machine (Smith 1956, as SPT)."""
-    return queue.run_time
-
-
 def area(queue: Queue) -> Floats:
     """SAF, smallest area first: r · n (Carastan-Santos et al., CCGrid 2019, as "smallest estimated area first")."""
     return queue.run_time * sizes(queue)
@@ -96,10 +87,7 @@ def f1(queue: Queue) -> Floats:
 
 
 def own_priority(queue: Queue) -> Floats:
-    """Slurm's own order, priority/multifactor's: the highest priority first (`rltuned.policy.multifactor`).
-
-    In the daemon this leaves the queue as it is, and takes back what another policy has changed.
-    """
+    """Slurm's own order: in the daemon it leaves the queue as it is, and takes back what another policy has changed."""
     return -queue.priority
 
 
@@ -107,8 +95,9 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         rule.name: rule
         for rule in (
-            Rule("fifo", submitted, "the earliest submission"),
-            Rule("sjf", run_time, "the smallest run time"),
+            Rule("fifo", attrgetter("submit"), "the earliest submission"),
+            # Optimal for mean completion time on one machine (Smith 1956, as SPT).
+            Rule("sjf", attrgetter("run_time"), "the smallest run time"),
             Rule("saf", area, "the smallest run time × GPUs"),
             Rule("wfp3", wfp3, "the largest (wait / run time)³ × GPUs", ages=True),
             Rule("unicep", unicep, "the largest wait / (log₂ GPUs × run time)", ages=True),

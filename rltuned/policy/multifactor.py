@@ -12,10 +12,11 @@ PriorityFlags.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,16 +57,14 @@ class Weights:
         found: dict[str, float] = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
-            try:
+            found[name] = math.nan
+            with suppress(ValueError):
                 found[name] = float(value)
-            except ValueError:
-                found[name] = -1.0
             if not (name and 0.0 <= found[name] < math.inf):
                 presets = ", ".join(PRESETS)
                 raise ConfigError(f"weights '{text}': '{part}' is no NAME=NUMBER; or give one of {presets}")
-        own = {column.name for column in fields(cls)} - {"tres"}
-        tres = {name: value for name, value in found.items() if name not in own}
-        return cls(**{name: value for name, value in found.items() if name in own}, tres=MappingProxyType(tres))
+        own = {name: found.pop(name) for name in cls.__annotations__ if name != "tres" and name in found}
+        return cls(**own, tres=MappingProxyType(found))
 
 
 USUAL: Final = Weights(
@@ -78,16 +77,12 @@ USUAL: Final = Weights(
     max_age=DAY,
 )
 """What GPU sites typically have: age, fair share and QOS of the same weight, size an order of magnitude less."""
-
-
 FAIR_SHARE: Final = Weights(age=1_000, fairshare=100_000)
 """Of a site where fair share decides."""
-
 PRESETS: Final[Mapping[str, Weights]] = MappingProxyType({"usual": USUAL, "fair-share": FAIR_SHARE})
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """What job sizes are shares of."""
 
     nodes: int
@@ -115,27 +110,20 @@ class PendingJobs:
 
     @classmethod
     def of(cls, n: int, **columns: Any) -> "PendingJobs":
-        """From columns of length `n` or one value for all; one node and one CPU each, nothing else, where not given.
-
-        Raises:
-            TypeError: a column that does not exist.
-        """
-        defaults: dict[str, Any] = {"eligible": 0.0, "association": 0, "nodes": 1.0, "cpus": 1.0}
-        defaults |= {"partition": 0.0, "qos": 0.0, "tres": np.zeros((n, 0))}
-        if unknown := sorted(columns.keys() - defaults.keys()):
-            raise TypeError(f"unknown columns: {', '.join(unknown)}")
-        built: dict[str, Any] = {}
-        for name, default in defaults.items():
-            value = np.asarray(columns.get(name, default), dtype=np.intp if name == "association" else np.float64)
-            built[name] = value if name == "tres" else np.broadcast_to(value, (n,))
-        return cls(**built)
+        """From columns of length `n` or one value for all; one node and one CPU each, nothing else, where not given."""
+        given: dict[str, Any] = {"eligible": 0.0, "association": 0, "nodes": 1.0, "cpus": 1.0, "partition": 0.0}
+        given |= {"qos": 0.0, "tres": np.zeros((n, 0))} | columns
+        for name, value in given.items():
+            column = np.asarray(value, dtype=np.intp if name == "association" else np.float64)
+            given[name] = column if name == "tres" else np.broadcast_to(column, (n,))
+        return cls(**given)
 
     def __len__(self) -> int:
         return len(self.eligible)
 
     def take(self, rows: npt.NDArray[np.intp]) -> "PendingJobs":
         """The rows given, in that order."""
-        return PendingJobs(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+        return PendingJobs(**{name: column[rows] for name, column in vars(self).items()})
 
 
 def factors(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, fairshare: Floats) -> Floats:
@@ -160,8 +148,7 @@ def normalised(values: Floats) -> Floats:
     return np.asarray(values / highest) if highest > 0 else np.zeros(len(values))
 
 
-@dataclass(frozen=True)
-class Association:
+class Association(NamedTuple):
     """One line of ``sacctmgr show assoc``: an account, or a user in an account."""
 
     account: str
@@ -188,13 +175,11 @@ class Associations:
         Raises:
             ValueError: an account is named twice, or has no parent, or its ancestors go in a circle.
         """
-        listed = [each for each in entries if each.user or each.account != "root"]
-        ordered = [Association("root", shares=0.0)]
-        rows = {("root", ""): 0}
-        parents = [0]
-        while listed:
+        waiting = [each for each in entries if each.user or each.account != "root"]
+        ordered, parents, rows = [Association("root", shares=0.0)], [0], {("root", ""): 0}
+        while waiting:
             later = []
-            for each in listed:
+            for each in waiting:
                 above = rows.get((each.account if each.user else each.parent, ""))
                 if above is None:
                     later.append(each)
@@ -204,9 +189,9 @@ class Associations:
                 rows[each.account, each.user] = len(ordered)
                 ordered.append(each)
                 parents.append(above)
-            if len(later) == len(listed):
+            if len(later) == len(waiting):
                 raise ValueError(f"association {later[0].account}/{later[0].user} hangs in the air")
-            listed = later
+            waiting = later
         return cls(tuple(ordered), np.asarray(parents, dtype=np.intp))
 
     def __len__(self) -> int:

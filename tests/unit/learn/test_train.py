@@ -16,7 +16,7 @@ from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
 from rltuned.learn.beginning import beginner, rule_alone, run_time_coefficients
-from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation_windows
+from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation_windows, with_limits
 from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.sampling import MeasureTask, measure_policies
 from rltuned.learn.select import CHANCE
@@ -94,7 +94,7 @@ def test_two_clusters_of_one_trace_are_judged_apart():
     two = [site(), Site(busy_jobs(200), parse_shape("1x4"))]
     found = {one.group: one.case.shape.text for one in validation_windows(two, 20, 4, 1, "true")}
     assert found == {"by hand on 2x4 true": "2x4", "by hand on 1x4 true": "1x4"}
-    other = replace(two[1], jobs=replace(two[1].jobs, source=replace(two[1].jobs.source, sha256="1" * 64)))
+    other = two[1]._replace(jobs=replace(two[1].jobs, source=replace(two[1].jobs.source, sha256="1" * 64)))
     from rltuned.learn.training import digests
 
     assert digests([*two, other]) == {"by hand": "0" * 64, "by hand (2)": "1" * 64}
@@ -104,7 +104,7 @@ def test_a_stretch_without_limits_is_learned_from_with_drawn_ones():
     jobs = busy_jobs(400)
     limited = np.where(np.arange(400) < 120, np.nan, 7200.0)  # most of the trace has limits, its first stretch none
     one = Site(replace(jobs, time_limit=limited), parse_shape("2x4"))
-    assert one.has_limits
+    assert with_limits(one.jobs)
     found = [candidate([one], CurriculumSettings(window=(20, 60)), 1, index) for index in range(60)]
     asked = [bool((case.estimates.time_limit == 7200.0).all()) for case in found if case.window.start > 120]
     assert 0 < sum(asked) < len(asked)
