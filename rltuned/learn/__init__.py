@@ -4,6 +4,7 @@
 - `curriculum`: which windows are learned from. `beginning`: what training begins with. `ppo`: the algorithm. `select`:
   which checkpoint is kept. `run_directory`: what a run leaves, and goes on from after a kill.
 - `sampling`: what worker processes do. `cost`: the metrics as integrals over time, and how much better a decision was.
+  `critic`: what a queue is going to cost.
 - `network`: the actor in TensorFlow, the twin of `rltuned.policy.actor`, and the distribution over orders.
 - `renew`: a site's own model and its verdict, renewed (`rltuned learn`).
 

@@ -22,9 +22,9 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError, ModelError
 from rltuned.evaluate import gate, live
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
-from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.evaluation import evaluate
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore, Version
@@ -214,7 +214,7 @@ def renew(
         if candidate is not None:
             other_waits, other = judged(candidate, "candidate")
             over = compare(np.array([other_waits, waits]), counts(len(waits), settings.seed))[0][1]
-            why = refused(other, verdict, over)
+            why = not_better(other, verdict, over)
         if other is None or why:
             store.renew(current, gate.text(verdict).encode())
             return Renewal(current.number, False, verdict, other, over, why, given_up)
@@ -231,7 +231,7 @@ def renew(
         return Renewal(version.number, version != current, other, other, over, said, given_up)
 
 
-def refused(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison) -> str:
+def not_better(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison) -> str:
     """Why a candidate does not come into force; "" where it does.
 
     `candidate`: the gate's verdict about it; `current`: about the version in force, on the same windows; `over`: mean
@@ -259,7 +259,7 @@ def _kept(work: Path, asked: list[Any]) -> Iterator[None]:
             for path in work.glob("c*.json.state"):
                 path.unlink()
             work.mkdir(parents=True, exist_ok=True)
-            sign.write_text(wanted, encoding="utf-8")
+            write_atomic(sign, wanted.encode())
         yield
     except OSError as error:
         raise EvaluationError(f"{work}: cannot be written: {error.strerror}") from error
