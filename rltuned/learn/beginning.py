@@ -9,7 +9,7 @@ from rltuned.cluster.tables import Singles
 from rltuned.evaluate.case import Case
 from rltuned.observe import RUN_TIME_HORIZON
 from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import Actor, Architecture, initial_weights
+from rltuned.policy.actor import EXTRAS, Actor, Architecture, initial_weights
 
 RECORDED_WINDOWS: Final = 128
 """That are simulated under the rule and recorded, for the normalisers."""
@@ -37,11 +37,12 @@ def run_time_coefficients(cases: Sequence[Case]) -> Singles:
     return np.asarray(found, dtype=np.float32)
 
 
-def rule_alone(rule: str, extras: Mapping[str, Singles]) -> Actor:
-    """An actor whose network corrects nothing: one of `CORRECTED`, with these tensors of `EXTRAS`."""
+def rule_alone(rule: str, weights: Mapping[str, Singles], name: str = "rule") -> Actor:
+    """An actor whose network corrects nothing: one of `CORRECTED`, with those tensors of `EXTRAS` that are given."""
     architecture = Architecture(inputs=len(STATE_COLUMNS), hidden=(), residual=rule)
-    nothing = {name: np.zeros(shape, dtype=np.float32) for name, shape in architecture.shapes().items()}
-    return Actor("rule", architecture, {**nothing, "input.scale": np.ones(architecture.inputs, np.float32), **extras})
+    own = {each: np.zeros(shape, dtype=np.float32) for each, shape in architecture.shapes().items()}
+    own["input.scale"] += 1
+    return Actor(name, architecture, own | {each: weights[each] for each in EXTRAS if each in weights})
 
 
 def beginner(

@@ -7,6 +7,7 @@ often the run was killed and resumed: what is random is drawn from the seed and 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Singles
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.case import Case
 from rltuned.learn.beginning import (
     RECORDED_STEPS,
     RECORDED_TEMPERATURE,
@@ -38,7 +38,7 @@ from rltuned.learn.sampling import (
 )
 from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
-from rltuned.policy.actor import AGEING, EXTRAS, RUN_TIME, Actor
+from rltuned.policy.actor import AGEING, RUN_TIME, Actor
 from rltuned.policy.files import TrainingPart, save
 from rltuned.workers.pool import Result, Task, WorkerPool
 from rltuned.workers.progress import Progress, silent
@@ -73,7 +73,10 @@ class _Training:
     """A run between two iterations."""
 
     def __init__(self, sites: Sequence[Site], settings: TrainSettings, pool: WorkerPool, progress: Progress) -> None:
-        self.sites, self.settings, self.pool, self.progress = sites, settings, pool, progress
+        self.settings, self.pool, self.progress = settings, pool, progress
+        self.candidate = partial(candidate, sites, settings.curriculum, settings.seed)
+        self.rule = settings.architecture.residual or "saf"
+        """That is corrected, or stands for none."""
         self.skipped: dict[str, int] = {}
         self.headroom = self._with_headroom()
         windows = validation_windows(
@@ -93,11 +96,8 @@ class _Training:
         Raises:
             EvaluationError: none can.
         """
-        base, least, count = (
-            self.settings.base,
-            self.settings.curriculum.least_wait,
-            self.settings.curriculum.candidates,
-        )
+        base, curriculum = self.settings.base, self.settings.curriculum
+        least, count = curriculum.least_wait, curriculum.candidates
         tasks = [MeasureTask(self.candidate(index), (base,)) for index in range(count)]
         waits = [found["wait_mean"] for (found,) in self._map("choosing windows", measure_policies, tasks)]
         kept = [index for index, wait in enumerate(waits) if wait >= least]  # not when it is NaN
@@ -109,35 +109,22 @@ class _Training:
             )
         return kept
 
-    def candidate(self, index: int) -> Case:
-        return candidate(self.sites, self.settings.curriculum, self.settings.seed, index)
-
     def beginning(self) -> Actor:
         """The rule on expected run times, with a network that corrects nothing yet."""
         settings = self.settings
         windows = [self.candidate(index) for index in self.headroom[:RECORDED_WINDOWS]]
         extras = self._extras(run_time_coefficients(windows))
-        plain = self.rule_alone(extras)
+        plain = rule_alone(self.rule, extras)
         tasks = [
             RecordTask(case, plain, RECORDED_TEMPERATURE, settings.seed + number, RECORDED_STEPS)
             for number, case in enumerate(windows)
         ]
-        recorded = [queues.state for queues in self._map("recording queues", record_queues, tasks)]
-        state = np.concatenate(recorded)
+        state = np.concatenate([queues.state for queues in self._map("recording queues", record_queues, tasks)])
         if not len(state):
             raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
         rng = np.random.default_rng([settings.seed, 4])
         rule = beginner(settings.name, settings.architecture, state, rng, settings.columns)
         return replace(rule, weights={**rule.weights, **extras})
-
-    def rule_of(self, actor: Actor) -> Actor:
-        """The rule that an actor corrects, as it was fitted to these traces, under the actor's name."""
-        extras = {name: actor.weights[name] for name in EXTRAS if name in actor.weights}
-        return replace(self.rule_alone(extras), name=actor.name)
-
-    def rule_alone(self, extras: Mapping[str, Singles]) -> Actor:
-        """The rule to be corrected, or SAF, with these tensors of `EXTRAS`."""
-        return rule_alone(self.settings.architecture.residual or "saf", extras)
 
     def _extras(self, coefficients: Singles) -> dict[str, Singles]:
         """The coefficients, and the exponent of ageing that is best on the validation windows.
@@ -153,7 +140,7 @@ class _Training:
             tried = {RUN_TIME: coefficients}
             if exponent > 0.0:
                 tried[AGEING] = np.array([exponent], dtype=np.float32)
-            score = self.validator.validate(self.rule_alone(tried)).score
+            score = self.validator.validate(rule_alone(self.rule, tried)).score
             if score < best - CHANCE:
                 best, chosen = score, tried
             self.progress("choosing how waiting counts", done, len(self.settings.ageing))
@@ -181,7 +168,7 @@ class _Training:
 
     def golden(self, actor: Actor) -> tuple[Singles, Floats | None]:
         """A queue of some training window, for the manifest's golden vector."""
-        plain = self.rule_of(actor)
+        plain = rule_alone(self.rule, actor.weights)
         for index in self.headroom:
             queues = record_queues(RecordTask(self.candidate(index), plain, 0.0, 0, 1_000_000))
             if len(queues.count):
@@ -277,7 +264,8 @@ def train(
             progress("learning", last, last)
         draw_curves(directory.metrics(), out / "learning.png")
         if best.corrects_nothing:
-            best = run.rule_of(best)  # the file says plainly what the model is: a rule with a few numbers, no network
+            # The file says plainly what the model is: a rule with a few numbers, no network.
+            best = rule_alone(run.rule, best.weights, best.name)
         golden_state, golden_base = run.golden(best)
     training = TrainingPart(
         method="ppo",

@@ -77,9 +77,14 @@ class Architecture:
         return len(self.hidden) + 1
 
     @property
+    def trained(self) -> dict[str, tuple[int, ...]]:
+        """`shapes` without the normalisers."""
+        return {name: shape for name, shape in self.shapes().items() if not name.startswith("input.")}
+
+    @property
     def parameters(self) -> int:
-        """Trained numbers, normalisers not counted."""
-        return sum(int(np.prod(shape)) for name, shape in self.shapes().items() if not name.startswith("input."))
+        """Numbers of `trained`."""
+        return sum(map(math.prod, self.trained.values()))
 
 
 @dataclass(frozen=True)
@@ -114,11 +119,7 @@ class Actor:
         expected = self.expected_run_time(queue.run_time, queue.time_limit)
         view = QueueView(expected, queue.time_limit, queue.gpus, queue.wait, queue.submit, queue.priority)
         level = rule_level(rule, view)
-        return level + self.level_of_waiting(queue, expected) if self.ageing else level
-
-    def level_of_waiting(self, queue: Queue, expected: Floats) -> Floats:
-        """(n,) the part of `level` that a job gains by waiting; `expected`: (n,) seconds that it is expected to run."""
-        return self.ageing * np.log1p(queue.wait / expected) / _TIME_SCALE
+        return level + self.ageing * np.log1p(queue.wait / expected) / _TIME_SCALE if self.ageing else level
 
     @property
     def ageing(self) -> float:
@@ -208,16 +209,11 @@ class Actor:
     @cached_property
     def folded_layers(self) -> tuple[tuple[Floats, Floats], ...]:
         """Kernel (in, out) and bias (out,) of each layer, the normalisers folded into the first."""
-        layers = [
-            (
-                self.weights[f"layer{index}.kernel"].astype(np.float64),
-                self.weights[f"layer{index}.bias"].astype(np.float64),
-            )
-            for index in range(self.architecture.layers)
-        ]
-        mean, scale = self.weights["input.mean"].astype(np.float64), self.weights["input.scale"].astype(np.float64)
-        kernel, bias = layers[0][0] / scale[:, None], layers[0][1]
-        bias = bias - mean @ kernel
+        held = {name: value.astype(np.float64) for name, value in self.weights.items()}
+        layers = [(held[f"layer{at}.kernel"], held[f"layer{at}.bias"]) for at in range(self.architecture.layers)]
+        mean = held["input.mean"]
+        kernel = layers[0][0] / held["input.scale"][:, None]
+        bias = layers[0][1] - mean @ kernel
         if self.architecture.context:
             bias = bias - mean @ self.folded_context
         layers[0] = (kernel, bias)
@@ -234,13 +230,12 @@ def initial_weights(
     architecture: Architecture, mean: npt.NDArray[np.float32], scale: npt.NDArray[np.float32], rng: np.random.Generator
 ) -> dict[str, npt.NDArray[np.float32]]:
     """Kernels drawn as He et al. 2015 (normal, variance 2 / inputs), biases 0, and the given normalisers."""
-    weights: dict[str, npt.NDArray[np.float32]] = {}
+    weights = {"input.mean": mean, "input.scale": scale}
     for name, shape in architecture.shapes().items():
         if name.endswith(".kernel"):
             weights[name] = (rng.standard_normal(shape) * np.sqrt(2.0 / shape[0])).astype(np.float32)
         elif name.endswith(".bias"):
             weights[name] = np.zeros(shape, dtype=np.float32)
-    weights["input.mean"], weights["input.scale"] = mean, scale
     return weights
 
 

@@ -293,7 +293,8 @@ def parse(path: Path, data: bytes, weights_data: bytes | None = None) -> Model:
     part = manifest.architecture.model_dump()
     part |= {"hidden": tuple(part["hidden"]), "activation": Activation(part["activation"])}
     architecture = Architecture(**part)
-    shapes = _stored(architecture) | {name: shape for name, shape in EXTRAS.items() if name in tensors}
+    # The normalisers are in the manifest, where people can read them.
+    shapes = architecture.trained | {name: shape for name, shape in EXTRAS.items() if name in tensors}
     if missing := sorted(shapes.keys() - tensors.keys()):
         raise ModelError(f"{beside}: tensor {missing[0]} is missing")
     if extra := sorted(tensors.keys() - shapes.keys()):
@@ -372,11 +373,6 @@ def _no_number(constant: str) -> Any:
     raise ValueError(f"{constant} is not a number of JSON")
 
 
-def _stored(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Tensors of the weights file; the normalisers are in the manifest, where people can read them."""
-    return {name: shape for name, shape in architecture.shapes().items() if not name.startswith("input.")}
-
-
 # --- writing
 
 
@@ -407,7 +403,7 @@ def save(
     for name, value in (*actor.weights.items(), *metrics.items()):
         if not np.isfinite(np.asarray(value)).all():
             raise ModelError(f"model '{actor.name}': {name} is not finite")
-    stored = [*_stored(actor.architecture), *(name for name in EXTRAS if name in actor.weights)]
+    stored = [*actor.architecture.trained, *(name for name in EXTRAS if name in actor.weights)]
     weights = safetensors.numpy.save({name: np.ascontiguousarray(actor.weights[name]) for name in stored})
     part = asdict(actor.architecture)
     part |= {"hidden": list(part["hidden"]), "activation": part["activation"].value}
