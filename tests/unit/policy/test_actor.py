@@ -21,6 +21,10 @@ SHAPES = [
 ]
 
 
+def with_weights(actor, weights):
+    return replace(actor, weights={**actor.weights, **weights})
+
+
 def permuted(seen: Observation, order):
     n = len(seen)
     state = seen.state.copy()
@@ -79,13 +83,13 @@ def test_a_residual_actor_with_zero_weights_is_its_rule(rule, seen):
     assert np.array_equal(np.lexsort((seen.submit, -scores)), np.argsort(-by_name(rule).score(seen), kind="stable"))
 
 
+NOTHING = {"layer3.kernel": np.zeros((8, 1), np.float32)}
+COEFFICIENTS = np.array([-1.5, 0.45, 0.625], dtype=np.float32)
+
+
 def test_an_actor_whose_last_layer_is_zero_says_that_it_corrects_nothing_and_asks_no_network(seen, monkeypatch):
     actor = actor_of(residual="saf", context=True)
-    weights = dict(actor.weights)
-    last = actor.architecture.layers - 1
-    for name in (f"layer{last}.kernel", f"layer{last}.bias"):
-        weights[name] = np.zeros_like(weights[name])
-    idle = replace(actor, weights=weights | {RUN_TIME: np.array([-1.5, 0.45, 0.625], dtype=np.float32)})
+    idle = with_weights(actor, {**NOTHING, "layer3.bias": np.zeros(1, np.float32), RUN_TIME: COEFFICIENTS})
     assert idle.corrects_nothing
     assert idle.summary == (
         "the plain rule saf on expected run times (predicted means as they are; e^-1.50 · r^0.45 · L^0.62 of any other "
@@ -96,16 +100,13 @@ def test_an_actor_whose_last_layer_is_zero_says_that_it_corrects_nothing_and_ask
     np.testing.assert_allclose(idle.score(seen), by_network, atol=1e-9)
 
 
-def test_an_actor_whose_network_does_something_says_what(seen):
+def test_an_actor_whose_network_does_something_says_what():
     actor = actor_of(residual="sjf")
     assert not actor.corrects_nothing
     assert actor.summary == "the plain rule sjf; the network corrects that by up to a factor of e^3.7 in the key"
-    one = {f"layer{actor.architecture.layers - 1}.kernel": np.zeros((8, 1), dtype=np.float32)}
-    biased = {f"layer{actor.architecture.layers - 1}.bias": np.ones(1, dtype=np.float32)}
-    assert not replace(actor, weights=dict(actor.weights) | one | biased).corrects_nothing
-    alone = actor_of()
-    assert not alone.corrects_nothing
-    assert alone.summary == "the network's scores"
+    assert not with_weights(actor, NOTHING).corrects_nothing, "its bias is not 0"
+    assert not actor_of().corrects_nothing
+    assert actor_of().summary == "the network's scores"
 
 
 def test_a_job_keeps_its_level_whatever_other_jobs_wait(seen):
@@ -130,8 +131,7 @@ LIMITS = np.array([3600.0, 7200.0, np.inf, 3600.0])
 
 
 def expecting(*coefficients):
-    actor = actor_of()
-    return replace(actor, weights={**actor.weights, RUN_TIME: np.array(coefficients, dtype=np.float32)})
+    return with_weights(actor_of(), {RUN_TIME: np.array(coefficients, dtype=np.float32)})
 
 
 def test_the_expected_run_time_is_a_product_of_powers_of_estimate_and_limit():
@@ -143,30 +143,27 @@ def test_the_expected_run_time_is_a_product_of_powers_of_estimate_and_limit():
 
 
 def test_no_job_is_expected_to_outlive_its_limit_or_to_run_for_less_than_a_second():
-    assert np.array_equal(expecting(3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, LIMITS)[[0, 1, 3]], LIMITS[[0, 1, 3]])
+    longest = expecting(3e38, 1.0, 1.0)
+    assert np.array_equal(longest.expected_run_time(RUN_TIMES, LIMITS)[[0, 1, 3]], LIMITS[[0, 1, 3]])
     for unlimited in (np.inf, np.nan):
-        assert np.isfinite(expecting(3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, np.full(4, unlimited))).all()
+        assert np.isfinite(longest.expected_run_time(RUN_TIMES, np.full(4, unlimited))).all()
     assert expecting(-3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, LIMITS).tolist() == [1.0] * 3 + [3600.0]
 
 
 def test_without_coefficients_or_where_the_estimate_is_the_limit_the_run_time_is_what_is_expected():
     assert np.array_equal(actor_of().expected_run_time(RUN_TIMES, LIMITS), RUN_TIMES)
-    actor = expecting(np.log(2.0), 0.5, 0.25)
-    limits = np.full(4, 3600.0)
-    some = np.array([3600.0, 60.0, 3600.0, 3599.0])
-    # Whatever is known of others: a job is expected to run as long by itself.
-    assert (actor.expected_run_time(some, limits) != some).tolist() == [False, True, False, True]
+    actor, some = expecting(np.log(2.0), 0.5, 0.25), np.array([3600.0, 60.0, 3600.0, 3599.0])
+    assert (actor.expected_run_time(some, np.full(4, 3600.0)) != some).tolist() == [False, True, False, True]
     # Neither limit nor estimate: a stand-in of a year, which is no estimate.
-    assert np.array_equal(
-        actor.expected_run_time(np.full(9, 365 * 86400.0), np.full(9, np.inf)), np.full(9, 365 * 86400.0)
-    )
+    year = np.full(9, 365 * 86400.0)
+    assert np.array_equal(actor.expected_run_time(year, np.full(9, np.inf)), year)
     assert actor.expected_run_time(np.zeros(0), np.zeros(0)).shape == (0,)
 
 
 def test_run_times_that_are_predicted_means_are_not_corrected(seen):
     actor = actor_of(residual="saf")
     estimated = replace(seen, run_time=np.maximum(0.1 * seen.run_time, 1.0))
-    errs = replace(actor, weights={**actor.weights, RUN_TIME: np.array([-1.5, 0.45, 0.625], dtype=np.float32)})
+    errs = with_weights(actor, {RUN_TIME: COEFFICIENTS})
     assert not np.allclose(errs.level(estimated), actor.level(estimated))
     assert np.array_equal(on_means(errs).score(estimated), actor.score(estimated))
     assert RUN_TIME in errs.weights
@@ -177,14 +174,14 @@ def test_run_times_that_are_predicted_means_are_not_corrected(seen):
 
 def test_a_job_gains_by_waiting_as_its_expansion_factor_grows(seen):
     actor = actor_of(residual="saf")
-    aged = replace(actor, weights={**actor.weights, AGEING: np.array([0.5], dtype=np.float32)})
+    aged = with_weights(actor, {AGEING: np.array([0.5], dtype=np.float32)})
     fresh = replace(seen, wait=np.zeros(len(seen)))
     assert np.array_equal(aged.level(fresh), actor.level(seen))
     # After three times its run time a job of four times the area stands where the fresh one would be twice as large.
     waited = replace(seen, wait=3.0 * seen.run_time)
     np.testing.assert_allclose(aged.level(waited) - aged.level(fresh), 0.5 * np.log(4.0) / np.log(1 + 30 * 86400))
     # What counts is the run time that is expected.
-    knowing = replace(aged, weights={**aged.weights, RUN_TIME: np.array([np.log(1e9), 0.0, 0.0], dtype=np.float32)})
+    knowing = with_weights(aged, {RUN_TIME: np.array([np.log(1e9), 0.0, 0.0], dtype=np.float32)})
     below = seen.run_time < np.minimum(seen.time_limit, 30 * 86400.0)
     gained = knowing.level(waited) - knowing.level(fresh)
     expected = knowing.expected_run_time(seen.run_time, seen.time_limit)
@@ -211,18 +208,7 @@ def test_a_context_makes_the_score_depend_on_the_company(seen):
 def test_padding_has_no_score_and_an_empty_queue_none_at_all(seen):
     actor: Actor = actor_of(context=True, residual="saf")
     assert actor.score(seen).shape == (len(seen),)
-    empty = permuted(seen, np.zeros(0, dtype=np.intp)) if len(seen) == 0 else observation_of_nothing(seen)
-    assert actor.score(empty).shape == (0,)
-
-
-def observation_of_nothing(seen):
-    columns = ("rows", "features", "run_time", "time_limit", "gpus", "wait", "submit", "priority")
-    return replace(
-        seen,
-        state=np.zeros_like(seen.state),
-        mask=np.zeros_like(seen.mask),
-        **{name: getattr(seen, name)[:0] for name in columns},
-    )
+    assert actor.score(permuted(seen, np.zeros(0, dtype=np.intp))).shape == (0,)
 
 
 def test_ranking_imports_no_tensorflow():
