@@ -6,7 +6,6 @@ No TensorFlow here: a worker starts quickly and the network is run in NumPy. Eve
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -89,92 +88,56 @@ def _kept(trajectory: Trajectory, advantage: Floats, most: int, rng: np.random.G
     return found.take(steps)
 
 
-class RecordTask(NamedTuple):
-    """A window whose queues are recorded."""
-
-    case: Case
-    actor: Actor
-    temperature: float
-    seed: int
-    most_steps: int
+# --- tasks
 
 
-def record_queues(task: RecordTask) -> Steps:
+def record_queues(case: Case, actor: Actor, temperature: float, seed: int, most_steps: int) -> Steps:
     """Simulate one window and keep some of its queues; their advantages say nothing."""
-    trajectory = episode(task.case).run(task.actor, temperature=task.temperature, heads=4, seed=task.seed, record=True)
-    rng = np.random.default_rng([task.seed, 3])
-    return _kept(trajectory, np.zeros(len(trajectory)), task.most_steps, rng)
+    trajectory = episode(case).run(actor, temperature=temperature, heads=4, seed=seed, record=True)
+    return _kept(trajectory, np.zeros(len(trajectory)), most_steps, np.random.default_rng([seed, 3]))
 
 
-# --- trajectories to learn from
+def sample_trajectories(
+    case: Case, actor: Actor, rule: str, settings: PPOSettings, seed: int
+) -> tuple[Steps, list[float]] | str:
+    """Simulate one window several times, each with another seed.
 
-
-class SamplingTask(NamedTuple):
-    """One window, to be simulated several times."""
-
-    case: Case
-    actor: Actor
-    base: str
-    settings: PPOSettings
-    seed: int
-
-
-class Sampled(NamedTuple):
-    """The result of a `SamplingTask`."""
-
-    steps: Steps | None
-    """None: there was nothing to learn (`skipped` says why)."""
-    skipped: str = ""
-    ratios: tuple[float, ...] = ()
-    """The objective of each trajectory in units of the base rule's."""
-
-
-def sample_trajectories(task: SamplingTask) -> Sampled:
-    """Simulate one window several times, each with another seed."""
-    case, asked = task.case, task.settings
-    base = finished_jobs(case, *by_rule(case, task.base))
+    Gives what can be learned from it and the objective of each trajectory in units of the rule's; or why there is
+    nothing.
+    """
+    base = finished_jobs(case, *by_rule(case, rule))
     if len(base.submit) < 2:
-        return Sampled(None, "empty")
+        return "empty"
     window = episode(case)
     trajectories = [
-        window.run(task.actor, temperature=asked.temperature, heads=asked.heads, seed=task.seed + number, record=True)
-        for number in range(asked.trajectories)
+        window.run(actor, temperature=settings.temperature, heads=settings.heads, seed=seed + number, record=True)
+        for number in range(settings.trajectories)
     ]
     finished = [finished_jobs(case, each.start, each.end) for each in trajectories]
     times = [each.time for each in trajectories]
     if any(len(each) == 0 for each in times):
-        return Sampled(None, "no decision")
-    totals = [cost(asked.objective, one, base).total for one in finished]
-    advantages = leave_one_out(asked.objective, finished, base, times)
+        return "no decision"
+    totals = [cost(settings.objective, one, base).total for one in finished]
+    advantages = leave_one_out(settings.objective, finished, base, times)
     if not all(np.isfinite(each).all() for each in (*advantages, np.array(totals))):
-        return Sampled(None, "reward is no number")
-    rng = np.random.default_rng([task.seed, 2])
+        return "reward is no number"
+    rng = np.random.default_rng([seed, 2])
     both = zip(trajectories, advantages, strict=True)
-    steps = Steps.joined([_kept(each, advantage, asked.most_steps, rng) for each, advantage in both])
+    steps = Steps.joined([_kept(each, advantage, settings.most_steps, rng) for each, advantage in both])
     if not len(steps.count):
-        return Sampled(None, "never two jobs to choose from")
-    reference = cost(asked.objective, base, base).total
-    return Sampled(steps, ratios=tuple(1.0 + total - reference for total in totals))
+        return "never two jobs to choose from"
+    reference = cost(settings.objective, base, base).total
+    return steps, [1.0 + total - reference for total in totals]
 
 
-# --- measuring
-
-
-class MeasureTask(NamedTuple):
-    """A window, and the policies to measure on it, without sampling: plain rules by name, or actors."""
-
-    case: Case
-    policies: Sequence[str | Actor]
-
-
-def measure_policies(task: MeasureTask) -> list[dict[str, float]]:
-    """Metrics of each policy, as `rltuned.evaluate` measures."""
+def measure_policies(case: Case, policies: Sequence[str | Actor]) -> list[dict[str, float]]:
+    """Metrics of each policy, a rule by name or an actor, in a window; as `rltuned.evaluate` measures: no sampling."""
     found = []
-    for policy in task.policies:
+    for policy in policies:
         if isinstance(policy, str):
-            times = by_rule(task.case, policy)
+            times = by_rule(case, policy)
         else:
-            trajectory = episode(task.case).run(policy, temperature=0.0, heads=0, seed=0, record=False)
+            trajectory = episode(case).run(policy, temperature=0.0, heads=0, seed=0, record=False)
             times = trajectory.start, trajectory.end
-        found.append(task.case.metrics(*times).as_dict())
+        found.append(case.metrics(*times).as_dict())
     return found

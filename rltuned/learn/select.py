@@ -4,13 +4,15 @@ They are measured as `rltuned evaluate` measures: without sampling, relative to 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import call
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import ValidationWindow
-from rltuned.learn.sampling import MeasureTask, measure_policies
+from rltuned.learn.sampling import measure_policies
 from rltuned.policy.actor import Actor
 from rltuned.workers.pool import WorkerPool
 
@@ -57,7 +59,7 @@ class Validator:
     def _measure(self, policies: Sequence[str | Actor]) -> dict[str, list[dict[str, float]]]:
         """For each group and each policy, the mean of each metric over the windows in which it is a number."""
         groups: dict[str, list[list[dict[str, float]]]] = {}
-        found = self._pool.map(measure_policies, [MeasureTask(one.case, policies) for one in self._windows])
+        found = self._pool.map(call, [partial(measure_policies, one.case, policies) for one in self._windows])
         for window, measured in zip(self._windows, found, strict=True):
             groups.setdefault(window.group, []).append(measured)
         return {

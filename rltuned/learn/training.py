@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from operator import call
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,20 +28,12 @@ from rltuned.learn.beginning import (
 from rltuned.learn.curriculum import Site, candidate, validation_windows
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
 from rltuned.learn.run_directory import RunDirectory, draw_curves
-from rltuned.learn.sampling import (
-    MeasureTask,
-    RecordTask,
-    SamplingTask,
-    Steps,
-    measure_policies,
-    record_queues,
-    sample_trajectories,
-)
+from rltuned.learn.sampling import Steps, measure_policies, record_queues, sample_trajectories
 from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
 from rltuned.policy.actor import AGEING, RUN_TIME, Actor
 from rltuned.policy.files import TrainingPart, save
-from rltuned.workers.pool import Result, Task, WorkerPool
+from rltuned.workers.pool import Result, WorkerPool
 from rltuned.workers.progress import Progress, silent
 
 
@@ -84,9 +77,9 @@ class _Training:
         )
         self.validator = Validator(windows, settings.ppo.objective, pool)
 
-    def _map(self, what: str, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+    def _map(self, what: str, tasks: Sequence[partial[Result]]) -> Iterator[Result]:
         """The result of each task, in their order, with progress."""
-        for done, found in enumerate(self.pool.map(function, tasks), 1):
+        for done, found in enumerate(self.pool.map(call, tasks), 1):
             yield found
             self.progress(what, done, len(tasks))
 
@@ -98,8 +91,8 @@ class _Training:
         """
         base, curriculum = self.settings.base, self.settings.curriculum
         least, count = curriculum.least_wait, curriculum.candidates
-        tasks = [MeasureTask(self.candidate(index), (base,)) for index in range(count)]
-        waits = [found["wait_mean"] for (found,) in self._map("choosing windows", measure_policies, tasks)]
+        tasks = [partial(measure_policies, self.candidate(index), (base,)) for index in range(count)]
+        waits = [found["wait_mean"] for (found,) in self._map("choosing windows", tasks)]
         kept = [index for index, wait in enumerate(waits) if wait >= least]  # not when it is NaN
         self.skipped["no headroom"] = count - len(kept)
         if not kept:
@@ -116,10 +109,10 @@ class _Training:
         extras = self._extras(run_time_coefficients(windows))
         plain = rule_alone(self.rule, extras)
         tasks = [
-            RecordTask(case, plain, RECORDED_TEMPERATURE, settings.seed + number, RECORDED_STEPS)
+            partial(record_queues, case, plain, RECORDED_TEMPERATURE, settings.seed + number, RECORDED_STEPS)
             for number, case in enumerate(windows)
         ]
-        state = np.concatenate([queues.state for queues in self._map("recording queues", record_queues, tasks)])
+        state = np.concatenate([queues.state for queues in self._map("recording queues", tasks)])
         if not len(state):
             raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
         rng = np.random.default_rng([settings.seed, 4])
@@ -153,24 +146,24 @@ class _Training:
         chosen = rng.choice(self.headroom, options.windows, replace=len(self.headroom) < options.windows)
         seeds = rng.integers(2**31, size=options.windows)
         tasks = [
-            SamplingTask(self.candidate(int(index)), actor, settings.base, options, int(seed))
+            partial(sample_trajectories, self.candidate(int(index)), actor, settings.base, options, int(seed))
             for index, seed in zip(chosen, seeds, strict=True)
         ]
         parts: list[Steps] = []
         ratios: list[float] = []
-        for found in self.pool.map(sample_trajectories, tasks):
-            if found.steps is None:
-                self.skipped[found.skipped] = self.skipped.get(found.skipped, 0) + 1
+        for found in self.pool.map(call, tasks):
+            if isinstance(found, str):
+                self.skipped[found] = self.skipped.get(found, 0) + 1
             else:
-                parts.append(found.steps)
-                ratios += found.ratios
+                parts.append(found[0])
+                ratios += found[1]
         return (Steps.joined(parts), float(np.mean(ratios))) if parts else (None, float("nan"))
 
     def golden(self, actor: Actor) -> tuple[Singles, Floats | None]:
         """A queue of some training window, for the manifest's golden vector."""
         plain = rule_alone(self.rule, actor.weights)
         for index in self.headroom:
-            queues = record_queues(RecordTask(self.candidate(index), plain, 0.0, 0, 1_000_000))
+            queues = record_queues(self.candidate(index), plain, 0.0, 0, 1_000_000)
             if len(queues.count):
                 widest = queues.take(np.argmax(queues.count, keepdims=True))
                 base = None if self.settings.architecture.residual is None else widest.base[:16].astype(np.float64)

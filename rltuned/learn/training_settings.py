@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.errors import ConfigError
 from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings
 from rltuned.observe.observation import STATE_COLUMNS
@@ -39,15 +38,6 @@ class PPOSettings:
     """Largest norm."""
     divergence: float = 0.03
     """KL from the policy of the trajectories at which the iteration ends early (Spinning Up)."""
-
-    def __post_init__(self) -> None:
-        """Raises:
-        ConfigError: a number that makes no sense.
-        """
-        if self.trajectories < 2 or self.windows < 1 or self.heads < 1 or self.epochs < 1 or self.minibatch < 1:
-            raise ConfigError("PPO needs two trajectories of at least one window, one head, one epoch and one decision")
-        if not (self.temperature > 0 and self.learning_rate > 0):
-            raise ConfigError("PPO: temperature and learning rate must be above 0")
 
 
 ITERATIONS_PER_MINUTE: Final = 4

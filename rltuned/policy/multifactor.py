@@ -170,28 +170,24 @@ class Associations:
 
     @classmethod
     def of(cls, entries: Iterable[Association]) -> "Associations":
-        """From associations in any order; root itself need not be among them.
+        """From associations, parents before their children; root itself need not be among them.
 
         Raises:
-            ValueError: an account is named twice, or has no parent, or its ancestors go in a circle.
+            ValueError: an association is named twice, or its parent is not named before it.
         """
-        waiting = [each for each in entries if each.user or each.account != "root"]
         ordered, parents, rows = [Association("root", shares=0.0)], [0], {("root", ""): 0}
-        while waiting:
-            later = []
-            for each in waiting:
-                above = rows.get((each.account if each.user else each.parent, ""))
-                if above is None:
-                    later.append(each)
-                    continue
-                if (each.account, each.user) in rows:
-                    raise ValueError(f"association {each.account}/{each.user} is listed twice")
-                rows[each.account, each.user] = len(ordered)
-                ordered.append(each)
-                parents.append(above)
-            if len(later) == len(waiting):
-                raise ValueError(f"association {later[0].account}/{later[0].user} hangs in the air")
-            waiting = later
+        for each in entries:
+            named = each.account, each.user
+            if named == ("root", ""):
+                continue
+            above = rows.get((each.account if each.user else each.parent, ""))
+            if above is None:
+                raise ValueError(f"association {each.account}/{each.user} hangs in the air")
+            if named in rows:
+                raise ValueError(f"association {each.account}/{each.user} is listed twice")
+            rows[named] = len(ordered)
+            ordered.append(each)
+            parents.append(above)
         return cls(tuple(ordered), np.asarray(parents, dtype=np.intp))
 
     def __len__(self) -> int:

@@ -1,16 +1,14 @@
 """PPO: the distribution over orders, advantages, and that it solves what is easy."""
 
-from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 import pytest
 from unit.learn.windows import busy_jobs, case_of, jobs_of, waiting_at_once
 
-from rltuned.errors import ConfigError
 from rltuned.learn import sampling
 from rltuned.learn.cost import FinishedJobs, Objective, cost, leave_one_out
-from rltuned.learn.sampling import SamplingTask, Steps, by_rule, episode, finished_jobs, sample_trajectories
+from rltuned.learn.sampling import Steps, by_rule, episode, finished_jobs, sample_trajectories
 from rltuned.learn.training_settings import PPOSettings
 from rltuned.policy.actor import Architecture, untrained
 
@@ -22,7 +20,7 @@ ARCHITECTURE = Architecture(hidden=(16, 8))
 def rolled(case, actor=None, base="saf", seed=3, **values):
     usual = {"objective": Objective.WAIT, "temperature": 0.1, "trajectories": 4, "most_steps": 64}
     asked = PPOSettings(**{**usual, **values})
-    return sample_trajectories(SamplingTask(case, actor or untrained("a", ARCHITECTURE, 1), base, asked, seed))
+    return sample_trajectories(case, actor or untrained("a", ARCHITECTURE, 1), base, asked, seed)
 
 
 def log_probabilities(values, orders):
@@ -110,9 +108,9 @@ def test_advantages_of_the_plays_of_a_window_add_up_to_nothing_at_the_same_time(
 
 
 def test_a_roll_out_has_finite_advantages():
-    found = rolled(case_of(busy_jobs()))
-    assert np.isfinite(found.steps.advantage).all()
-    assert np.mean(found.ratios) > 0
+    steps, ratios = rolled(case_of(busy_jobs()))
+    assert np.isfinite(steps.advantage).all()
+    assert np.mean(ratios) > 0
 
 
 def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_optimal():
@@ -137,7 +135,7 @@ def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_op
         iteration += 1
         parts = [
             rolled(waiting_at_once(seed=iteration * 4 + at), actor=ppo.actor, temperature=0.3,
-                   trajectories=8, seed=iteration * 100 + at * 10, base="sjf").steps
+                   trajectories=8, seed=iteration * 100 + at * 10, base="sjf")[0]
             for at in range(4)
         ]  # fmt: skip
         ppo.update(Steps.joined(parts), np.random.default_rng(iteration), 1.0 - iteration / 30)
@@ -145,37 +143,13 @@ def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_op
 
 
 def test_a_window_without_jobs_or_of_one_job_or_in_which_nobody_waits_is_left_out_with_its_reason():
-    assert rolled(case_of(jobs_of([0.0], [60.0], [1]))).skipped == "empty"
+    assert rolled(case_of(jobs_of([0.0], [60.0], [1]))) == "empty"
     apart = case_of(jobs_of([0.0, 1e5], [60.0, 60.0], [1, 1]))
-    assert rolled(apart).skipped == "never two jobs to choose from"
+    assert rolled(apart) == "never two jobs to choose from"
     too_large = case_of(jobs_of([0.0, 0.0], [60.0, 60.0], [64, 64]))
-    assert rolled(too_large).skipped == "empty"
+    assert rolled(too_large) == "empty"
 
 
 def test_a_reward_that_is_no_number_never_reaches_the_network(monkeypatch):
     monkeypatch.setattr(sampling, "leave_one_out", lambda *_: [np.array([np.nan])] * 4)
-    found = rolled(case_of(busy_jobs(20)))
-    assert (found.steps, found.skipped) == (None, "reward is no number")
-
-
-def test_hyper_parameters_that_make_no_sense_are_refused():
-    for wrong in ({"trajectories": 1}, {"temperature": 0.0}):
-        with pytest.raises(ConfigError, match="PPO"):
-            replace(PPOSettings(), **wrong)
-
-
-def test_the_critic_learns_what_a_queue_costs_and_does_not_see_the_order_of_the_jobs():
-    tf = pytest.importorskip("tensorflow")
-    from rltuned.learn.critic import Critic
-
-    rng = np.random.default_rng(2)
-    rows, segment = rng.random((30, 5)).astype(np.float32), np.repeat(np.arange(10), 3).astype(np.int32)
-    target = np.add.reduceat(rows[:, 0], np.arange(0, 30, 3)).astype(np.float32)
-    critic = Critic(rng, rate=1e-2)
-    first = critic.fit(tf.constant(rows), tf.constant(segment), target)
-    for _ in range(200):
-        last = critic.fit(tf.constant(rows), tf.constant(segment), target)
-    assert last < 0.05 * first
-    shuffled = np.concatenate([rng.permutation(rows[at : at + 3]) for at in range(0, 30, 3)])
-    values = [critic.values(tf.constant(each), tf.constant(segment), 10).numpy() for each in (rows, shuffled)]
-    assert values[0] == pytest.approx(values[1], abs=1e-5)
+    assert rolled(case_of(busy_jobs(20))) == "reward is no number"

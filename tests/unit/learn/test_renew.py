@@ -95,6 +95,10 @@ def test_the_gate_refuses_a_worse_candidate_and_the_version_in_force_has_a_new_v
     assert (made.accepted, made.version) == (False, 1)
     assert "the gate does not choose it" in made.why
     assert store.versions() == [first]
+    evidence = [one["evidence"] for one in (made.verdict, made.candidate)]
+    assert evidence[0]["first_job"] == evidence[1]["first_job"], "both are judged on the same jobs, …"
+    splits = {one["settings"]["split"] for one in (made.verdict, made.candidate)}
+    assert splits == {"test"}, "… behind those that the candidate has learned from"
     assert (verdict_in_force(store).chosen, verdict_in_force(store).model) == (MODEL, "smallest-first")
 
 
@@ -103,14 +107,6 @@ def test_a_candidate_that_is_like_the_version_in_force_does_not_replace_it(store
     made = run(store, trainer_of(tmp_path, "same", job_size=-2.0))
     assert not made.accepted
     assert "does not certainly wait less than the version in force (1.000 [1.000, 1.000])" in made.why
-
-
-def test_both_are_judged_on_the_same_jobs_after_those_that_were_learned_from(store, tmp_path):
-    put(store, cooked(tmp_path, "one", job_size=-1.0))
-    made = run(store, trainer_of(tmp_path, "two", job_size=1.0))
-    evidence = [one["evidence"] for one in (made.verdict, made.candidate)]
-    assert evidence[0]["first_job"] == evidence[1]["first_job"]
-    assert made.candidate["settings"]["split"] == made.verdict["settings"]["split"] == "test"
 
 
 def test_what_the_version_in_force_has_learned_from_does_not_judge_it(store, tmp_path):
@@ -124,18 +120,19 @@ def test_what_the_version_in_force_has_learned_from_does_not_judge_it(store, tmp
         run(store)
 
 
-def test_without_a_candidate_the_verdict_is_renewed_and_the_reason_is_told(store, tmp_path):
+@pytest.mark.parametrize(
+    ("why_not", "jobs", "why"),
+    [
+        ("TensorFlow is not installed", JOBS, r"No candidate: TensorFlow is not installed\."),
+        ("", busy_jobs(500), "No candidate: the gate needs 10 windows"),
+    ],
+    ids=["no TensorFlow", "too little history"],
+)
+def test_without_a_candidate_the_verdict_is_renewed_and_the_reason_is_told(store, tmp_path, why_not, jobs, why):
     put(store, cooked(tmp_path, "smallest-first", job_size=-1.0))
-    made = run(store, why_not="TensorFlow is not installed")
+    made = run(store, trainer_of(tmp_path, "never", job_size=1.0), why_not=why_not, jobs=jobs)
     assert (made.accepted, made.candidate) == (False, None)
-    assert made.why == "No candidate: TensorFlow is not installed."
-    assert verdict_in_force(store).made_at == NOW
-
-
-def test_with_too_little_history_for_a_candidate_the_verdict_is_renewed_all_the_same(store, tmp_path):
-    put(store, cooked(tmp_path, "smallest-first", job_size=-1.0))
-    made = run(store, trainer_of(tmp_path, "never", job_size=1.0), jobs=busy_jobs(500))
-    assert "No candidate: the gate needs 10 windows" in made.why
+    assert re.match(why, made.why)
     assert verdict_in_force(store).made_at == NOW
 
 
@@ -150,38 +147,27 @@ def test_with_too_little_history_for_a_verdict_the_old_one_stays(store, tmp_path
 class Interrupted:
     """Is interrupted after some pieces, and remembers what it did."""
 
-    def __init__(self, after):
-        self.left, self.done = after, 0
+    def __init__(self, after=10_000):
+        self.after, self.done = after, 0
 
     def run(self, tasks):
         for outcomes in LocalExecutor().run(tasks):
-            if not self.left:
+            if self.done == self.after:
                 raise KeyboardInterrupt
-            self.left -= 1
             self.done += 1
             yield outcomes
 
 
-def test_a_run_that_was_killed_goes_on_with_what_it_had_and_ends_alike(store, tmp_path):
-    put(store, cooked(tmp_path, "largest-first", job_size=1.0))
-    trainer, first = trainer_of(tmp_path, "smallest-first", job_size=-1.0), Interrupted(35)
-    with pytest.raises(KeyboardInterrupt):
-        run(store, trainer, executor=first)
-    assert store.current().number == 1, "nothing half-way is in force"
-    second = Interrupted(10_000)
-    made = run(store, trainer, executor=second)
-    assert made.accepted
-    assert first.done + second.done == 2 * 10 * 3
-
-
-def test_what_was_left_of_other_jobs_is_not_gone_on_with(store, tmp_path):
+@pytest.mark.parametrize(("seed", "kept"), [(1, 35), (2, 0)], ids=["the same", "other windows"])
+def test_a_run_that_was_killed_goes_on_with_what_it_had_if_the_same_is_asked(store, tmp_path, seed, kept):
     put(store, cooked(tmp_path, "largest-first", job_size=1.0))
     trainer = trainer_of(tmp_path, "smallest-first", job_size=-1.0)
     with pytest.raises(KeyboardInterrupt):
-        run(store, trainer, executor=Interrupted(35))
-    second = Interrupted(10_000)
-    run(store, trainer, executor=second, seed=2)
-    assert second.done == 2 * 10 * 3
+        run(store, trainer, executor=Interrupted(35), seed=1)
+    assert store.current().number == 1, "nothing half-way is in force"
+    second = Interrupted()
+    assert run(store, trainer, executor=second, seed=seed).accepted
+    assert second.done == 2 * 10 * 3 - kept
 
 
 def test_a_killed_run_asks_for_the_same_time_for_a_day(tmp_path):

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
+from operator import call
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from rltuned.learn import command
 from rltuned.learn.beginning import beginner, rule_alone, run_time_coefficients
 from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation_windows, with_limits
 from rltuned.learn.run_directory import RunDirectory
-from rltuned.learn.sampling import MeasureTask, measure_policies
+from rltuned.learn.sampling import measure_policies
 from rltuned.learn.select import CHANCE
 from rltuned.learn.training_settings import PPOSettings, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
@@ -43,6 +45,13 @@ SMALL = TrainSettings(
 )
 
 
+def train(*args, **values):
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.training import train
+
+    return train(*args, **values)
+
+
 def site() -> Site:
     return Site(busy_jobs(200), parse_shape("2x4"))
 
@@ -50,9 +59,6 @@ def site() -> Site:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """One whole small run, for all who only look at it."""
-    pytest.importorskip("tensorflow")
-    from rltuned.learn.training import train
-
     out = tmp_path_factory.mktemp("run")
     return train([site()], SMALL, out, command="rltuned train …", revision="abc"), out
 
@@ -174,9 +180,6 @@ def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_w
 
 
 def test_a_run_in_which_nothing_beats_the_rule_leaves_the_rule_without_a_network(tmp_path):
-    pytest.importorskip("tensorflow")
-    from rltuned.learn.training import train
-
     result = train([site()], replace(SMALL, iterations=0), tmp_path)
     actor = files.load(str(result.path))
     assert (actor.name, actor.architecture.hidden, actor.architecture.residual) == ("small", (), "saf")
@@ -185,8 +188,6 @@ def test_a_run_in_which_nothing_beats_the_rule_leaves_the_rule_without_a_network
 
 
 def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, tmp_path, monkeypatch):
-    from rltuned.learn import training as module
-
     result, _ = trained
     saved = RunDirectory.save
 
@@ -197,22 +198,19 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, t
 
     monkeypatch.setattr(RunDirectory, "save", killed)
     with pytest.raises(KeyboardInterrupt):
-        module.train([site()], SMALL, tmp_path, revision="abc")
+        train([site()], SMALL, tmp_path, revision="abc")
     monkeypatch.setattr(RunDirectory, "save", saved)
     # What was being written when it was killed is there, too, and worth nothing.
     (tmp_path / "checkpoints" / "000004.npz").write_bytes(b"PK\x03\x04")
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"iteration": 4, "obj')
-    again = module.train([site()], SMALL, tmp_path, revision="abc", resume=True)
+    again = train([site()], SMALL, tmp_path, revision="abc", resume=True)
     assert again.path.read_bytes() == result.path.read_bytes()
     assert again.path.with_suffix(".safetensors").read_bytes() == result.path.with_suffix(".safetensors").read_bytes()
     assert (tmp_path / "metrics.jsonl").read_text() == (trained[1] / "metrics.jsonl").read_text()
 
 
 def test_a_run_that_is_out_of_time_ends_cleanly_with_the_best_so_far(tmp_path):
-    pytest.importorskip("tensorflow")
-    from rltuned.learn.training import train
-
     ticks = iter(range(100))
     result = train([site()], replace(SMALL, iterations=50), tmp_path, seconds=3.5, clock=lambda: float(next(ticks)))
     assert result.iterations == 3
@@ -250,20 +248,15 @@ def test_an_error_of_a_training_stands_alone_and_the_directory_can_be_used_again
 
 
 def test_a_trace_on_which_nobody_waits_teaches_nothing_and_says_so(tmp_path):
-    pytest.importorskip("tensorflow")
-    from rltuned.learn.training import train
-
     with pytest.raises(EvaluationError, match="nothing to be learned"):
         train([Site(busy_jobs(200), parse_shape("400x8"))], SMALL, tmp_path)
 
 
 def test_several_processes_give_what_one_gives():
-    tasks = [MeasureTask(case_of(busy_jobs(30, seed)), ("saf", "fifo")) for seed in range(3)]
+    tasks = [partial(measure_policies, case_of(busy_jobs(30, seed)), ("saf", "fifo")) for seed in range(3)]
     with WorkerPool(1) as alone, WorkerPool(2) as pool:
         # As text: fairness is no number here, and such do not equal themselves.
-        assert json.dumps(list(pool.map(measure_policies, tasks))) == json.dumps(
-            list(alone.map(measure_policies, tasks))
-        )
+        assert json.dumps(list(pool.map(call, tasks))) == json.dumps(list(alone.map(call, tasks)))
 
 
 def test_the_command_trains_and_tells_how_the_model_compares(tmp_path, monkeypatch):
@@ -290,13 +283,6 @@ def test_the_command_refuses_what_it_cannot_do():
     assert said("--trace", "a.csv", "--out", "x")[0] == 2
     assert said("--trace", "a.csv", "--cluster", "2x4")[0] == 2
     assert "--from-sacct" in said("--trace", "a.csv", "--cluster", "2x4", "--from-sacct", "3", "--out", "x")[1]
-    with pytest.raises(ConfigError, match="history"):
-        command.settings(name="x", estimates="history")
-
-
-def test_the_budget_is_counted_in_iterations():
-    assert command.settings(name="x").iterations == 3 * command.settings(name="x", budget=10.0).iterations
-    assert command.settings(name="x", budget=10.0, iterations=5).iterations == 5
 
 
 def test_a_column_that_the_network_is_not_to_see_moves_no_score():
@@ -314,35 +300,51 @@ def test_a_column_that_the_network_is_not_to_see_moves_no_score():
         assert moved > 0.01 if column in seen else moved < 1e-6
 
 
-def test_columns_are_named_on_the_command_line_and_in_the_record():
-    made = command.settings(name="x", columns="requested_time, requested_gpus")
-    assert made.columns == ("requested_time", "requested_gpus")
-    assert "--columns requested_time,requested_gpus" in command.line(["a"], ["1x1"], None, made)
-    assert "--columns" not in command.line(["a"], ["1x1"], None, command.settings(name="x"))
-    with pytest.raises(ConfigError, match="no column 'gpu' in the state; there are requested_time, "):
-        command.settings(name="x", columns="gpu")
+@pytest.mark.parametrize(
+    ("asked", "expected", "told"),
+    [
+        ({}, {"base": "saf", "residual": "saf", "iterations": 120, "columns": STATE_COLUMNS}, ""),
+        # A rule whose key is no product is only the unit.
+        ({"rule": "sjf"}, {"base": "sjf", "residual": "sjf"}, "--rule sjf "),
+        ({"rule": "fifo"}, {"base": "fifo", "residual": None}, "--rule fifo "),
+        ({"rule": "multifactor"}, {"base": "multifactor", "residual": None}, "--rule multifactor "),
+        (
+            {"columns": "requested_time, requested_gpus"},
+            {"columns": ("requested_time", "requested_gpus")},
+            "--columns requested_time,requested_gpus ",
+        ),
+        ({"budget": 10.0}, {"iterations": 40}, ""),
+        ({"budget": 10.0, "iterations": 5}, {"iterations": 5}, ""),
+    ],
+)
+def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected, told):
+    made = command.settings(name="x", **asked)
+    found = {**vars(made), "residual": made.architecture.residual}
+    assert {name: found[name] for name in expected} == expected
+    assert command.line(["a"], ["1x1"], None, made) == (
+        "rltuned train --trace a --cluster 1x1 --name x --objective mix --estimates mixed "
+        f"{told}--seed 7 --iterations {made.iterations} --window 1024"
+    )
+    own = command.line([], [], 3.0, made, form="swf", skip_bad=True)
+    assert own.startswith("rltuned train --from-sacct 3 --name x ")
+    assert own.endswith(" --window 1024 --form swf --skip-bad")
 
 
-def test_a_base_rule_is_corrected_where_its_key_is_a_product_and_else_only_the_unit():
-    made = {rule: command.settings(name="x", rule=rule) for rule in (None, "sjf", "fifo", "multifactor")}
-    assert {rule: (s.base, s.architecture.residual) for rule, s in made.items()} == {
-        None: ("saf", "saf"),
-        "sjf": ("sjf", "sjf"),
-        "fifo": ("fifo", None),
-        "multifactor": ("multifactor", None),
-    }
-    told = command.line(["a"], ["1x1"], None, made["fifo"])
-    assert "--rule fifo" in told
-    assert "--rule" not in command.line(["a"], ["1x1"], None, made[None])
-    with pytest.raises(ConfigError, match="no rule 'best'"):
-        command.settings(name="x", rule="best")
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"estimates": "history"}, "history"),
+        ({"columns": "gpu"}, "no column 'gpu' in the state; there are requested_time, "),
+        ({"rule": "best"}, "no rule 'best'"),
+    ],
+)
+def test_what_training_cannot_do_is_refused(asked, reason):
+    with pytest.raises(ConfigError, match=reason):
+        command.settings(name="x", **asked)
 
 
 @pytest.mark.parametrize("rule", ["sjf", "multifactor"])
 def test_a_model_comes_of_another_base_rule_too(tmp_path, rule):
-    pytest.importorskip("tensorflow")
-    from rltuned.learn.training import train
-
     asked = command.settings(name="x", rule=rule, iterations=1)
     small = replace(
         SMALL, base=asked.base, architecture=replace(SMALL.architecture, residual=asked.architecture.residual)

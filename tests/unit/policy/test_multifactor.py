@@ -162,9 +162,10 @@ def test_the_factor_of_a_partition_or_qos_is_its_priority_over_the_highest():
 def two_labs():
     return Associations.of(
         [
-            Association("a1", parent="a", shares=2),
+            Association("root"),
             Association("a", shares=3),
             Association("b"),
+            Association("a1", parent="a", shares=2),
             Association("a1", "ann"),
             Association("a1", "abe"),
             Association("a", "amy"),
