@@ -102,21 +102,13 @@ def _drained(shape: ClusterShape, share: float, rng: np.random.Generator) -> tup
     return replace(shape, nodes=replace(nodes, usable=usable)), max(kept, 1e-3)
 
 
-class ValidationWindow(NamedTuple):
-    """A window that decides, and the group that it is averaged with."""
-
-    group: str
-    """Trace, cluster and kind of estimates."""
-    case: Case
-
-
 def validation_windows(
     sites: Sequence[Site], length: int, count: int, seed: int, estimates: str
-) -> list[ValidationWindow]:
-    """Windows that decide which checkpoint is kept: of the part behind the training part, as they are in the trace.
+) -> list[tuple[str, Case]]:
+    """Windows that decide which checkpoint is kept, each with the group that it is averaged with.
 
-    `count` of each trace. Where estimates are mixed, true ones, noisy ones of σ = 1.5 and the users' own take turns. A
-    part that is shorter than `length` gives shorter windows.
+    `count` of each trace, of the part behind the training part, as they are there. Where estimates are mixed, true
+    ones, noisy ones of σ = 1.5 and the users' own take turns. A part that is shorter than `length` gives shorter ones.
 
     Raises:
         EvaluationError: a part is too short.
@@ -133,5 +125,5 @@ def validation_windows(
             # Waits on another cluster have another scale: they must not be averaged with these.
             group = f"{name} {kind}" if files.count(name) == 1 else f"{name} on {site.shape.text} {kind}"
             part = windows[turn :: len(kinds)]
-            found += [ValidationWindow(group, case) for case in cases(site.jobs, made, site.shape, part)]
+            found += [(group, case) for case in cases(site.jobs, made, site.shape, part)]
     return found

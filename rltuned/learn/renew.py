@@ -1,8 +1,7 @@
 """`rltuned learn`: a site's own model and verdict, renewed from its own jobs (docs/learning.md, decision 0152).
 
-A candidate is trained on the earlier jobs, and the gate judges it and the version in force on the same later ones. It
-comes into force only where the gate chooses it and it certainly waits less than that version. Either way the verdict is
-new. Everything that takes long is kept in a working directory, so that a run that was killed goes on.
+A candidate is trained on the earlier jobs, and the gate judges it and the version in force on the same later ones.
+Everything that takes long is kept in a working directory, so that a run that was killed goes on.
 """
 
 import json
@@ -10,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -76,9 +76,9 @@ class Renewal(NamedTuple):
 
 
 def moment(work: Path, now: float) -> float:
-    """The end of the history of this run: now, or that of a run that was interrupted within `RESUMED` seconds.
+    """The end of the history of this run, epoch seconds: now, or that of a run that was interrupted within `RESUMED`.
 
-    Epoch seconds. `work` is the working directory; what an older run has left there is deleted.
+    What an older run has left in the working directory `work` is deleted.
     """
     try:
         begun = float(json.loads((work / _RUN).read_bytes())["now"])
@@ -120,23 +120,18 @@ def paused(store: ModelStore, now: float) -> str:
 
 
 def watched(
-    store: ModelStore,
-    settings: EvaluationSettings,
-    jobs: Workload,
-    shape: ClusterShape,
-    revision: str,
-    now: float,
-    tell: Callable[[str], None],
+    store: ModelStore, now: float, tell: Callable[[str], None], look: Callable[[float, float], live.Live]
 ) -> int:
     """Go back to the version before, where jobs have really waited longer since this one came into force.
 
-    Gives the version that was given up; 0: none. One that a person has chosen is only told of.
+    `look`: since when the two are in force → `live.look`. Gives the version that was given up; 0: none. One that a
+    person has chosen is only told of.
     """
     uses = store.uses()
     if len(uses) < 2 or uses[-1].back or now - uses[-1].since > (live.LOOK_DAYS + 1.0) * DAY:
         return 0
     last = uses[-1]
-    found = live.look(settings, jobs, shape, revision, uses[-2].since, last.since)
+    found = look(uses[-2].since, last.since)
     if not found.worse:
         return 0
     why = f"since version {last.version} came into force, jobs have waited {found}"
@@ -186,7 +181,7 @@ def renew(
         EvaluationError: too little history for a verdict; what is in force stays.
         ModelError: the store cannot be used.
     """
-    given_up = watched(store, settings, jobs, shape, revision, now, tell)
+    given_up = watched(store, now, tell, partial(live.look, settings, jobs, shape, revision))
     current = in_force(store, now, tell)
     why_not = why_not or paused(store, now)
     known = current.learned_until - jobs.source.start

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from rltuned.evaluate.case import Case
 from rltuned.learn.cost import Objective
-from rltuned.learn.curriculum import ValidationWindow
 from rltuned.learn.sampling import measure_policies
 from rltuned.policy.actor import Actor
 from rltuned.workers.pool import WorkerPool
@@ -47,7 +47,7 @@ class Validation(NamedTuple):
 class Validator:
     """The validation windows, and the best plain rule of each group on them."""
 
-    def __init__(self, windows: Sequence[ValidationWindow], objective: Objective, pool: WorkerPool) -> None:
+    def __init__(self, windows: Sequence[tuple[str, Case]], objective: Objective, pool: WorkerPool) -> None:
         self._windows, self._objective, self._pool = windows, objective, pool
         plain = self._measure(RULES)
         self._rules = {
@@ -59,9 +59,9 @@ class Validator:
     def _measure(self, policies: Sequence[str | Actor]) -> dict[str, list[dict[str, float]]]:
         """For each group and each policy, the mean of each metric over the windows in which it is a number."""
         groups: dict[str, list[list[dict[str, float]]]] = {}
-        found = self._pool.map(call, [partial(measure_policies, one.case, policies) for one in self._windows])
-        for window, measured in zip(self._windows, found, strict=True):
-            groups.setdefault(window.group, []).append(measured)
+        found = self._pool.map(call, [partial(measure_policies, case, policies) for _, case in self._windows])
+        for (group, _), measured in zip(self._windows, found, strict=True):
+            groups.setdefault(group, []).append(measured)
         return {
             group: [
                 {name: _mean([one[name] for one in policy]) for name in _WATCHED}

@@ -22,16 +22,12 @@ Weights = Mapping[str, npt.NDArray[np.float32]]
 
 CORRECTED: Final = ("saf", "sjf")
 """Rules that a residual can correct: their keys are products, at least 1, so that a logarithm is their level."""
-
 RUN_TIME: Final = "run_time.coefficients"
 """(3,) optional tensor: c0, c1, c2 of ln T = c0 + c1 ln r + c2 ln L, the run time that is expected."""
-
 AGEING: Final = "rule.ageing"
 """(1,) optional tensor: a ≥ 0. The rule's key is divided by (1 + wait / T)^a, a power of the job's expansion factor."""
-
 EXTRAS: Final[Mapping[str, tuple[int, ...]]] = {RUN_TIME: (3,), AGEING: (1,)}
 """Tensors that an actor may have beside those of its network, and their shapes."""
-
 _TIME_SCALE: Final = math.log1p(RUN_TIME_HORIZON)
 
 
@@ -97,21 +93,16 @@ class Actor:
     """float32, with the names and shapes of `Architecture.shapes`, and those of `EXTRAS` that were fitted."""
 
     def score(self, observation: Observation) -> Floats:
-        """(n,) scores, higher first.
-
-        Rounded to 1e-6: a matrix product may treat equal rows differently in the last bits, and equal jobs must tie.
-        The rule's level, which is no matrix product, keeps three digits more, to tell apart what the rule does.
-        """
+        """(n,) scores, higher first."""
+        # Rounded: a matrix product may treat equal rows differently in the last bits, and equal jobs must tie. The
+        # rule's level is no such product, and keeps three digits more to tell apart what the rule does.
         correction = np.round(self._corrections(observation.state[: len(observation)]), 6)
         rule = self.architecture.residual
         return correction if rule is None else np.round(self.level(observation), 9) + correction
 
     def level(self, queue: Queue) -> Floats:
         """(n,) what the network corrects: `rule_level` of its rule, with the run times that are expected, and what a
-        job gains by waiting. 0 without a rule.
-
-        Waiting counts relative to the run time: with a = 0.3 a job that has waited 9 times as long as it is expected to
-        run stands as if it were half as large.
+        job gains by waiting (`AGEING`). 0 without a rule.
         """
         rule = self.architecture.residual
         if rule is None:
@@ -191,10 +182,8 @@ class Actor:
         return output if self.architecture.residual is None else self.architecture.bound * np.tanh(output)
 
     def network(self, state: npt.NDArray[np.float32]) -> Floats:
-        """(n,) output of the network alone.
-
-        In double precision: then neither the machine nor the place of a row in the matrix shows in a score.
-        """
+        """(n,) output of the network alone."""
+        # In double precision neither the machine nor the place of a row in the matrix shows in a score.
         value = state.astype(np.float64)
         for index, (kernel, bias) in enumerate(self.folded_layers):
             if index:
@@ -246,17 +235,12 @@ def untrained(name: str, architecture: Architecture, seed: int) -> Actor:
 
 
 def on_means(policy: Policy) -> Policy:
-    """The policy for run times that are predicted means (`RunTimePredictions.expected`): without `RUN_TIME`, which is
-    for estimates that err.
-    """
+    """The policy for run times that are predicted means: without `RUN_TIME`, which is for estimates that err."""
     if not (isinstance(policy, Actor) and RUN_TIME in policy.weights):
         return policy
     return replace(policy, weights={name: value for name, value in policy.weights.items() if name != RUN_TIME})
 
 
 def rule_level(name: str, queue: Queue) -> Floats:
-    """(n,) −ln(key) / ln(1 + 30 d) of one of the rules `CORRECTED`, higher first: what a residual network corrects.
-
-    On the scale of requested_time. The level of a job does not depend on the other jobs of the queue.
-    """
+    """(n,) −ln(key) / ln(1 + 30 d) of one of the rules `CORRECTED`, higher first, on the scale of requested_time."""
     return -np.log(by_name(name).key(queue)) / _TIME_SCALE

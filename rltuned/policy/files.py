@@ -267,12 +267,7 @@ def _read(path: Path, limit: int) -> bytes:
 
 
 def parse(path: Path, data: bytes, weights_data: bytes | None = None) -> Model:
-    """The model whose manifest is `data`.
-
-    Args:
-        path: of the manifest, named in errors.
-        data: the manifest.
-        weights_data: the weights; None: they are in the file that the manifest names, beside it.
+    """The model whose manifest, at `path`, is `data`. Without `weights_data` the file beside it is read.
 
     Raises:
         ModelError: a manifest that is not JSON, not of this form, or of a version, feature list or rule that this
@@ -387,14 +382,8 @@ def save(
     """Write ``<actor.name>.json`` and ``.safetensors`` into `directory`, and give the manifest's path.
 
     The same values make the same bytes. What is written is checked as `read` would, before it replaces anything.
-
-    Args:
-        actor: that is written.
-        directory: made where it is missing.
-        training: how it was made.
-        metrics: how it measured, by name.
-        golden_state: (k, inputs) rows whose scores the manifest is to have.
-        golden_base: (k,) `rule_level` for a residual actor.
+    `golden_state`: (k, inputs) rows whose scores the manifest is to have; `golden_base`: (k,) `rule_level` of them,
+    for a residual actor.
 
     Raises:
         ModelError: a weight or a metric is not finite, the model would be refused, or it cannot be written.

@@ -17,10 +17,10 @@ from rltuned.policy.protocol import Queue
 
 @dataclass(frozen=True)
 class Rule:
-    """A policy that sorts by one number per job, the smallest first; equal ones by earlier submission.
+    """A `Policy` that sorts by one number per job, the smallest first; equal ones by earlier submission.
 
-    Its scores are places in that order, negated: jobs that are equal in both share one, so that whoever ranks decides
-    (the plan does, by current priority and job id). Satisfies `rltuned.policy.protocol.Policy`.
+    Jobs that are equal in both share a score, so that whoever ranks decides (the plan does, by current priority and job
+    id).
     """
 
     name: str
@@ -59,20 +59,15 @@ def area(queue: Queue) -> Floats:
 
 
 def wfp3(queue: Queue) -> Floats:
-    """WFP3: −(w/r)³ · n (Tang et al., CLUSTER 2009 and IPDPS 2010): long waits for their length, then large jobs.
-
-    w is the wait until now. Codes that take it from a start time that a pending job does not have yet (−1) rank by
-    submission and run time the wrong way round.
-    """
+    """WFP3: −(w/r)³ · n (Tang et al., CLUSTER 2009 and IPDPS 2010): long waits for their length, then large jobs."""
     return -((queue.wait / queue.run_time) ** 3) * sizes(queue)
 
 
 def unicep(queue: Queue) -> Floats:
     """UNICEP: −w / (log₂ n · r) (Tang et al., CLUSTER 2009, "unicef"): long waits for their size, small jobs.
 
-    log₂ 1 = 0: there the formula divides by nothing. Its authors' machine gave no job less than 64 nodes, and their
-    code (Cobalt's `unicef`) gives that smallest job the divisor 1; RLScheduler's takes log₂(n + 10⁻¹⁵), which puts jobs
-    of one processor before all others whatever they wait. Here log₂ n is at least 1: one GPU counts as two.
+    log₂ 1 = 0: there the formula divides by nothing. Here log₂ n is at least 1, as its authors' code gives the smallest
+    job of their machine the divisor 1 (Cobalt's `unicef`): one GPU counts as two.
     """
     return -queue.wait / (np.maximum(np.log2(sizes(queue)), 1.0) * queue.run_time)
 
@@ -80,8 +75,8 @@ def unicep(queue: Queue) -> Floats:
 def f1(queue: Queue) -> Floats:
     """F1: log₁₀ r · n + 870 · log₁₀ s (Carastan-Santos and de Camargo, SC'17), s the submission time.
 
-    Made by regression on windows that start at 0, so s counts from the start of the window; as a Unix time its
-    logarithm would hardly differ between jobs. The first second counts as second 1: log₁₀ 0 is not a number.
+    Made by regression on windows that start at 0, so s counts from the start of the window. The first second counts as
+    second 1: log₁₀ 0 is not a number.
     """
     return np.log10(queue.run_time) * sizes(queue) + 870.0 * np.log10(np.maximum(queue.submit, 1.0))
 

@@ -3,8 +3,8 @@
     age·W_age + fair share·W_fairshare + job size·W_jobsize + partition·W_partition + QOS·W_qos + Σ TRES·W_tres
 
 Source: "Multifactor Priority Plugin" and "Fair Tree Fairshare Algorithm" of Slurm's documentation, slurm.conf(5), and
-where those are silent the answers of sprio(1) and sshare(1) of real clusters (22.05, 24.11, 26.05), which the tests
-compare with. The simulator takes its base priorities from here, and adds site factor and nice.
+where those are silent sprio(1) and sshare(1) of real clusters (22.05, 24.11, 26.05), which the tests compare with. The
+simulator takes its base priorities from here, and adds site factor and nice.
 
 Not here: the classic fair share, FairShare=parent, PriorityFavorSmall, PriorityWeightAssoc, PriorityUsageResetPeriod,
 PriorityFlags.
@@ -272,7 +272,7 @@ class Usage:
         """What a second leaves: Slurm's first-order form of 2^(−1/half-life)."""
 
     def decay(self, to: float) -> None:
-        """Let time pass: half of everything is forgotten in every half-life. `to` before `time`: nothing happens."""
+        """Let time pass until `to`; nothing happens where that is before `time`."""
         if to > self.time:
             self.raw *= self._per_second ** (to - self.time)
             self.time = to

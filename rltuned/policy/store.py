@@ -226,14 +226,9 @@ class ModelStore:
     def add(
         self, model: str, now: float, origin: str, *, verdict: bytes | None = None, learned_until: float = 0.0
     ) -> Version:
-        """Copy a model into the store, after every check; it is not in force yet. The same model is not copied twice.
+        """Copy a model (`files.read`) into the store; it is not in force yet. The same model is not copied twice.
 
-        Args:
-            model: as `rltuned.policy.files` takes it.
-            now: epoch seconds.
-            origin: where it comes from, in a few words.
-            verdict: of the gate, about it.
-            learned_until: see `Version`.
+        See `Version` for `origin` and `learned_until`; `now`: epoch seconds; `verdict`: of the gate, about the model.
 
         Raises:
             ModelError: it was refused.
@@ -269,14 +264,7 @@ class ModelStore:
             write_atomic(version.verdict, verdict, mode=MODEL_MODE)
 
     def use(self, version: Version, now: float, why: str, *, back: bool = False, watched: bool = False) -> None:
-        """Bring a version into force, after every check; delete the oldest that are too many.
-
-        Args:
-            version: of this store.
-            now: epoch seconds.
-            why: in a sentence.
-            back: the version in force is given up.
-            watched: it may be given up by itself.
+        """Bring a version of this store into force (see `Use`), after every check; delete the oldest that are too many.
 
         Raises:
             ModelError: its files are damaged; the old version stays in force.

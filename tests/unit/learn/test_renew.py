@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse_verdict
 from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
 from rltuned.errors import EvaluationError
+from rltuned.evaluate import live
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation_settings import Start
 from rltuned.evaluate.executors import LocalExecutor
@@ -307,12 +309,8 @@ def test_a_version_under_which_jobs_really_wait_longer_is_given_up_and_no_candid
 def test_what_a_person_has_chosen_is_told_of_but_stays(store, tmp_path, worse_since_two_weeks):
     _, bad = in_use(store, tmp_path, watched=False)
     told = []
-    assert (
-        renew.watched(
-            store, asked(estimates="noisy:1"), worse_since_two_weeks, parse_shape("2x4"), "", NOW, told.append
-        )
-        == 0
-    )
+    look = partial(live.look, asked(estimates="noisy:1"), worse_since_two_weeks, parse_shape("2x4"), "")
+    assert renew.watched(store, NOW, told.append, look) == 0
     assert store.current() == bad
     assert f"since version {bad.number} came into force, jobs have waited" in told[0]
 

@@ -90,15 +90,15 @@ def test_load_is_scaled_by_when_jobs_come_and_by_nothing_else():
 
 def test_validation_windows_are_behind_the_training_part_and_before_the_test():
     first, last = bounds(200, Split.VALIDATION)
-    for one in validation_windows([site()], 20, 4, 1, "mixed"):
-        assert first <= one.case.window.start
-        assert one.case.window.start + one.case.window.jobs <= last
-        assert one.group in {"by hand true", "by hand noisy:1.5"}
+    for group, case in validation_windows([site()], 20, 4, 1, "mixed"):
+        assert first <= case.window.start
+        assert case.window.start + case.window.jobs <= last
+        assert group in {"by hand true", "by hand noisy:1.5"}
 
 
 def test_two_clusters_of_one_trace_are_judged_apart():
     two = [site(), Site(busy_jobs(200), parse_shape("1x4"))]
-    found = {one.group: one.case.shape.text for one in validation_windows(two, 20, 4, 1, "true")}
+    found = {group: case.shape.text for group, case in validation_windows(two, 20, 4, 1, "true")}
     assert found == {"by hand on 2x4 true": "2x4", "by hand on 1x4 true": "1x4"}
     other = two[1]._replace(jobs=replace(two[1].jobs, source=replace(two[1].jobs.source, sha256="1" * 64)))
     from rltuned.learn.training import digests
