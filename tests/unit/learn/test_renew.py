@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from unit.evaluate import test_live
-from unit.evaluate.small import busy_jobs, jobs_of, settings
+from unit.evaluate.small import Recording, busy_jobs, jobs_of, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
 from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse_verdict
@@ -146,30 +146,16 @@ def test_with_too_little_history_for_a_verdict_the_old_one_stays(store, tmp_path
     assert not (store.root / "work").exists()
 
 
-class Interrupted:
-    """Is interrupted after some pieces, and remembers what it did."""
-
-    def __init__(self, after=10_000):
-        self.after, self.done = after, 0
-
-    def run(self, tasks):
-        for outcomes in LocalExecutor().run(tasks):
-            if self.done == self.after:
-                raise KeyboardInterrupt
-            self.done += 1
-            yield outcomes
-
-
 @pytest.mark.parametrize(("seed", "kept"), [(1, 35), (2, 0)], ids=["the same", "other windows"])
 def test_a_run_that_was_killed_goes_on_with_what_it_had_if_the_same_is_asked(store, tmp_path, seed, kept):
     put(store, cooked(tmp_path, "largest-first", job_size=1.0))
     trainer = trainer_of(tmp_path, "smallest-first", job_size=-1.0)
     with pytest.raises(KeyboardInterrupt):
-        run(store, trainer, executor=Interrupted(35), seed=1)
+        run(store, trainer, executor=Recording(35), seed=1)
     assert store.current().number == 1, "nothing half-way is in force"
-    second = Interrupted()
+    second = Recording()
     assert run(store, trainer, executor=second, seed=seed).accepted
-    assert second.done == 2 * 10 * 3 - kept
+    assert len(second.done) == 2 * 10 * 3 - kept
 
 
 def test_a_killed_run_asks_for_the_same_time_for_a_day(tmp_path):

@@ -10,7 +10,8 @@ from operator import call
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from unit.learn.windows import busy_jobs, case_of
+from unit.evaluate.small import busy_jobs
+from unit.learn.windows import case_of
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
@@ -217,21 +218,15 @@ def test_a_run_that_is_out_of_time_ends_cleanly_with_the_best_so_far(tmp_path):
     assert files.load(str(result.path)).name == "small"
 
 
-def test_a_directory_with_another_run_is_not_overwritten_and_not_mixed_up(trained):
-    _, out = trained
-    with pytest.raises(EvaluationError, match="--resume"):
-        RunDirectory(out, {}, resume=False)
-    with pytest.raises(EvaluationError, match="other settings"):
-        RunDirectory(out, {"settings": 1}, resume=True)
-
-
-def test_a_run_that_ended_before_its_first_checkpoint_does_not_block_its_directory(tmp_path):
+def test_a_run_with_a_checkpoint_is_not_overwritten_and_not_mixed_up_with_another_one(tmp_path):
     RunDirectory(tmp_path, {"window": 1024}, resume=False)
     again = RunDirectory(tmp_path, {"window": 64}, resume=False)
     assert json.loads((tmp_path / "settings.json").read_text()) == {"window": 64}
     again.save(0, {}, {})
     with pytest.raises(EvaluationError, match="--resume"):
         RunDirectory(tmp_path, {"window": 64}, resume=False)
+    with pytest.raises(EvaluationError, match=r"other settings \(window\)"):
+        RunDirectory(tmp_path, {"window": 1024}, resume=True)
 
 
 def test_an_error_of_a_training_stands_alone_and_the_directory_can_be_used_again(tmp_path):

@@ -1,26 +1,13 @@
 """Small windows for the tests of training."""
 
 import numpy as np
+from unit.evaluate.small import jobs_of
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Window
-from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.workload.jobs import Workload
 from rltuned.workload.simulated_estimates import estimate
-
-
-def jobs_of(submit, run, gpus) -> Workload:
-    return workload(Source("by hand", sha256="0" * 64, form="csv"), submit, run, gpus)
-
-
-def busy_jobs(n: int = 60, seed: int = 3) -> Workload:
-    """Jobs that a cluster of 2 × 4 GPUs cannot keep up with."""
-    rng = np.random.default_rng(seed)
-    return jobs_of(
-        np.cumsum(rng.exponential(60.0, n)).round(),
-        np.maximum(rng.lognormal(6.5, 1.5, n).round(), 1.0),
-        rng.choice([1, 1, 2, 4, 8], n),
-    )
 
 
 def case_of(jobs: Workload, cluster: str = "2x4", estimates: str = "true") -> Case:
