@@ -146,3 +146,20 @@ def test_a_window_without_jobs_or_of_one_job_or_in_which_nobody_waits_is_left_ou
 def test_a_reward_that_is_no_number_never_reaches_the_network(monkeypatch):
     monkeypatch.setattr(sampling, "leave_one_out", lambda *_: [np.array([np.nan])] * 4)
     assert rolled(case_of(busy_jobs(20))) == "reward is no number"
+
+
+def test_the_critic_learns_what_a_queue_costs_and_does_not_see_the_order_of_the_jobs():
+    tf = pytest.importorskip("tensorflow")
+    from rltuned.learn.critic import Critic
+
+    rng = np.random.default_rng(2)
+    rows, segment = rng.random((30, 5)).astype(np.float32), np.repeat(np.arange(10), 3).astype(np.int32)
+    target = np.add.reduceat(rows[:, 0], np.arange(0, 30, 3)).astype(np.float32)
+    critic = Critic(rng, rate=1e-2)
+    first = critic.fit(tf.constant(rows), tf.constant(segment), target)
+    for _ in range(200):
+        last = critic.fit(tf.constant(rows), tf.constant(segment), target)
+    assert last < 0.05 * first
+    shuffled = np.concatenate([rng.permutation(rows[at : at + 3]) for at in range(0, 30, 3)])
+    values = [critic.values(tf.constant(each), tf.constant(segment), 10).numpy() for each in (rows, shuffled)]
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
