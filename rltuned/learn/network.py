@@ -1,9 +1,8 @@
 """The actor in TensorFlow: the twin of `rltuned.policy.actor.Actor`, and the distribution over orders of its scores.
 
-The distribution is Plackett's (1975) and Luce's (1959): an order is drawn place by place, without replacement, each of
-those that are left with weight e^(score / temperature). Only the first places are drawn; the rest goes by score.
-`rltuned.simulate.episode_kernel.draw` draws, and gives the log-probability of what it drew. The gradient needs the same
-number in TensorFlow: `batch_log_probability`. Tests hold the two equal.
+The distribution is Plackett's (1975) and Luce's (1959), as `rltuned.learn.ppo` has it. Only the first places are drawn;
+the rest goes by score. `rltuned.simulate.episode_kernel.draw` draws, and gives the log-probability of what it drew. The
+gradient needs the same number in TensorFlow: `batch_log_probability`. Tests hold the two equal.
 """
 
 from collections.abc import Mapping
@@ -44,7 +43,7 @@ def correct(architecture: Architecture, output: Any, base: Any) -> Any:
 
 
 def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> tuple[Any, Any]:
-    """(B,) log-probability of the picks of B queues, and (B,) entropy of the first place; in TensorFlow.
+    """(B,) log-probability of the picks of B queues, and (B,) entropy of the first place.
 
     Args:
         value: (R,) scores divided by the temperature.

@@ -75,16 +75,16 @@ class PPO:
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that the next update depends on."""
-        return {name: variable.numpy() for name, variable in self._variables()}
+        return {name: variable.numpy() for name, variable in self._variables().items()}
 
     def restore(self, held: Mapping[str, npt.NDArray[Any]]) -> None:
         """The state that `state` gave."""
-        for name, variable in self._variables():
+        for name, variable in self._variables().items():
             variable.assign(held[name])
 
-    def _variables(self) -> Iterator[tuple[str, Any]]:
-        yield from ((f"actor/{name}", variable) for name, variable in self._weights.items())
-        yield from ((f"adam/{at}", variable) for at, variable in enumerate(self._optimizer.variables))
+    def _variables(self) -> dict[str, Any]:
+        actor = {f"actor/{name}": variable for name, variable in self._weights.items()}
+        return actor | {f"adam/{at}": variable for at, variable in enumerate(self._optimizer.variables)}
 
     # --- one iteration
 

@@ -159,23 +159,11 @@ def renew(
     tell: Callable[[str], None] = lambda _: None,
     progress: Progress = silent,
 ) -> Renewal:
-    """One run, in a store that is locked.
+    """One run, in a store that is locked, on a site's history and cluster.
 
-    Args:
-        store: of the model that the daemon serves.
-        settings: of the gate (`gate.site_of`).
-        jobs: the site's history.
-        shape: its cluster.
-        trainer: makes the candidate.
-        executor: where the gate simulates.
-        now: epoch seconds.
-        revision: of the program.
-        work: the working directory (`moment`); deleted at the end.
-        length: jobs of a window of the gate; None: as `gate.recent`.
-        valid_days: of the verdicts.
-        why_not: why there is to be no candidate; "": there is to be one.
-        tell: called with a sentence about what does not stop the run.
-        progress: called as the work goes on.
+    `settings`: of the gate (`gate.site_of`), which simulates with `executor`, in windows of `length` jobs (None: as
+    `gate.recent`). `now`: epoch seconds. `work`: the working directory (`moment`), deleted at the end. `why_not`: why
+    there is to be no candidate; "": there is to be one. `tell` gets a sentence about what does not stop the run.
 
     Raises:
         EvaluationError: too little history for a verdict; what is in force stays.

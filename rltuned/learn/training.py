@@ -184,19 +184,10 @@ def train(
     progress: Progress = silent,
     clock: Callable[[], float] = time.monotonic,
 ) -> Trained:
-    """A model of these traces, in the directory `out`.
+    """A model of these traces, in the run directory `out` (`rltuned.learn.run_directory`).
 
-    Args:
-        sites: traces with their clusters.
-        settings: what decides the result.
-        out: the run directory (`rltuned.learn.run_directory`).
-        command: as it was given, for the record.
-        revision: of the code.
-        processes: that simulate windows.
-        resume: go on with what is in `out`.
-        seconds: after so many no iteration is begun; what is best until then is kept.
-        progress: called after each step.
-        clock: for `seconds`.
+    `command` and `revision`, of the code, are for the record. `resume`: go on with what is in `out`. After so many
+    `seconds` of `clock` no iteration is begun, and what is best until then is kept.
 
     Raises:
         EvaluationError: nothing to be learned, windows longer than a trace's part, or a directory of another run.
