@@ -37,8 +37,6 @@ RESUMED: Final = DAY
 PAUSE_DAYS: Final = 7.0
 """After a rollback no candidate is made for so long: tomorrow's would be like the one that was given up."""
 
-_RUN: Final = "run.json"
-
 Trainer = Callable[[Workload, ClusterShape, Path], Path]
 """Makes a model of jobs and a cluster in a directory, or goes on with one; returns the path of its manifest."""
 
@@ -80,8 +78,9 @@ def moment(work: Path, now: float) -> float:
 
     What an older run has left in the working directory `work` is deleted.
     """
+    run = work / "run.json"
     try:
-        begun = float(json.loads((work / _RUN).read_bytes())["now"])
+        begun = float(json.loads(run.read_bytes())["now"])
     except (OSError, ValueError, KeyError, TypeError):
         begun = float("-inf")
     if 0.0 <= now - begun < RESUMED:
@@ -89,7 +88,7 @@ def moment(work: Path, now: float) -> float:
     shutil.rmtree(work, ignore_errors=True)
     try:
         work.mkdir(parents=True)
-        write_atomic(work / _RUN, json.dumps({"now": now}).encode())
+        write_atomic(run, json.dumps({"now": now}).encode())
     except OSError as error:
         raise EvaluationError(f"{work}: cannot be written: {error.strerror}") from error
     return now

@@ -25,8 +25,6 @@ from rltuned.safe_files import write_atomic
 KEPT: Final = 2
 """Checkpoints: the last may have been cut off by whatever ended the run."""
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-
 
 class RunDirectory:
     """One run. Each file is replaced as a whole, for the run may be killed at any moment."""
@@ -57,7 +55,7 @@ class RunDirectory:
         except (OSError, json.JSONDecodeError) as error:
             raise EvaluationError(f"{path}: cannot be used: {error}") from error
 
-    def save(self, iteration: int, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+    def save(self, iteration: int, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:
         """The state after `iteration`; `facts`: what is not an array, as JSON."""
         partial = self.path / "checkpoints" / ".partial.npz"
         text = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
@@ -87,8 +85,10 @@ class RunDirectory:
     def metrics(self, before: int | None = None) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl. With `before`, those of later iterations are dropped from the file first."""
         file = self.path / "metrics.jsonl"
+        if not file.exists():
+            return []
         lines = []
-        for text in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        for text in file.read_text(encoding="utf-8").splitlines():
             with suppress(json.JSONDecodeError):  # cut off by whatever ended the run
                 lines.append(json.loads(text))
         if before is not None:
