@@ -26,7 +26,11 @@ another."""
 CHANCE: Final = 0.005
 """A smaller difference between two scores may be chance. The rule that training began with is not given up for it."""
 
-_METRIC: Final = {Objective.WAIT: "wait_mean", Objective.BSLD: "bsld_mean"}
+_SHARES: Final[Mapping[Objective, Mapping[str, float]]] = {
+    Objective.WAIT: {"wait_mean": 1.0},
+    Objective.BSLD: {"bsld_mean": 1.0},
+    Objective.MIX: {"wait_mean": 0.5, "bsld_mean": 0.25, "wait_p99": 0.25},
+}
 _WATCHED: Final = ("wait_mean", "bsld_mean", "wait_p99", "jct_mean", "makespan")
 
 
@@ -82,9 +86,7 @@ class Validator:
 
     def _score(self, ratios: Mapping[str, float]) -> float:
         beyond = sum(max(ratios[name] - TOLERATED, 0.0) for name in ("bsld_mean", "wait_p99"))
-        if self._objective is Objective.MIX:
-            return 0.5 * ratios["wait_mean"] + 0.25 * ratios["bsld_mean"] + 0.25 * ratios["wait_p99"] + beyond
-        return ratios[_METRIC[self._objective]] + beyond
+        return sum(share * ratios[name] for name, share in _SHARES[self._objective].items()) + beyond
 
 
 def _mean(values: Sequence[float]) -> float:
