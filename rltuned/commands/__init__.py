@@ -3,7 +3,7 @@
 `main`           the program: `rltuned` without a command, the list of commands, errors and exit codes
 `daemon`         on the controller host: run, restore, doctor, plan, explain, when
 `configuration`  check-config, show-config
-`model`          model files: info, verify, compare, card, portrait
+`model`          model files: info, verify, list, use, rollback
 `train`          train
 `traces`         job traces: describe, generate
 `report`         what a period was worth

@@ -3,7 +3,7 @@
 `service`    the process around the loop: cycles at a fixed rate, signals, systemd; `clock`: passed in everywhere
 `loop`       one cycle: read, reconcile, plan, apply, report; its parts share a `runtime`
 `permission` whether the daemon may write, and if not, why not; `liveness`: what the dead-man timer sees of it
-`slurmctld`  what is known of it: facts, budget (`budget`), breaker (`breaker`), where it runs (`primacy`)
+`slurmctld`  what is known of it: facts, budget (`rpc_budget`), breaker (`breaker`), where it runs (`primacy`)
 `execution`  carries out a plan; `apply`: changes → outcomes: read, judge, journal, write, read back
 `claims`     what rltuned may call its own on a job; `fields`: what is special about each field, one row for each
 `reconcile`  the journal against the queue: gone jobs, unfinished writes, foreign changes

@@ -12,7 +12,7 @@ the snapshot's, randomness there is none, and the same values give the same plan
             and the class's own priorities handed out in that order, with as few changes as possible (`targets`)
 `outside`   what that may not cost the jobs outside of the class: moves taken back, writes put in order
 `front`     the placement of the front of the planned queue
-`changes`   what is written for all that, in which order; and what is given back instead
+`planned_changes`  what is written for all that, in which order; and what is given back instead
 
 `plan` puts it together with the observation, which comes before the rollouts. `decision` is the record of what was
 decided. `explain` reads it: a typed answer to "why is this job at this rank?" `entry` is a line of the decision log: a

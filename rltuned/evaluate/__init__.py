@@ -1,10 +1,10 @@
 """The yardstick: policies on the same jobs, against plain rules, with intervals (docs/evaluation.md).
 
-- `settings`: what is asked for, checked. `windows`: which jobs. `policies`: who ranks them, by name.
+- `evaluation_settings`: what is asked for, checked. `windows`: which jobs. `policies`: who ranks them, by name.
 - `case`: one window with its estimates and its past, small enough to be sent to another process or another host.
-- `measure`: one policy on one case. `metrics`, `bootstrap`: pure functions over arrays.
-- `run`: all windows and policies, over processes (`executors`), resumable (`state`).
-- `report`: the result as JSON and as a table.
+- `measure`: one policy on one case. `window_metrics`, `bootstrap`: pure functions over arrays.
+- `evaluation`: all windows and policies, over processes (`executors`), resumable (`state`).
+- `evaluation_report`: the result as JSON and as a table.
 - `gate`: which policy a site should run, as a verdict for the daemon (docs/evaluation.md); `site`: its jobs and nodes.
 
 What may be changed freely: how work is cut and spread, tables. What must stay: every policy sees the same

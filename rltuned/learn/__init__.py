@@ -1,6 +1,7 @@
 """How the actor is made: reinforcement learning on the simulator, from a plain rule on (docs/training.md).
 
-- `train`: from traces to a model file. `command`: what `rltuned train` asks for. `settings`: every number that decides.
+- `training`: from traces to a model file. `command`: what `rltuned train` asks for. `training_settings`: every number
+  that decides.
 - `curriculum`: which windows are learned from. `beginning`: what training begins with. `ppo`: the algorithm. `select`:
   which checkpoint is kept. `run_directory`: what a run leaves, and goes on from after a kill.
 - `sampling`: what worker processes do. `cost`: the metrics as integrals over time, and how much better a decision was.

@@ -3,7 +3,7 @@ sampled from them.
 
 One way in: `observe(snapshot, rows, estimates)` gives an `Observation`. The daemon, dry run, explain and the simulator
 call it. Training has a compiled twin (`simulate.episode_kernel`), and a test holds that both give the same numbers, so
-the served policy sees what the trained one saw. The steps of `observe` are public for tests and `bench`:
+the served policy sees what the trained one saw. The steps of `observe` are public for tests and `benchmarks`:
 
 - `window`: which ≤ 256 of the eligible jobs are seen this cycle.
 - `supply`: what each pool of nodes offers, now and later (`PoolStats`, computed once per snapshot).

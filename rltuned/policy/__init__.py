@@ -1,6 +1,6 @@
 """Who ranks the pending jobs: plain rules, and the actor that was learned.
 
-- `base`: what a `Policy` and a `Queue` are. `heuristics`: FIFO … F1, and `by_name`.
+- `protocol`: what a `Policy` and a `Queue` are. `heuristics`: FIFO … F1, and `by_name`.
 - `multifactor`: the arithmetic of Slurm's own priority, with fair share; what the simulator's Slurm gives every job.
 - `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host.
 - `files`: model files, read with every check and written. `store`: versions of a model, and which one is in force. Only
