@@ -34,7 +34,8 @@ def _window(window: Mapping[str, Any]) -> dict[str, Any]:
         "jobs": window["jobs"],
         "rejected": {"count": window["rejected"]["count"]},
         "policies": {
-            name: {metric: values[metric] for metric in COMPARED} for name, values in window["policies"].items()
+            name: {metric: values[metric] for metric in COMPARED if metric in values}
+            for name, values in window["policies"].items()
         },
     }
 

@@ -127,7 +127,8 @@ def _same(report: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _column(report: Mapping[str, Any], name: str, metric: str) -> Floats:
-    found = [window["policies"][name][metric] for window in report["windows"]]
+    # Results that were made before a metric existed do not have it.
+    found = [window["policies"][name].get(metric) for window in report["windows"]]
     return np.array([np.nan if value is None else value for value in found], dtype=np.float64)
 
 

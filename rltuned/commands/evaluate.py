@@ -78,7 +78,7 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     "--policies",
     metavar="NAME,NAME…",
     help="fifo-strict, fifo, sjf, saf, wfp3, unicep, f1, multifactor, rl. [default: all of these]; "
-    "multifactor-again: what differs by chance.",
+    "multifactor-again: what differs by chance; FILE.json: another model, served as rl is.",
 )
 @click.option(
     "--backfill",
@@ -95,6 +95,12 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     "--borrow",
     type=click.FloatRange(0),
     help="What accounts may borrow from each other under rl (decide.borrow). [default: 0.06]",
+)
+@click.option(
+    "--objective",
+    metavar="WEIGHTS",
+    help="What J weighs, each over Slurm's own order (multifactor): mean wait, slowdown, 99th percentile of the wait, "
+    "idle GPU time while jobs wait. [default: wait=0.5,slowdown=0.2,tail=0.2,idle=0.1]",
 )
 @click.option(
     "--easy",

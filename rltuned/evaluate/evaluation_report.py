@@ -15,6 +15,7 @@ from rltuned.evaluate.bootstrap import FAIRNESS, LEVEL, RESAMPLES, compare, coun
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation_settings import PLAIN, EvaluationSettings
 from rltuned.evaluate.measure import Outcome
+from rltuned.evaluate.objective import Objective
 from rltuned.evaluate.state import state_path
 from rltuned.evaluate.window_metrics import COMPARED, mean_over_windows
 
@@ -29,7 +30,8 @@ def assemble(
 ) -> dict[str, Any]:
     """The report (docs/evaluation.md says what each number is). Only fields called `seconds` depend on the machine."""
     by = {(outcome.policy, outcome.window): outcome for outcome in outcomes}
-    windows = [_window(case, [by[name, case.window.index] for name in settings.policies]) for case in cases]
+    weights = Objective.parse(settings.objective) if settings.objective else Objective()
+    windows = [_window(case, [by[name, case.window.index] for name in settings.policies], weights) for case in cases]
     policies = {}
     for name in settings.policies:
         mine = [window["policies"][name] for window in windows]
@@ -48,8 +50,12 @@ def assemble(
     }
 
 
-def _window(case: Case, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _window(case: Case, outcomes: Sequence[Outcome], weights: Objective) -> dict[str, Any]:
     jobs, window = case.jobs, case.window
+    policies = {outcome.policy: outcome.as_dict() for outcome in outcomes}
+    slurm = policies.get("multifactor")
+    for values in policies.values():
+        values["objective"] = None if slurm is None else _finite(weights.of(values, slurm))
     rejected = case.rejected
     killed = np.setdiff1d(np.flatnonzero(case.killed & case.measured), list(rejected))
     return {
@@ -68,7 +74,7 @@ def _window(case: Case, outcomes: Sequence[Outcome]) -> dict[str, Any]:
             ],
         },
         "killed": {"count": len(killed), "jobs": [int(job) for job in jobs.job_id[killed[:NAMED_JOBS]]]},
-        "policies": {outcome.policy: outcome.as_dict() for outcome in outcomes},
+        "policies": policies,
     }
 
 
@@ -131,7 +137,9 @@ _COLUMNS: Final = (
     ("bsld_mean", "slowdown", 1),
     ("utilization", "GPU %", 1),
     ("makespan", "makespan s", 0),
+    ("idle", "idle GPU h", 0),
     ("fairness", "fairness", 2),
+    ("objective", "J", 3),
     ("seconds", "took s", 2),
 )
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
+from rltuned.evaluate.objective import Objective
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.policy.multifactor import Weights
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
@@ -40,12 +41,17 @@ PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor")
 STRICT: Final = "fifo-strict"
 """FIFO of the paper: no backfill and worst fit, whatever the flags say."""
 LEARNED: Final = ("rl",)
-"""The model, as the daemon serves it."""
+"""The model, as the daemon serves it. A policy that ends in ".json" is the model of that manifest, served likewise."""
 AGAIN: Final = "multifactor-again"
 """Slurm's own order once more, each job submitted up to a minute later: what differs from `multifactor` is chance."""
 POLICIES: Final = (STRICT, *PLAIN, *LEARNED, AGAIN)
 
 DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
+
+
+def is_learned(policy: str) -> bool:
+    """Whether it is a model."""
+    return policy in LEARNED or policy.endswith(".json")
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ class EvaluationSettings:
     """
     borrow: float | None = None
     """`decide.borrow` of `rl`; None: the default."""
+    objective: str = ""
+    """As `Objective.parse` takes it; "": the default weights."""
     skip_bad: bool = False
     rollout: bool = True
     """`rl` makes rollouts at each refresh, as the daemon does (docs/rollout.md)."""
@@ -94,7 +102,7 @@ class EvaluationSettings:
         EvaluationError: a policy that does not exist or is named twice, or a number that makes no sense.
         ConfigError: estimates or scheduler parameters that do not exist.
         """
-        if unknown := [name for name in self.policies if name not in POLICIES]:
+        if unknown := [name for name in self.policies if name not in POLICIES and not is_learned(name)]:
             raise EvaluationError(f"there is no policy '{unknown[0]}'; there are {', '.join(POLICIES)}")
         if not self.policies or len(set(self.policies)) < len(self.policies):
             raise EvaluationError(f"--policies: each policy once, and at least one, not '{','.join(self.policies)}'")
@@ -103,6 +111,8 @@ class EvaluationSettings:
                 raise EvaluationError(f"{name}: {value} is not above 0")
         if self.weights:
             Weights.parse(self.weights)
+        if self.objective:
+            Objective.parse(self.objective)
         if self.seed < 0:
             raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)
@@ -161,6 +171,7 @@ class EvaluationSettings:
             ("--model", self.model, DEFAULT_MODEL),
             ("--weights", self.weights, ""),
             ("--borrow", self.borrow, None),
+            ("--objective", self.objective, ""),
             ("--skip-bad", self.skip_bad, False),
             ("--rollout", self.rollout, True),
             ("--from-slurm", self.from_slurm, False),

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints
 from rltuned.config import Config
-from rltuned.evaluate.evaluation_settings import AGAIN, LEARNED, PLAIN, STRICT, EvaluationSettings
+from rltuned.evaluate.evaluation_settings import AGAIN, PLAIN, STRICT, EvaluationSettings, is_learned
 from rltuned.policy import files
 from rltuned.policy.actor import on_means
 from rltuned.policy.heuristics import by_name
@@ -107,7 +107,7 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         name,
         settings.simulated,
         policy=_learned(name, settings),
-        rollout=settings.rollout and name in LEARNED,
+        rollout=settings.rollout and is_learned(name),
         weights=settings.weights,
         borrow=settings.borrow,
         planned=settings.gate and bool(settings.weights) and name in PLAIN and name != "multifactor",
@@ -115,11 +115,16 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
 
 
 def _learned(name: str, settings: EvaluationSettings) -> Policy | None:
-    if name not in LEARNED:
+    if not is_learned(name):
         return None
-    model = files.load(model_path(settings.model))
+    model = files.load(_model_of(name, settings))
     predicted = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
     return on_means(model) if predicted else model
+
+
+def _model_of(name: str, settings: EvaluationSettings) -> str:
+    """What `files.load` takes, of a learned policy."""
+    return model_path(name if name.endswith(".json") else settings.model)
 
 
 def model_path(chosen: str) -> str:
@@ -134,9 +139,9 @@ def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
         "backfill": chosen.settings.backfill.value,
         "fit": chosen.settings.fit.value,
     }
-    if name in LEARNED:
+    if is_learned(name):
         found["rollout"] = chosen.rollout
     if chosen.policy is not None:
-        info = files.info(model_path(settings.model))
+        info = files.info(_model_of(name, settings))
         found["model"] = {"name": info.name, "sha256": info.sha256}
     return found

@@ -18,7 +18,9 @@ COMPARED: Final = (
     "bsld_mean",
     "utilization",
     "makespan",
+    "idle",
     "fairness",
+    "objective",
 )
 """The metrics that policies are compared by, in the order of reports. Scheduling time is none: it is the machine's."""
 
@@ -43,6 +45,8 @@ class Metrics:
     """Per cent of the GPU-seconds that the cluster had during the makespan."""
     makespan: float
     """Last end − first submission."""
+    idle: float
+    """GPU-hours that stand idle while a job waits (`idle_while_waiting`)."""
     fairness: float
     """Jain's index of the users' mean bounded slowdowns (`fairness`)."""
     accounts_worse: float = float("nan")
@@ -78,6 +82,22 @@ def busy(start: Floats, end: Floats, gpus: Floats, first: float, last: float) ->
     return float(np.nansum(np.maximum(held, 0.0) * gpus))
 
 
+def idle_while_waiting(
+    submit: Floats, start: Floats, end: Floats, gpus: Floats, first: float, capacity: float
+) -> float:
+    """GPU-seconds from `first` on that no job holds while at least one waits; jobs that never ran do not wait."""
+    ran = ~np.isnan(start)
+    held = gpus[ran]
+    moment = np.concatenate((submit[ran], start[ran], np.where(np.isnan(end), np.inf, end)[ran]))
+    waiting = np.repeat((1, -1, 0), len(held))
+    holding = np.concatenate((np.zeros(len(held)), held, -held))
+    order = np.argsort(moment, kind="stable")
+    span = np.diff(np.maximum(moment[order], first))
+    waiting, holding = np.cumsum(waiting[order])[:-1], np.cumsum(holding[order])[:-1]
+    some = waiting > 0  # nobody waits after the last start, so that no span that counts is infinite
+    return float((span * (capacity - holding))[some].sum())
+
+
 def measure(
     submit: Floats, start: Floats, end: Floats, gpus: Floats, measured: Bools, groups: Category, capacity: float
 ) -> Metrics:
@@ -94,7 +114,7 @@ def measure(
     """
     ran = measured & ~np.isnan(start) & ~np.isnan(end)
     if not ran.any():
-        return Metrics(*[float("nan")] * 9)
+        return Metrics(*[float("nan")] * 10)
     wait, jct = start[ran] - submit[ran], end[ran] - submit[ran]
     slowdown = bounded_slowdown(wait, end[ran] - start[ran])
     first, last = float(submit[ran].min()), float(end[ran].max())
@@ -109,6 +129,7 @@ def measure(
         bsld_mean=float(slowdown.mean()),
         utilization=100.0 * busy(start, end, gpus, first, last) / supply if supply > 0 else float("nan"),
         makespan=last - first,
+        idle=idle_while_waiting(submit, start, end, gpus, first, capacity) / 3600.0,
         fairness=fairness(slowdown, groups.take(ran)),
     )
 

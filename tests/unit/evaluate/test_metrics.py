@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from rltuned.cluster.tables import Category
-from rltuned.evaluate.window_metrics import busy, fairness, jain, mean_over_windows, measure
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.objective import Objective
+from rltuned.evaluate.window_metrics import (
+    busy,
+    fairness,
+    idle_while_waiting,
+    jain,
+    mean_over_windows,
+    measure,
+)
 from rltuned.simulate.values import bounded_slowdown
 
 EVERYBODY = Category.of(["ann", "ann", "bob", ""])
@@ -83,3 +92,34 @@ def test_a_window_whose_jobs_never_ran_has_no_metrics():
 def test_the_mean_over_windows_leaves_out_windows_without_the_metric():
     assert mean_over_windows([{"x": 1.0}, {"x": None}, {"x": 4.0}], "x") == 2.5
     assert np.isnan(mean_over_windows([{"x": None}], "x"))
+
+
+def test_idle_gpu_time_counts_while_a_job_waits_and_only_then():
+    rng = np.random.default_rng(3)
+    submit = np.sort(rng.integers(0, 60, 20)).astype(float)
+    start = submit + rng.integers(0, 2, 20) * rng.integers(1, 40, 20)
+    end, gpus = start + rng.integers(1, 30, 20), rng.integers(0, 4, 20).astype(float)
+    start[7], end[7], end[11] = np.nan, np.nan, np.nan  # one never ran, one still runs
+    expected = 0.0
+    for second in range(10, 200):  # all moments are whole seconds
+        if ((submit <= second) & (start > second)).any():
+            expected += 100.0 - gpus[(start <= second) & ~(end <= second)].sum()
+    assert idle_while_waiting(submit, start, end, gpus, 10.0, 100.0) == pytest.approx(expected)
+
+
+def test_the_objective_is_the_weighted_sum_of_ratios_over_slurms_own_order():
+    slurm = {"wait_mean": 1000.0, "bsld_mean": 10.0, "wait_p99": 5000.0, "idle": 40.0}
+    own = {"wait_mean": 500.0, "bsld_mean": 2.0, "wait_p99": 6000.0, "idle": 400.0}
+    assert Objective.parse("wait=3,idle=1").of(own, slurm) == pytest.approx(0.75 * 0.5 + 0.25 * 3.0)
+    assert Objective(0.25, 0.25, 0.25, 0.25).of(own, slurm) == pytest.approx(0.25 * (0.5 + 0.2 + 1.2 + 3.0))
+    assert Objective().of(slurm, slurm) == pytest.approx(1.0)
+    assert np.isnan(Objective().of({**own, "wait_p99": None}, slurm))
+    # Where Slurm's own order hardly waits there is nothing to win.
+    assert Objective.parse("wait=1").of({**own, "wait_mean": 6.0}, {**slurm, "wait_mean": 0.0}) == pytest.approx(0.1)
+    assert Objective.parse(str(Objective(0.4, 0.3, 0.2, 0.1))) == pytest.approx((0.4, 0.3, 0.2, 0.1))
+
+
+@pytest.mark.parametrize("text", ["", "wait", "wait=x", "wait=-1", "wait=0", "speed=1", "wait=inf"])
+def test_weights_of_an_objective_that_make_no_sense_are_refused(text):
+    with pytest.raises(EvaluationError, match="--objective"):
+        Objective.parse(text)

@@ -1,0 +1,69 @@
+"""What a site wants, as one number: waits, slowdowns, the tail of waits and idle GPUs, over Slurm's own order."""
+
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Self
+
+from rltuned.errors import EvaluationError
+
+MOST: Final = 3.0
+"""A metric counts as at most so many times Slurm's: one window must not outweigh all others."""
+_METRICS: Final[Mapping[str, tuple[str, float]]] = {
+    "wait": ("wait_mean", 60.0),
+    "slowdown": ("bsld_mean", 1.0),
+    "tail": ("wait_p99", 60.0),
+    "idle": ("idle", 1.0),
+}
+"""Of each weight: its metric, and the least that Slurm's own is taken to be: below it there is nothing to win."""
+
+
+class Objective(NamedTuple):
+    """Weights of J = Σ weight · metric / the same metric in Slurm's own order, on the same window. They sum up to 1."""
+
+    wait: float = 0.5
+    """Of the mean wait."""
+    slowdown: float = 0.2
+    """Of the mean bounded slowdown."""
+    tail: float = 0.2
+    """Of the 99th percentile of the wait."""
+    idle: float = 0.1
+    """Of the GPU time that stands idle while a job waits."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Weights as `wait=5,tail=2`, 0 where none is given; only their proportions count.
+
+        Raises:
+            EvaluationError: an unknown name, a weight that is no number or below 0, or none above 0.
+        """
+        given: dict[str, float] = {}
+        for part in text.split(","):
+            name, _, value = (word.strip() for word in part.partition("="))
+            try:
+                weight = float(value)
+            except ValueError:
+                weight = math.nan
+            if name not in cls._fields or not 0.0 <= weight < math.inf:
+                raise EvaluationError(
+                    f"--objective: '{part.strip()}' is not NAME=WEIGHT with a name of {', '.join(cls._fields)} and a "
+                    "weight that is not below 0"
+                )
+            given[name] = weight
+        total = sum(given.values())
+        if total <= 0.0:
+            raise EvaluationError(f"--objective: '{text}' has no weight above 0")
+        return cls(*(given.get(name, 0.0) / total for name in cls._fields))
+
+    def of(self, own: Mapping[str, float | None], slurm: Mapping[str, float | None]) -> float:
+        """J of one window, smaller is better; NaN where a metric is not known."""
+        total = 0.0
+        for name, weight in self._asdict().items():
+            metric, least = _METRICS[name]
+            mine, theirs = own[metric], slurm[metric]
+            if mine is None or theirs is None:
+                return math.nan
+            total += weight * min(mine / max(theirs, least), MOST)
+        return total
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={weight:g}" for name, weight in self._asdict().items())
