@@ -156,7 +156,8 @@ def planned_starts(snapshot: Snapshot, rows: Rows, settings: SimulationSettings)
     limits = np.where(np.isfinite(snapshot.jobs.time_limit), snapshot.jobs.time_limit, 365 * DAY)
     state = initial_state(snapshot, rows, limits, settings)
     state.jobs["planned"] = np.nan
-    rollouts = Rollouts(rows, np.zeros(len(rows), dtype=np.int64), state, settings, [expected_scenario(state)])
+    one_class = np.zeros(len(rows), dtype=np.int64)
+    rollouts = Rollouts(rows, one_class, state, settings, [expected_scenario(state)], plan_all=True)
     started = rollouts.starts(0, 0.0)
     return np.where(np.isfinite(started), 0.0, rollouts.planned)
 

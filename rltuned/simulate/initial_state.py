@@ -401,7 +401,7 @@ def plans(settings: SimulationSettings, member: Bools, jobs: int, waiting: int, 
     )
 
 
-def setup(settings: SimulationSettings) -> k.Setup:
+def setup(settings: SimulationSettings, *, plan_all: bool = False) -> k.Setup:
     """The settings as the kernel takes them."""
     return k.Setup(
         backfill=int(_BACKFILL[settings.backfill]),
@@ -417,4 +417,5 @@ def setup(settings: SimulationSettings) -> k.Setup:
         turnover=float(settings.turnover),
         launch=float(settings.launch),
         kill_interval=float(settings.kill_interval),
+        plan_all=plan_all,
     )

@@ -306,6 +306,9 @@ class Setup(NamedTuple):
     turnover: float
     launch: float
     kill_interval: float
+    plan_all: bool
+    """Whether a pass of sched/backfill goes on behind the last job that may start now, only to say when each of the
+    others is expected to (`planned` of a job)."""
 
 
 @entry_point

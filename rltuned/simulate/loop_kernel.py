@@ -114,8 +114,15 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
         s.nodes[node].shadow = np.inf
         s.nodes[node].plans = 0
     n, at, stay = s.counts[k.QUEUED], 0, 0
+    last = n
+    if mode == k.SLURM_BACKFILL:
+        last = min(n, c.bf_max_job_test)
+        if not c.plan_all:
+            # A reservation only keeps later jobs from starting: behind the last one that may start, none counts.
+            while last > 0 and not k.may_fit(s, s.queue[last - 1], now + s.jobs[s.queue[last - 1]].limit):
+                last -= 1
     while at < n:
-        if (main and open_partitions == 0) or (mode == k.SLURM_BACKFILL and at >= c.bf_max_job_test):
+        if (main and open_partitions == 0) or at >= last:
             break
         job = s.queue[at]
         at += 1

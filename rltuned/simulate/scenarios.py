@@ -230,6 +230,8 @@ class Rollouts:
         state: k.State,
         settings: SimulationSettings,
         scenarios: Sequence[Scenario],
+        *,
+        plan_all: bool = False,
     ) -> None:
         """Args:
         queue: (n,) rows of the snapshot's waiting jobs, as `state` has them.
@@ -237,6 +239,7 @@ class Rollouts:
         state: of `initial_state`; it is not changed.
         settings: of the simulated Slurm.
         scenarios: to simulate in.
+        plan_all: whether `planned` is wanted of all jobs.
         """
         self.queue, self.scenarios, self.count = queue, len(scenarios), 0
         """`count`: rollouts made so far, one for each order and scenario."""
@@ -250,7 +253,7 @@ class Rollouts:
         plans = k.Plans(*(column.copy() for column in state.plans))
         others = {name: getattr(state, name).copy() for name in state._fields if name not in (*_CHANGING, "plans")}
         self._state = k.State(plans=plans, **others, **dict(zip(_CHANGING, changing, strict=True)))
-        self._setup = setup(settings)
+        self._setup = setup(settings, plan_all=plan_all)
         self._initial, self._sizes = [], []
         for scenario in scenarios:
             self._state.jobs[...], self._state.heap[...], self._state.need[...] = scenario
@@ -332,7 +335,7 @@ class Rollouts:
     @property
     def planned(self) -> Floats:
         """(n,) start that the last pass of sched/backfill expected of each waiting job, seconds; as it was before where
-        none of the passes expected any.
+        none of the passes expected any. Without `plan_all`, none is expected behind the last job that could start.
         """
         return np.asarray(self._state.jobs["planned"][: self._pending], dtype=np.float64)
 
