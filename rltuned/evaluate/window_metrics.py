@@ -46,7 +46,8 @@ class Metrics:
     makespan: float
     """Last end − first submission."""
     idle: float
-    """GPU-hours that stand idle while a job waits (`idle_while_waiting`)."""
+    """GPU-hours that stand idle while a job waits, until the last submission: then a window runs dry, as no cluster
+    does."""
     fairness: float
     """Jain's index of the users' mean bounded slowdowns (`fairness`)."""
     accounts_worse: float = float("nan")
@@ -83,19 +84,18 @@ def busy(start: Floats, end: Floats, gpus: Floats, first: float, last: float) ->
 
 
 def idle_while_waiting(
-    submit: Floats, start: Floats, end: Floats, gpus: Floats, first: float, capacity: float
+    submit: Floats, start: Floats, end: Floats, gpus: Floats, span: tuple[float, float], capacity: float
 ) -> float:
-    """GPU-seconds from `first` on that no job holds while at least one waits; jobs that never ran do not wait."""
+    """GPU-seconds between two moments that no job holds while at least one waits; jobs that never ran do not wait."""
     ran = ~np.isnan(start)
     held = gpus[ran]
     moment = np.concatenate((submit[ran], start[ran], np.where(np.isnan(end), np.inf, end)[ran]))
     waiting = np.repeat((1, -1, 0), len(held))
     holding = np.concatenate((np.zeros(len(held)), held, -held))
     order = np.argsort(moment, kind="stable")
-    span = np.diff(np.maximum(moment[order], first))
+    lasts = np.diff(np.clip(moment[order], *span))
     waiting, holding = np.cumsum(waiting[order])[:-1], np.cumsum(holding[order])[:-1]
-    some = waiting > 0  # nobody waits after the last start, so that no span that counts is infinite
-    return float((span * (capacity - holding))[some].sum())
+    return float((lasts * (capacity - holding))[waiting > 0].sum())
 
 
 def measure(
@@ -129,7 +129,7 @@ def measure(
         bsld_mean=float(slowdown.mean()),
         utilization=100.0 * busy(start, end, gpus, first, last) / supply if supply > 0 else float("nan"),
         makespan=last - first,
-        idle=idle_while_waiting(submit, start, end, gpus, first, capacity) / 3600.0,
+        idle=idle_while_waiting(submit, start, end, gpus, (first, float(submit[ran].max())), capacity) / 3600.0,
         fairness=fairness(slowdown, groups.take(ran)),
     )
 
