@@ -1,13 +1,10 @@
 import pytest
-from unit.daemon.support import Bench, files_no_longer_than
+from unit.daemon.support import Bench
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.apply import SPARE, apply
 from rltuned.daemon.claims import SETTLE_SECONDS
-from rltuned.daemon.fields import SITE_FACTOR
 from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
-from rltuned.errors import JournalError, SlurmUnavailableError
-from rltuned.slurm.port import Privilege
 
 
 @pytest.fixture
@@ -28,52 +25,6 @@ def test_taking_the_last_term_off_a_job_is_seen_as_done_although_sprio_shows_not
     (result,) = bench.apply([change])
     assert result.outcome is Outcome.APPLIED
     assert not bench.journal.entries[3].applied.foreign
-
-
-def test_the_pending_order_becomes_the_planned_one_by_the_same_priorities(bench):
-    before = sorted(bench.priorities().values())
-    results = bench.cycle([3, 1, 4, 2])
-    assert {result.outcome for result in results} == {Outcome.APPLIED}
-    assert bench.slurm.order() == [3, 1, 4, 2]
-    assert sorted(bench.priorities().values()) == before
-
-
-def test_a_second_cycle_with_the_same_plan_writes_nothing(bench):
-    bench.cycle([3, 1, 4, 2])
-    written = bench.slurm.updates
-    assert bench.cycle([3, 1, 4, 2]) == []
-    assert bench.slurm.updates == written
-
-
-def test_the_intents_are_on_disk_before_the_first_write(bench):
-    from rltuned.daemon.journal import Journal
-
-    seen = []
-
-    def look(_number):
-        seen.append(Journal.read(bench.directory / "state").entries)
-
-    bench.slurm.before_update = look
-    changes = bench.reorder([4, 3, 2, 1])
-    bench.apply(changes)
-    for change in changes:
-        assert change.after in seen[0][change.job_id].ours(SITE_FACTOR)
-
-
-def test_nothing_is_written_when_no_copy_of_the_journal_takes_the_intents(bench):
-    changes = bench.reorder([4, 3, 2, 1])
-    with files_no_longer_than(10), pytest.raises(JournalError, match="no copy"):
-        bench.apply(changes)
-    assert bench.slurm.updates == 0
-    assert bench.journal.entries == {}
-
-
-def test_nothing_is_written_when_the_jobs_cannot_be_read(bench):
-    changes = bench.reorder([4, 3, 2, 1])
-    bench.slurm.up = False
-    with pytest.raises(SlurmUnavailableError):
-        bench.apply(changes)
-    assert bench.slurm.updates == 0
 
 
 @pytest.mark.parametrize(
@@ -101,36 +52,6 @@ def test_a_job_that_started_left_or_lost_its_id_before_the_write_is_gone(bench):
     assert {job for job, _, _ in bench.slurm.log} == {4}
 
 
-def test_a_job_held_before_the_write_is_left_held(bench):
-    changes = bench.reorder([4, 3, 2, 1])
-    bench.slurm.hold(2)
-    assert outcomes(bench.apply(changes))[2] is Outcome.HELD
-    assert bench.slurm.jobs[2].site_factor == 0
-    assert bench.slurm.priority(bench.slurm.jobs[2]) == 0
-
-
-def test_a_priority_set_by_an_admin_between_read_and_write_stands_for_good(bench):
-    changes = bench.reorder([4, 3, 2, 1])
-    bench.slurm.admin_priority(2, 123456)
-    assert outcomes(bench.apply(changes))[2] is Outcome.FOREIGN
-    for order in ([4, 3, 2, 1], [1, 2, 3, 4], [2, 4, 1, 3]):
-        bench.cycle(order)
-    assert bench.slurm.priority(bench.slurm.jobs[2]) == 123456
-    bench.restart_daemon()
-    bench.cycle([3, 2, 1, 4])
-    bench.restore()
-    assert bench.slurm.priority(bench.slurm.jobs[2]) == 123456
-    assert not [entry for entry in bench.slurm.log if entry[0] == 2]
-
-
-def test_a_site_factor_set_by_somebody_between_read_and_write_stands_for_good(bench):
-    changes = bench.reorder([4, 3, 2, 1])
-    bench.slurm.admin_site_factor(2, 4242)
-    assert outcomes(bench.apply(changes))[2] is Outcome.FOREIGN
-    bench.cycle([2, 1, 4, 3])
-    assert (bench.slurm.jobs[2].site_factor, bench.slurm.jobs[2].explicit) == (4242, None)
-
-
 def test_jobs_that_left_are_forgotten_but_not_before_a_killed_slurmctld_would_not_bring_them_back(bench):
     bench.cycle([4, 3, 2, 1])
     gone = bench.slurm.jobs.pop(2)
@@ -148,73 +69,6 @@ def test_jobs_that_left_are_forgotten_but_not_before_a_killed_slurmctld_would_no
     assert set(bench.journal.entries) == {1, 3, 4}
 
 
-@pytest.mark.parametrize("value", [0, 777, -5])
-def test_a_site_factor_that_somebody_changed_stands_for_good(bench, value):
-    bench.cycle([4, 3, 2, 1])
-    assert bench.slurm.jobs[2].site_factor not in {0, 777, -5}
-    bench.slurm.admin_site_factor(2, value)
-    bench.reconcile()
-    for order in ([3, 4, 1, 2], [1, 2, 3, 4]):
-        bench.cycle(order)
-    assert bench.slurm.jobs[2].site_factor == value
-    assert bench.journal.applied().by_job[2].foreign
-    bench.restore()
-    assert bench.slurm.jobs[2].site_factor == value
-    assert bench.journal.applied().by_job[2].foreign, "remembered until the job leaves"
-
-
-def test_an_admin_who_comes_between_write_and_read_back_wins(bench):
-    changes = bench.reorder([4, 3, 2, 1])
-    reads = []
-
-    def meddle(number):
-        reads.append(number)
-        if len(reads) == 2:
-            bench.slurm.admin_site_factor(1, 4242)
-
-    bench.slurm.before_read = meddle
-    assert outcomes(bench.apply(changes))[1] is Outcome.FOREIGN
-    bench.cycle([2, 1, 3, 4])
-    assert bench.slurm.jobs[1].site_factor == 4242
-
-
-def test_right_after_a_restart_of_slurmctld_jobs_that_sprio_does_not_list_are_left_for_the_next_cycle(bench):
-    bench.cycle([4, 3, 2, 1])
-    changes = bench.reorder([1, 2, 3, 4])
-    bench.slurm.restart()
-    results = bench.apply(changes)
-    assert {result.outcome for result in results} == {Outcome.THROTTLED}
-    bench.slurm.calculate()
-    assert {result.outcome for result in bench.cycle([1, 2, 3, 4])} == {Outcome.APPLIED}
-
-
-def test_a_denied_write_says_so_and_leaves_nothing_in_the_journal(bench):
-    bench.slurm.privilege = Privilege.NONE
-    results = bench.apply(bench.reorder([4, 3, 2, 1]))
-    assert {result.outcome for result in results} == {Outcome.DENIED}
-    assert "permission denied" in results[0].message
-    assert bench.journal.entries == {}
-
-
-def test_a_frozen_slurmctld_that_carries_the_write_out_later_is_recognised_as_ours(bench):
-    changes = bench.reorder([4, 3, 2, 1])
-
-    def freeze(_number):
-        bench.slurm.frozen = True
-
-    bench.slurm.before_update = freeze
-    results = bench.apply(changes)
-    assert {result.outcome for result in results} == {Outcome.FAILED}
-    bench.slurm.before_update = lambda _: None
-    bench.slurm.thaw()
-    assert any(job.site_factor for job in bench.slurm.jobs.values())
-    report = bench.reconcile()
-    assert report.settled
-    assert not report.foreign
-    bench.cycle([4, 3, 2, 1])
-    assert bench.slurm.order() == [4, 3, 2, 1]
-
-
 def test_when_the_budget_is_short_the_first_turns_are_taken(bench):
     budget = Budget(limited=True, burst=2 * STATUS_RPCS + 2, rate=0.01, per_cycle=5000)
     turns = {4: 0, 1: 1, 2: 2, 3: 3}
@@ -224,14 +78,6 @@ def test_when_the_budget_is_short_the_first_turns_are_taken(bench):
     applied = {result.change.job_id for result in results if result.outcome is Outcome.APPLIED}
     assert applied == {4, 1}
     assert bench.slurm.order()[0] == 4
-
-
-def test_the_users_nice_survives_our_site_factor(tmp_path):
-    bench = Bench.make(tmp_path)
-    bench.slurm.submit(1000, nice=300)
-    bench.slurm.submit(900, nice=-50)
-    bench.cycle([2, 1])
-    assert [job.nice for job in bench.slurm.jobs.values()] == [300, -50]
 
 
 @pytest.mark.parametrize("release", [(22, 5), (24, 11), (26, 5)])
@@ -266,13 +112,6 @@ def test_changes_are_written_in_their_turn_whatever_their_place_in_the_queue(ben
     # 1 goes behind first (to 700, before 4 by its id), then 3 comes before 2, then 2 goes behind, then 4 to the front.
     assert orders == [[1, 2, 3, 4], [2, 3, 1, 4], [2, 3, 1, 4], [3, 2, 1, 4]]
     assert bench.slurm.order() == [4, 3, 2, 1]
-
-
-def test_a_short_budget_ends_with_the_turn_that_it_reaches(bench):
-    budget = Budget(limited=True, burst=2 * STATUS_RPCS + 1, rate=0.01, per_cycle=5000)
-    changes = [change._replace(turn=3 - change.position) for change in bench.reorder([4, 3, 2, 1])]
-    results = outcomes(bench.apply(changes, budget))
-    assert {job for job, outcome in results.items() if outcome is Outcome.APPLIED} == {1}
 
 
 def test_changes_that_come_too_late_for_the_budget_are_not_looked_at(tmp_path):

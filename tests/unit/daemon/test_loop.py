@@ -67,6 +67,16 @@ class House:
         lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
         return [line for line in lines if line["event"] == name]
 
+    def untouched(self):
+        """Whether nothing of ours is on any job."""
+        return all(map(self.slurm.untouched, self.slurm.jobs.values()))
+
+    def restore(self, **values):
+        """``rltuned restore``."""
+        values = {"connect_reader": lambda _: self.slurm.reader()} | values
+        connect = {"clock": self.slurm.clock, "connect_writer": lambda _: self.slurm.writer()}
+        return restore_queue(self.daemon.config, **connect, **values)
+
     def metric(self, name):
         text = generate_latest(self.daemon.runtime.metrics.registry).decode()
         (value,) = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith(name + " ")]
@@ -80,6 +90,20 @@ def config(directory, stage=Stage.ACTIVE, **sections):
         state=StateSection(directory=directory / "state", mirror=directory / "mirror"),
         **{"decide": DecideSection(hysteresis=0)} | sections,
     )
+
+
+def showing(**facts):
+    """A reader to which these facts of the cluster are others."""
+
+    class Showing(ModelReader):
+        def facts(self):
+            return replace(super().facts(), **facts)
+
+    return Showing
+
+
+LIMITED = showing(rate_limiter=True)
+"""A slurmctld with its RPC limiter on."""
 
 
 def house(directory, *, jobs=12, **values):
@@ -181,25 +205,6 @@ def test_a_slurmctld_that_is_down_at_the_start_is_waited_for(tmp_path):
     assert run.slurm.order() == list(range(12, 0, -1))
 
 
-@pytest.mark.parametrize("how", ["stopped", "frozen"])
-def test_an_outage_in_the_middle_of_a_write_is_repaired_within_two_cycles(tmp_path, how):
-    run = house(tmp_path)
-
-    def fall(number):
-        if number == 5:
-            run.slurm.frozen, run.slurm.up = how == "frozen", how == "frozen"
-
-    run.slurm.before_update = fall
-    run.tick()
-    run.slurm.before_update = lambda _: None
-    run.tick()
-    run.slurm.thaw() if how == "frozen" else run.slurm.restart()
-    run.slurm.calculate()
-    run.ticks(2)
-    assert run.slurm.order() == list(range(12, 0, -1))
-    assert run.metric("rltuned_foreign_jobs") == 0
-
-
 def test_an_unexpected_error_is_logged_with_its_traceback_and_the_loop_goes_on(tmp_path):
     run = house(tmp_path)
     plan, calls = run.daemon.planner, []
@@ -292,28 +297,9 @@ def test_alarms_in_a_row_demote_to_shadow_give_the_queue_back_and_a_reload_ends_
     assert "2 alarms in a row" in event["sentence"]
     run.slurm.privilege = Privilege.OPERATOR
     run.ticks(3)
-    assert all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
+    assert run.untouched()
     assert run.daemon.reload(lambda: config(tmp_path))
     assert run.tick().stage is Stage.ACTIVE
-
-
-def test_a_reload_to_shadow_gives_the_queue_back(tmp_path):
-    run = house(tmp_path)
-    run.tick()
-    run.daemon.reload(lambda: config(tmp_path, stage=Stage.SHADOW))
-    run.ticks(2)
-    assert all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
-    written = run.slurm.updates
-    run.ticks(2)
-    assert run.slurm.updates == written
-
-
-def untouched(run):
-    return all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
-
-
-def untouched_but(run, job_id):
-    return all(run.slurm.untouched(job) for job in run.slurm.jobs.values() if job.job_id != job_id)
 
 
 class Deaf(ModelReader):
@@ -335,7 +321,7 @@ def test_a_daemon_that_lives_but_cannot_act_gives_everything_back_after_a_while_
 ):
     run = house(tmp_path, reader=Deaf)
     run.tick()
-    assert not untouched(run)
+    assert not run.untouched()
     with ExitStack() as stack:
         if trouble == "defect":
             stack.callback(setattr, run.daemon, "planner", run.daemon.planner)
@@ -344,12 +330,11 @@ def test_a_daemon_that_lives_but_cannot_act_gives_everything_back_after_a_while_
             setattr(run.daemon.reader, trouble, True)
             stack.callback(setattr, run.daemon.reader, trouble, False)
         run.ticks(10)
-        if trouble != "disk full":  # without a heartbeat the dead-man would do it sooner, and so does the daemon
-            assert not untouched(run), "not for a trouble of some minutes"
-            assert run.metric("rltuned_unable_seconds") > 500
+        assert not run.untouched(), "not for a trouble of some minutes"
+        assert run.metric("rltuned_unable_seconds") > 500
         run.ticks(10)
-        assert untouched(run)
-        assert len(run.events("queue.given_back")) == (trouble != "disk full")
+        assert run.untouched()
+        assert len(run.events("queue.given_back")) == 1
         written = run.slurm.updates
         run.ticks(180)
         assert run.slurm.updates == written
@@ -389,15 +374,14 @@ def test_jobs_that_a_lost_privilege_hides_are_not_gone(tmp_path, own_jobs):
     run.slurm.privilege = Privilege.NONE
     run.ticks(60)
     assert len(run.daemon.journal.entries) == 12
-    arguments = {"clock": run.slurm.clock, "connect_writer": lambda _: run.slurm.writer()}
     run.daemon.stop()
     for _ in range(3):
         with pytest.raises(SlurmDeniedError, match="PrivateData=jobs hides"):
-            restore_queue(run.daemon.config, connect_reader=lambda _: Blind(run.slurm), **arguments)
+            run.restore(connect_reader=lambda _: Blind(run.slurm))
         run.slurm.clock.sleep(60.0)
     run.slurm.privilege = Privilege.OPERATOR
-    assert len(restore_queue(run.daemon.config, connect_reader=lambda _: Blind(run.slurm), **arguments).restored) == 12
-    assert untouched(run)
+    assert len(run.restore(connect_reader=lambda _: Blind(run.slurm)).restored) == 12
+    assert run.untouched()
 
 
 class Slow(ModelReader):
@@ -417,15 +401,12 @@ def test_a_single_command_that_never_answers_is_no_outage_of_slurmctld(tmp_path)
     run.tick()
     run.daemon.reader.slow = True
     run.ticks(60)
-    assert untouched(run)
+    assert run.untouched()
     assert run.metric("rltuned_unable_seconds") > 1800
 
 
-class Limited(Deaf):
+class Limited(Deaf, LIMITED):
     """`Deaf`, with the RPC limiter on."""
-
-    def facts(self):
-        return replace(super().facts(), rate_limiter=True)
 
 
 def test_what_cannot_act_gives_back_to_those_who_wait_however_many_of_ours_run(tmp_path):
@@ -449,7 +430,7 @@ def test_a_daemon_that_comes_back_late_and_cannot_read_the_configuration_gives_b
     run.slurm.clock.sleep(600.0)
     late = again(tmp_path, run.slurm, reader=Strange)
     late.ticks(60)
-    assert untouched(late)
+    assert late.untouched()
 
 
 def test_a_daemon_that_lost_its_lock_does_not_keep_the_dead_man_from_helping_the_next_one(tmp_path):
@@ -459,22 +440,16 @@ def test_a_daemon_that_lost_its_lock_does_not_keep_the_dead_man_from_helping_the
     run.tick()
     (tmp_path / "state" / "lock").unlink()
     run.ticks(3)
-    assert untouched(run)
+    assert run.untouched()
     following = again(tmp_path, run.slurm)
     following.tick()
     following.tick()
-    assert not untouched(run)
+    assert not run.untouched()
     following.daemon.journal.close()  # killed
     for _ in range(10):
         run.tick()
-        restore_queue(
-            run.daemon.config,
-            if_stale=300.0,
-            clock=run.slurm.clock,
-            connect_reader=lambda _: run.slurm.reader(),
-            connect_writer=lambda _: run.slurm.writer(),
-        )
-    assert untouched(run)
+        run.restore(if_stale=300.0)
+    assert run.untouched()
 
 
 class Unaccounted(ModelReader):
@@ -504,7 +479,7 @@ def test_with_both_disks_full_everything_is_given_back_at_once_because_the_dead_
     run.tick()
     with files_no_longer_than(5):
         run.ticks(3)
-        assert untouched(run)
+        assert run.untouched()
     run.ticks(3)
     assert run.slurm.order() == list(range(12, 0, -1))
     assert run.metric("rltuned_foreign_jobs") == 0
@@ -519,21 +494,6 @@ def test_an_outage_of_slurmctld_is_no_reason_to_give_anything_back(tmp_path):
     run.slurm.up = True
     assert run.tick().planned == 0
     assert run.slurm.updates == written
-
-
-@pytest.mark.parametrize("stage", [Stage.SHADOW, Stage.OBSERVE])
-def test_a_daemon_that_is_started_again_in_a_stage_that_writes_nothing_gives_back_what_the_last_one_left(
-    tmp_path, stage
-):
-    first = house(tmp_path)
-    first.tick()
-    first.daemon.journal.close()
-    second = again(tmp_path, first.slurm, stage=stage)
-    second.ticks(2)
-    assert untouched(second)
-    written = second.slurm.updates
-    second.ticks(2)
-    assert second.slurm.updates == written
 
 
 @pytest.mark.parametrize("interval", [5.0, 20.0, 60.0])
@@ -552,7 +512,7 @@ def test_a_held_job_is_given_back_once_and_what_an_admin_sets_then_stands(tmp_pa
     writes = [value for job, _, value in run.slurm.log[before:] if job == held]
     assert writes == [0]
     assert run.slurm.jobs[held].site_factor == 7000
-    assert untouched_but(run, held)
+    assert {job.job_id for job in run.slurm.jobs.values() if not run.slurm.untouched(job)} <= {held}
     assert run.daemon.journal.entries == {}
 
 
@@ -572,7 +532,7 @@ def test_a_held_job_that_a_killed_slurmctld_brings_back_with_our_value_is_given_
     for _ in range(30):
         run.slurm.clock.sleep(interval)
         run.daemon.tick()
-    assert untouched(run)
+    assert run.untouched()
 
 
 def test_a_dry_run_shows_no_sign_of_life_to_the_dead_man_timer_which_has_to_give_leftovers_back(tmp_path):
@@ -595,52 +555,14 @@ def test_jobs_that_could_not_be_given_back_are_tried_again_for_ever_less_and_les
     assert len(set(tries)) < 60, "each try is a retry within one restore, and they become rare"
     run.slurm.privilege = Privilege.OPERATOR
     run.ticks(11)
-    assert untouched(run)
+    assert run.untouched()
     assert run.metric("rltuned_unreturned_jobs") == 0
-
-
-def test_a_factor_of_ours_under_an_admins_explicit_priority_is_taken_back_before_it_can_come_into_force(tmp_path):
-    run = house(tmp_path)
-    run.tick()
-    run.slurm.admin_priority(12, 5000)
-    run.ticks(4)
-    assert run.slurm.priority(run.slurm.jobs[12]) == 5000
-    assert run.slurm.jobs[12].site_factor == 0
-    run.slurm.admin_release(12)
-    run.ticks(2)
-    assert run.slurm.untouched(run.slurm.jobs[12])
-
-
-def test_a_job_that_carried_nothing_is_left_alone_once_an_admin_has_asked_for_it_beside_the_daemon(tmp_path):
-    run = house(tmp_path, jobs=3)
-    run.tick()
-    middle = 2
-    assert run.slurm.jobs[middle].site_factor == 0
-    with Lock.acquire(tmp_path / "state", "run", 0.0):
-        restore_queue(
-            run.daemon.config,
-            job_ids=[middle],
-            clock=run.slurm.clock,
-            connect_reader=lambda _section: run.slurm.reader(),
-            connect_writer=lambda _section: run.slurm.writer(),
-        )
-    run.slurm.jobs[middle].time_limit = 1.0
-    run.ticks(3)
-    assert run.slurm.jobs[middle].site_factor == 0
-    assert run.metric("rltuned_foreign_jobs") == 1
-    assert list((tmp_path / "state" / "hands-off").iterdir()) == []
 
 
 def leave_alone(run, directory, job_id):
     """``rltuned restore JOBID`` beside the daemon."""
     with Lock.acquire(directory / "state", "run", 0.0):
-        return restore_queue(
-            run.daemon.config,
-            job_ids=[job_id],
-            clock=run.slurm.clock,
-            connect_reader=lambda _section: run.slurm.reader(),
-            connect_writer=lambda _section: run.slurm.writer(),
-        )
+        return run.restore(job_ids=[job_id])
 
 
 def requests(directory):
@@ -687,14 +609,7 @@ def test_a_restore_by_name_says_so_where_the_job_cannot_be_understood_and_was_ne
     run = house(tmp_path, jobs=3, stage=Stage.SHADOW)
     run.tick()
     run.slurm.strange.add(2)
-    report = restore_queue(
-        run.daemon.config,
-        job_ids=[2],
-        clock=run.slurm.clock,
-        connect_reader=lambda _section: run.slurm.reader(),
-        connect_writer=lambda _section: run.slurm.writer(),
-    )
-    assert report is not None
+    report = run.restore(job_ids=[2])
     assert [(left.job_id, left.remedy) for left in report.left] == [(2, "rltuned doctor")]
     assert not report.complete
     assert not report.marked
@@ -737,16 +652,6 @@ def test_a_job_whose_terms_all_fall_to_zero_is_given_back_and_not_taken_for_some
     assert job.site_factor != 0
 
 
-def dead_man(run):
-    return restore_queue(
-        run.daemon.config,
-        if_stale=300.0,
-        clock=run.slurm.clock,
-        connect_reader=lambda _section: run.slurm.reader(),
-        connect_writer=lambda _section: run.slurm.writer(),
-    )
-
-
 @pytest.mark.parametrize("hangs", ["between cycles", "while it reads", "before it writes"])
 def test_a_hung_daemon_that_wakes_up_after_the_dead_man_goes_on_with_all_jobs(tmp_path, hangs):
     run = house(tmp_path)
@@ -759,8 +664,8 @@ def test_a_hung_daemon_that_wakes_up_after_the_dead_man_goes_on_with_all_jobs(tm
         def hang(number=0):
             run.slurm.before_read = lambda _: None
             run.slurm.clock.sleep(400.0)
-            assert dead_man(run).complete
-            assert untouched(run)
+            assert run.restore(if_stale=300.0).complete
+            assert run.untouched()
 
         if hangs == "between cycles":
             hang()
@@ -781,21 +686,10 @@ def test_a_daemon_whose_lock_was_removed_gives_everything_back_and_leaves_the_fi
         shutil.rmtree(tmp_path / "state")
         with Lock.acquire(tmp_path / "state", "run", 0.0):
             run.ticks(3)
-            assert untouched(run)
+            assert run.untouched()
             assert run.daemon.stage is Stage.SHADOW
             assert len(run.events("lock.lost")) == 1
             assert not (tmp_path / "state" / "journal.jsonl").exists()
-
-
-def test_jobs_that_leave_the_scope_are_given_back(tmp_path):
-    run = house(tmp_path)
-    run.tick()
-    for job in (1, 2, 3):
-        run.slurm.jobs[job].user = "bob"
-    run.daemon.reload(lambda: config(tmp_path, scope=ScopeSection(exclude_users=("bob",))))
-    run.ticks(2)
-    assert all(run.slurm.untouched(run.slurm.jobs[job]) for job in (1, 2, 3))
-    assert run.slurm.jobs[4].site_factor != 0
 
 
 @pytest.mark.parametrize("error", [ConfigError("config.toml:3: unknown key"), ModelError("golden vector failed")])
@@ -830,11 +724,7 @@ def test_what_needs_a_restart_is_not_changed_by_a_reload(tmp_path):
 
 
 def test_the_planner_knows_from_which_priority_on_slurm_keeps_resources(tmp_path):
-    class Reserving(ModelReader):
-        def facts(self):
-            return replace(super().facts(), scheduler_parameters={"bf_continue": "", "bf_min_prio_reserve": "69121"})
-
-    run = house(tmp_path, reader=Reserving)
+    run = house(tmp_path, reader=showing(scheduler_parameters={"bf_min_prio_reserve": "69121"}))
     known = []
     plan = run.daemon.planner
     run.daemon.planner = lambda snapshot, *others: known.append(snapshot.scheduler) or plan(snapshot, *others)
@@ -907,11 +797,7 @@ def test_the_watchdog_is_fed_only_while_the_loop_moves(tmp_path):
 
 
 def test_under_the_rpc_limiter_the_queue_gets_there_in_several_cycles_head_first(tmp_path):
-    class Limited(ModelReader):
-        def facts(self):
-            return replace(super().facts(), rate_limiter=True)
-
-    run = house(tmp_path, jobs=100, reader=Limited)
+    run = house(tmp_path, jobs=100, reader=LIMITED)
     began = run.slurm.clock.monotonic()
     first = run.tick()
     # More than one full bucket: the cycle goes on as it refills; but not for ever.
@@ -924,13 +810,6 @@ def test_under_the_rpc_limiter_the_queue_gets_there_in_several_cycles_head_first
     assert run.slurm.order() == list(range(100, 0, -1))
 
 
-class Limits(ModelReader):
-    """A slurmctld with its RPC limiter on."""
-
-    def facts(self):
-        return replace(super().facts(), rate_limiter=True)
-
-
 def exchange_around_an_outside_job(directory, **values):
     """Job 1 is lowered and job 3 takes its place, with job 2, which rltuned leaves alone, between them."""
     run = house(directory, jobs=0, scope=ScopeSection(exclude_users=("bob",)), **values)
@@ -940,7 +819,7 @@ def exchange_around_an_outside_job(directory, **values):
     return run
 
 
-@pytest.mark.parametrize("reader", [ModelReader, Limits])
+@pytest.mark.parametrize("reader", [ModelReader, LIMITED])
 def test_no_batch_of_a_cycle_raises_a_job_past_an_outside_one_when_its_partner_was_not_lowered(tmp_path, reader):
     run = exchange_around_an_outside_job(tmp_path, reader=reader)
     # After the snapshot, before the jobs are read again.
@@ -1018,11 +897,7 @@ def test_who_leaves_a_class_is_given_back_however_long_the_lowering_of_the_other
 
 @pytest.mark.parametrize("bucket", [6, 4, 1])
 def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_lets_one_change_at_a_time_through(tmp_path, bucket):
-    class Small(ModelReader):
-        def facts(self):
-            return replace(super().facts(), rate_limiter=True, rate_bucket=bucket)
-
-    run = house(tmp_path, reader=Small)
+    run = house(tmp_path, reader=showing(rate_limiter=True, rate_bucket=bucket))
     assert 0 < run.tick().count(Outcome.APPLIED) < 12
     run.ticks(12)
     assert run.slurm.order() == list(range(12, 0, -1))
@@ -1030,7 +905,7 @@ def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_lets_one_change_a
 
 def test_a_daemon_for_which_the_limiter_leaves_nothing_says_that_it_cannot_act_and_gives_everything_back(tmp_path):
     # Less refill in a minute than the snapshot takes.
-    run = house(tmp_path, reader=Limits, write=WriteSection(rate=0.1))
+    run = house(tmp_path, reader=LIMITED, write=WriteSection(rate=0.1))
     assert run.tick().acted
     for number in range(6):
         run.slurm.submit(500 - number, time_limit=1.0 + number)  # all of them belong in front
@@ -1039,15 +914,11 @@ def test_a_daemon_for_which_the_limiter_leaves_nothing_says_that_it_cannot_act_a
     assert not report.acted
     assert run.metric("rltuned_unable_seconds") > 500
     run.ticks(60)
-    assert untouched(run)
+    assert run.untouched()
 
 
 def test_a_daemon_that_is_told_to_stop_does_not_wait_for_the_limiter(tmp_path):
-    class Limited(ModelReader):
-        def facts(self):
-            return replace(super().facts(), rate_limiter=True)
-
-    run = house(tmp_path, jobs=100, reader=Limited)
+    run = house(tmp_path, jobs=100, reader=LIMITED)
     run.daemon.request_stop()
     began = run.slurm.clock.monotonic()
     assert 0 < run.tick().count(Outcome.APPLIED) < 25

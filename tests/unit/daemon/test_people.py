@@ -24,34 +24,6 @@ def test_a_job_that_is_held_or_blocked_gives_back_what_raised_it_within_a_cycle(
     assert [value for job, _, value in run.slurm.log[before:] if job == raised] == [0], "once"
 
 
-def test_a_held_job_that_a_killed_slurmctld_brings_back_with_our_value_gives_it_back_again(tmp_path):
-    run = house(tmp_path)
-    run.ticks(2)
-    run.slurm.hold(12)
-    run.slurm.save_state()
-    run.tick()
-    assert run.slurm.jobs[12].site_factor == 0
-    run.slurm.crash_and_start()
-    run.slurm.calculate()
-    assert run.slurm.jobs[12].site_factor > 0
-    run.ticks(62)
-    assert run.slurm.jobs[12].site_factor == 0
-    written = [value for job, _, value in run.slurm.log if job == 12]
-    run.ticks(62)
-    assert [value for job, _, value in run.slurm.log if job == 12] == written, "once for each slurmctld"
-
-
-def test_a_released_job_is_raised_again(tmp_path):
-    run = house(tmp_path)
-    run.ticks(2)
-    run.slurm.hold(12)
-    run.ticks(2)
-    run.slurm.user_release(12)
-    run.tick()
-    assert run.slurm.jobs[12].site_factor > 0
-    assert run.daemon.journal.entries[12].applied.foreign is False
-
-
 def job_submit(slurm, plugin):
     """The plugin runs on each update, as slurmctld has it."""
     plain = slurm.update

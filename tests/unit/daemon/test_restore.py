@@ -29,15 +29,6 @@ def test_every_priority_is_what_slurm_alone_computes_and_it_can_be_proved(bench)
     assert bench.forgets_everything()
 
 
-def test_a_second_restore_has_nothing_to_do(bench):
-    bench.cycle([4, 3, 2, 1])
-    bench.restore()
-    written = bench.slurm.updates
-    report = bench.restore()
-    assert report.restored == ()
-    assert bench.slurm.updates == written
-
-
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_slurmctld_that_is_killed_right_after_the_restore_and_comes_back_with_our_values_is_restored_again(
     tmp_path, hidden
@@ -62,20 +53,6 @@ def test_a_slurmctld_that_is_killed_right_after_the_restore_and_comes_back_with_
     assert bench.priorities() == alone
     assert bench.forgets_everything() or hidden
     assert bench.slurm.violations == []
-
-
-def test_the_value_before_the_last_write_that_a_killed_slurmctld_brings_back_is_taken_back_too(bench):
-    bench.cycle([4, 3, 2, 1])
-    bench.reconcile()
-    bench.slurm.save_state()
-    bench.cycle([1, 3, 2, 4])
-    bench.slurm.crash_and_start()
-    bench.slurm.calculate()
-    bench.restart_daemon()
-    report = bench.restore()
-    assert report.complete
-    assert report.foreign == ()
-    assert returned(bench)
 
 
 def test_restore_works_with_the_disk_full_and_with_the_journal_only_in_its_mirror(bench):
@@ -131,47 +108,6 @@ def test_beside_a_living_daemon_restore_writes_no_journal_and_the_daemon_leaves_
     assert slurm.jobs[1].site_factor == 0
 
 
-def test_held_jobs_lose_our_site_factor_and_stay_held(bench):
-    bench.cycle([4, 3, 2, 1])
-    bench.slurm.hold(1)
-    bench.slurm.hold(4, "admin")
-    assert bench.restore().complete
-    assert returned(bench)
-    assert [bench.slurm.jobs[job].hold for job in (1, 4)] == ["user", "admin"]
-    assert bench.slurm.violations == []
-
-
-def test_running_jobs_are_left_alone_and_restored_when_they_are_requeued(bench):
-    bench.cycle([4, 3, 2, 1])
-    factor = bench.slurm.jobs[1].site_factor
-    bench.slurm.start(1)
-    report = bench.restore()
-    assert report.running == (1,)
-    assert bench.slurm.jobs[1].site_factor == factor
-    bench.slurm.requeue(1)
-    bench.restart_daemon()
-    assert bench.restore().restored == (1,)
-    assert returned(bench)
-
-
-@pytest.mark.parametrize("daemon_lives", [True, False])
-def test_a_job_that_is_requeued_and_held_is_given_back_too(bench, daemon_lives):
-    bench.cycle([4, 3, 2, 1])
-    bench.slurm.start(1)
-    bench.cycle([4, 3, 2]) if daemon_lives else None
-    bench.slurm.requeue(1)
-    bench.slurm.hold(1, "admin")
-    if daemon_lives:
-        bench.cycle([4, 3, 2])
-        bench.cycle([4, 3, 2])
-        assert 1 in bench.journal.entries
-    report = bench.restore()
-    assert report.complete
-    assert returned(bench)
-    assert bench.slurm.jobs[1].hold == "admin"
-    assert bench.slurm.violations == []
-
-
 @pytest.mark.parametrize("daemon_lives", [True, False])
 @pytest.mark.parametrize("hold", [True, False])
 def test_what_a_requeued_task_of_an_array_carries_is_given_back_although_the_task_with_the_arrays_number_has_ended(
@@ -215,41 +151,6 @@ def test_a_held_job_that_may_be_another_one_with_the_id_is_named_and_not_forgott
     bench.slurm.user_release(1)
     assert bench.restore().restored == (1,)
     assert returned(bench)
-
-
-def test_a_requeued_job_is_recognised_by_a_living_daemon_too(bench):
-    bench.cycle([4, 3, 2, 1])
-    bench.slurm.start(1)
-    bench.cycle([4, 3, 2])
-    bench.slurm.requeue(1)
-    bench.cycle([4, 3, 2, 1])
-    bench.cycle([1, 4, 3, 2])
-    assert bench.slurm.order() == [1, 4, 3, 2]
-    assert not any(claim.foreign for claim in bench.journal.applied().by_job.values())
-
-
-def test_ids_that_start_over_belong_to_other_jobs(bench):
-    bench.cycle([4, 3, 2, 1])
-    bench.slurm.lose_state()
-    bench.clock.sleep(100)
-    for factor in (0, 5):
-        bench.slurm.submit(1000, site_factor=factor)
-    bench.slurm.calculate()
-    report = bench.restore()
-    assert report.restored == ()
-    assert set(report.gone) == {1, 2, 3, 4}
-    assert bench.slurm.jobs[2].site_factor == 5
-
-
-def test_our_factor_under_somebodys_explicit_priority_is_cleared_without_touching_the_priority(bench):
-    bench.cycle([4, 3, 2, 1])
-    bench.slurm.admin_priority(1, 99)
-    bench.clock.sleep(60.0)  # long enough after its submission, or sprio might list it only later
-    report = bench.restore()
-    assert bench.slurm.priority(bench.slurm.jobs[1]) == 99
-    bench.slurm.admin_release(1)
-    assert bench.slurm.priority(bench.slurm.jobs[1]) == 1000
-    assert report.complete
 
 
 @pytest.mark.parametrize("whose", ["ours", "an admin's"])
@@ -335,41 +236,3 @@ def test_isolation_is_taken_back_only_where_yes_means_packing_and_named_elsewher
         assert left.field == "OverSubscribe"
         assert "cannot be taken back" in left.reason
         assert 1 in bench.journal.entries, "named until the job leaves"
-
-
-def limiter():
-    return Budget(limited=True, burst=24, rate=1.5, per_cycle=5000)
-
-
-def at_second(bench, seconds, act):
-    """Calls `act` once, before the first update that is sent `seconds` later than now."""
-    due = [bench.clock.now + seconds]
-
-    def hook(_number):
-        if due and bench.clock.now >= due[0]:
-            due.clear()
-            act()
-
-    bench.slurm.before_update = hook
-
-
-def test_a_site_factor_that_an_admin_sets_while_a_paced_restore_runs_stands(tmp_path):
-    bench = Bench.make(tmp_path, range(1000, 1200))
-    bench.cycle(range(1, 201))
-    last = list(bench.journal.entries)[-1]
-    at_second(bench, 20.0, lambda: bench.slurm.admin_site_factor(last, 77))
-    report = bench.restore(limiter())
-    assert bench.slurm.jobs[last].site_factor == 77
-    assert report.foreign == (last,)
-    assert last not in report.restored
-    assert len(report.restored) == 199
-
-
-def test_each_batch_of_a_restore_acts_on_a_reading_that_is_made_for_it(tmp_path):
-    bench = Bench.make(tmp_path, range(1000, 1200))
-    bench.cycle(range(1, 201))
-    read_at, ages = [bench.clock.now], []
-    bench.slurm.before_read = lambda _: read_at.append(bench.clock.now)
-    bench.slurm.before_update = lambda _: ages.append(bench.clock.now - read_at[-1])
-    assert bench.restore(limiter()).complete
-    assert max(ages) <= 1.0, "no write waits for the limiter after its reading"

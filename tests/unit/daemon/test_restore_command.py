@@ -9,7 +9,7 @@ from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.errors import JournalError, LockedError, SlurmUnavailableError
+from rltuned.errors import JournalError, LockedError
 
 
 @pytest.fixture
@@ -135,35 +135,9 @@ def test_the_dead_man_leaves_the_queue_to_a_daemon_that_will_act_by_itself(bench
     assert untouched(bench) == []
 
 
-def test_a_hung_daemon_that_wakes_up_after_the_dead_man_does_nothing_that_cannot_be_undone(tmp_path):
-    for settled in (False, True):
-        bench = Bench.make(tmp_path / str(settled), [1000, 900, 800, 700])
-        bench.cycle([4, 3, 2, 1])
-        if settled:
-            bench.reconcile()
-        bench.clock.sleep(1000.0)
-        with Lock.acquire(bench.directory / "state", "run", 0.0):
-            run(bench, if_stale=300.0)
-        bench.cycle([3, 4, 1, 2])
-        bench.cycle([3, 4, 1, 2])
-        # Long after its writes it takes the jobs for somebody else's; right after them, for an old state of slurmctld.
-        assert untouched(bench) == ([1, 2, 3, 4] if settled else [])
-        assert bench.restore().complete
-        assert untouched(bench) == [1, 2, 3, 4]
-
-
 def test_two_restores_do_not_run_at_once(bench):
     with Lock.acquire(bench.directory / "state", "restore", 0.0), pytest.raises(LockedError, match="rltuned restore"):
         run(bench, job_ids=[1])
-
-
-def test_with_slurmctld_down_nothing_is_lost_and_the_next_try_restores(bench):
-    bench.slurm.up = False
-    with pytest.raises(SlurmUnavailableError):
-        run(bench)
-    bench.slurm.up = True
-    assert run(bench).complete
-    assert untouched(bench) == [1, 2, 3, 4]
 
 
 def test_with_both_copies_unreadable_it_says_so_and_orphans_is_the_last_resort(bench):
