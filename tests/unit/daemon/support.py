@@ -1,20 +1,53 @@
 """Small helpers of the daemon's tests."""
 
 import contextlib
+import io
+import random
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cluster.changes import Change, Field
+from rltuned.config import Config
 from rltuned.daemon.apply import Result, apply
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.logs import make
+from rltuned.daemon.loop import Daemon
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.reconcile import Reconciled, Reconciler, view
 from rltuned.daemon.restore.batches import RestoreReport, restore
 from rltuned.daemon.rpc_budget import Budget
+from rltuned.decide.scope import Veto
+from rltuned.placement import SolveOutcome
+
+
+def all_metrics() -> Metrics:
+    """With every label that a daemon knows."""
+    return Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
+
+
+def make_daemon(config: Config, reader: Any, writer: Callable[[], Any] | None, clock: Any, **values: Any) -> Daemon:
+    """The loop as ``rltuned run`` makes it; `log`: a stream that gets JSON lines."""
+    journal = Journal.open(config.state.directory, config.state.mirror)
+    log = make("debug", "json", values.pop("log", None) or io.StringIO())
+    return Daemon(
+        config=config,
+        policy=load_policy(config.policy),
+        reader=reader,
+        writer_factory=writer,
+        journal=journal,
+        clock=clock,
+        rng=random.Random(1),
+        log=log,
+        metrics=all_metrics(),
+        **values,
+    )
 
 
 def unlimited() -> Budget:

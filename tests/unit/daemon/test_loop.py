@@ -1,7 +1,6 @@
 import gc
 import io
 import json
-import random
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -9,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 from prometheus_client import generate_latest
 from unit.daemon.model_slurm import ModelReader, ModelSlurm, VirtualClock
-from unit.daemon.support import files_no_longer_than
+from unit.daemon.support import files_no_longer_than, make_daemon
 
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import (
@@ -27,14 +26,10 @@ from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import load
 from rltuned.daemon.heartbeat import read_heartbeat
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
-from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.decide.scope import Veto
 from rltuned.errors import (
     ConfigError,
     ModelError,
@@ -43,7 +38,6 @@ from rltuned.errors import (
     SlurmParseError,
     SlurmUnavailableError,
 )
-from rltuned.placement import SolveOutcome
 from rltuned.slurm.port import Privilege
 
 
@@ -116,20 +110,9 @@ def house(directory, *, jobs=12, **values):
 
 def again(directory, slurm, *, dry_run=False, reader=None, **values):
     """A new daemon on the cluster."""
-    settings = config(directory, **values)
-    stream = io.StringIO()
-    daemon = Daemon(
-        config=settings,
-        policy=load_policy(settings.policy),
-        reader=reader(slurm) if reader else slurm.reader(),
-        writer_factory=None if dry_run else slurm.writer,
-        journal=Journal.open(settings.state.directory, settings.state.mirror),
-        clock=slurm.clock,
-        rng=random.Random(1),
-        log=make("debug", "json", stream),
-        metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
-    )
-    return House(slurm, daemon, stream)
+    stream, asked = io.StringIO(), reader(slurm) if reader else slurm.reader()
+    writer = None if dry_run else slurm.writer
+    return House(slurm, make_daemon(config(directory, **values), asked, writer, slurm.clock, log=stream), stream)
 
 
 def test_one_cycle_brings_the_queue_into_the_policys_order_with_the_same_priorities(tmp_path):

@@ -1,25 +1,18 @@
 """Two controllers, each with a daemon of its own: one writes, and a fail-over hands the queue over."""
 
 import io
-import random
 from dataclasses import dataclass, field, replace
 
 import pytest
 from unit.daemon.model_slurm import ModelReader, ModelSlurm, VirtualClock
+from unit.daemon.support import make_daemon
 from unit.daemon.test_loop import House, config
 
 from rltuned.config import Stage
 from rltuned.daemon.checks import Severity, blocking, controllers, examine, prerequisites
 from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.logs import make
-from rltuned.daemon.loop import Daemon
-from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.primacy import HANDOVER, Primacy, look_once
 from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.decide.scope import Veto
-from rltuned.placement import SolveOutcome
 from rltuned.slurm.port import Controller
 
 HOSTS = ("ctl", "ctl2")
@@ -47,21 +40,10 @@ class Pair:
         return Reader(self.slurm)
 
     def daemon(self, directory, host, **values):
-        settings = config(directory / host, **values)
-        stream = io.StringIO()
-        daemon = Daemon(
-            config=settings,
-            policy=load_policy(settings.policy),
-            reader=self.reader(),
-            writer_factory=self.slurm.writer,
-            journal=Journal.open(settings.state.directory, settings.state.mirror),
-            clock=self.slurm.clock,
-            rng=random.Random(1),
-            log=make("debug", "json", stream),
-            metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
-            primacy=Primacy(frozenset({host})),
-        )
-        return House(self.slurm, daemon, stream)
+        settings, stream, slurm = config(directory / host, **values), io.StringIO(), self.slurm
+        primacy = Primacy(frozenset({host}))
+        daemon = make_daemon(settings, self.reader(), slurm.writer, slurm.clock, log=stream, primacy=primacy)
+        return House(slurm, daemon, stream)
 
     def ticks(self, *houses, count=1):
         """Cycles of all daemons, a minute apart."""

@@ -9,12 +9,10 @@ import click
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from unit.daemon.support import all_metrics
 
 from rltuned.commands.main import cli
 from rltuned.config import Config
-from rltuned.daemon.metrics import Metrics
-from rltuned.decide.scope import Veto
-from rltuned.placement import SolveOutcome
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -30,7 +28,7 @@ NOT_OURS = {"up"}
 
 
 def exposition():
-    metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
+    metrics = all_metrics()
     return list(text_string_to_metric_families(generate_latest(metrics.registry).decode()))
 
 

@@ -2,24 +2,16 @@
 and what its accounting says of the jobs, as `sacct -P` does.
 """
 
-import io
 import json
 import math
-import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from unit.daemon.support import make_daemon
 
 from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.logs import make
-from rltuned.daemon.loop import Daemon
-from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.policy_choice import load_policy
-from rltuned.decide.scope import Veto
-from rltuned.placement import SolveOutcome
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.slurm.sacct import trace_header
@@ -77,17 +69,7 @@ def make_site(
         rollout=RolloutSection(enabled="off"),
         state=StateSection(directory=state, mirror=None),
     )
-    daemon = Daemon(
-        config=config,
-        policy=load_policy(config.policy),
-        reader=slurm.reader(),
-        writer_factory=slurm.writer if stage is Stage.ACTIVE else None,
-        journal=Journal.open(state, None),
-        clock=slurm.clock,
-        rng=random.Random(seed),
-        log=make("info", "json", io.StringIO()),
-        metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
-    )
+    daemon = make_daemon(config, slurm.reader(), slurm.writer if stage is Stage.ACTIVE else None, slurm.clock)
     submit = workload.submit_time
     first, last = float(submit[jobs // 3]), float(submit[-1])
     slurm.advance(first)

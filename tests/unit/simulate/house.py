@@ -2,11 +2,11 @@
 
 import io
 import json
-import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from unit.daemon.support import make_daemon
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.config import (
@@ -19,14 +19,8 @@ from rltuned.config import (
     StateSection,
 )
 from rltuned.daemon.cycle_report import CycleReport
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
-from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.policy_choice import load_policy
 from rltuned.decide.plan import Plan, plan
-from rltuned.decide.scope import Veto
-from rltuned.placement import SolveOutcome
 from rltuned.simulate.people import Rates, draw_interventions
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates
@@ -96,18 +90,8 @@ class House:
             self.plans.append(plan(snapshot, *arguments, **values))
             return self.plans[-1]
 
-        return Daemon(
-            config=self.config,
-            policy=load_policy(self.config.policy),
-            reader=self.slurm.reader(),
-            writer_factory=self.slurm.writer,
-            journal=Journal.open(self.config.state.directory, None),
-            clock=self.slurm.clock,
-            rng=random.Random(1),
-            log=make("debug", "json", self.log),
-            metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
-            planner=planner,
-        )
+        slurm = self.slurm
+        return make_daemon(self.config, slurm.reader(), slurm.writer, slurm.clock, log=self.log, planner=planner)
 
     def wait(self) -> None:
         """To the next full minute."""
