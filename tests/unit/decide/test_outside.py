@@ -300,15 +300,6 @@ def test_no_outside_job_is_passed_by_one_class_job_more_on_any_set_of_nodes_at_a
                 assert now.index(at) <= alone.index(at), "in the order that Slurm makes of the targets, ties included"
 
 
-def test_a_job_of_several_partitions_that_is_held_back_keeps_what_slurm_alone_gives_it():
-    # Found by the test above: an old job of the priorities 2 and 1 came down to 1.
-    snapshot, _ = queue(11, 7743, 3)
-    config = settings_of(decide=DecideSection(hysteresis=0.0), scope=ScopeSection(exclude_users=("bob",)))
-    result = plan(snapshot, by_name("sjf"), config)
-    (old,) = np.flatnonzero(snapshot.jobs.job_id[result.rows] == 11)
-    assert result.target[old] >= result.base[old] == 2
-
-
 @settings(max_examples=200, deadline=None)
 @given(queues, configs, bounds, st.data())
 def test_nor_in_later_cycles_over_writes_that_were_cut_short_and_priorities_that_drift(case, config, few, data):
@@ -390,17 +381,6 @@ def targets(result):
     }
 
 
-def test_a_job_of_one_partition_does_not_get_the_place_of_another_partitions_job_before_one_that_opted_out():
-    snapshot = line(
-        (5000, "alice", 9000.0, "p"), (3000, "bob", 600.0, "k"), (1000, "alice", 60.0, "k"), (900, "alice", 7000.0, "k")
-    )
-    result = plan(snapshot, by_name("sjf"), SJF)
-    assert targets(result)[3] <= 3000
-    answer = explain(record(result), 3)
-    assert any("job 2" in guard for guard in answer.guards)
-    assert not any("outside" in guard for guard in explain(record(result), 1).guards)
-
-
 def test_where_no_outside_job_stands_between_any_partition_exchanges_with_any():
     snapshot = line((5000, "alice", 9000.0, "p"), (1000, "alice", 60.0, "k"), (800, "bob", 600.0, "k"))
     assert targets(plan(snapshot, by_name("sjf"), SJF)) == {1: 1000, 2: 5000}
@@ -423,20 +403,6 @@ def test_what_is_held_back_frees_its_place_for_the_next():
     assert found[3] == 5000
     assert found[4] == 2000
     assert found[1] == 1000
-
-
-def test_a_swap_that_is_held_back_altogether_changes_nothing():
-    snapshot = line((5000, "alice", 9000.0, "p"), (3000, "bob", 600.0, "k"), (1000, "alice", 60.0, "k"))
-    result = plan(snapshot, by_name("sjf"), SJF)
-    assert targets(result)[1] == 5000
-    assert targets(result)[3] <= 3000
-
-
-def test_a_job_of_a_partition_that_is_down_gives_its_place_to_nobody():
-    snapshot = line((5000, "alice", 9000.0, "down"), (3000, "bob", 600.0, "p"), (1000, "alice", 60.0, "p"))
-    result = plan(snapshot, by_name("sjf"), SJF)
-    assert result.changes == ()
-    assert explain(record(result), 1).veto.startswith("blocked")
 
 
 @pytest.mark.parametrize(
@@ -470,49 +436,9 @@ def test_a_blocked_job_that_carries_our_value_gets_it_taken_back():
     assert [(change.job_id, change.after) for change in result.changes] == [(1, 0)], "its place was the other's"
 
 
-def test_an_array_is_as_many_jobs_as_it_has_tasks():
-    rows = (
-        (5000, "alice", 9000.0, "p"),
-        (4900, "alice", 9500.0, "p"),
-        (3000, "bob", 600.0, "p"),
-        (1000, "alice", 60.0, "p"),
-    )
-    # 4 comes before bob, and 2, the least wanted, behind him.
-    assert targets(plan(line(*rows, array_tasks=[0, 2, 0, 2]), by_name("sjf"), SJF))[4] == 5000
-    assert targets(plan(line(*rows, array_tasks=[0, 2, 0, 3]), by_name("sjf"), SJF))[4] <= 3000
-
-
-def test_a_tie_with_an_outside_job_is_broken_as_slurmctld_does():
-    # All have 3000 in the order of their submission: 3 takes the place of 1 only where it needs not stand before 2.
-    snapshot = line(
-        (3000, "alice", 9000.0, "p"),
-        (3000, "bob", 600.0, "p"),
-        (3000, "alice", 60.0, "p"),
-        submit_time=[NOW - 30.0, NOW - 20.0, NOW - 10.0],
-    )
-    assert targets(plan(snapshot, by_name("sjf"), SJF)) == {1: 2999, 3: 3000}
-    later = line(
-        (3000, "alice", 9000.0, "p"),
-        (3000, "bob", 600.0, "p"),
-        (2999, "alice", 60.0, "p"),
-        submit_time=[NOW - 10.0, NOW - 20.0, NOW - 30.0],
-    )
-    assert targets(plan(later, by_name("sjf"), SJF))[3] == 2999, "with 3000 it would stand before 2, as 1 does not"
-
-
 def test_a_job_of_another_tier_is_no_concern():
     snapshot = line((5000, "alice", 9000.0, "p"), (3000, "bob", 600.0, "urgent"), (1000, "alice", 60.0, "k"))
     assert targets(plan(snapshot, by_name("sjf"), SJF)) == {1: 1000, 3: 5000}
-
-
-def test_a_job_of_several_priorities_takes_a_place_by_its_highest_and_gives_what_it_has_everywhere():
-    # 2 has 9000 where its partition weighs more and 4000 elsewhere. Bob's 5000 lies between.
-    rows = ((9000, "alice", 9000.0, "p,k"), (5000, "bob", 600.0, "p"), (3000, "alice", 60.0, "p"))
-    given = plan(line(*rows, base_least=[4000, 5000, 3000]), by_name("sjf"), SJF)
-    assert targets(given)[3] <= 5000, "in p it had no more than 4000: there was nobody before bob"
-    rows = ((9000, "alice", 9000.0, "p"), (5000, "bob", 600.0, "k"), (6000, "alice", 60.0, "p,k"))
-    taken = plan(line(*rows, base_least=[9000, 5000, 4000]), by_name("sjf"), SJF)
-    assert targets(taken)[3] <= 6000, "with 9000 it would have 7000 in k"
 
 
 def test_a_real_base_below_the_shown_floor_is_not_taken_for_more():
@@ -524,43 +450,6 @@ def test_a_real_base_below_the_shown_floor_is_not_taken_for_more():
     result = plan(snapshot, by_name("sjf"), SJF, AppliedChanges({1: Applied(1, submit[0], site_factor=-900)}))
     assert result.base.tolist() == [300, 400]
     assert [(change.job_id, change.after) for change in result.changes] == [(1, 0)]
-
-
-def test_at_the_floor_nothing_is_exchanged_and_nothing_written():
-    rows = [(1, "alice", 600.0 * (9 - k), "p") for k in range(6)]
-    assert plan(line(*rows), by_name("sjf"), SJF).changes == ()
-
-
-def test_tiny_weights_exchange_what_they_have():
-    rows = [
-        (5, "alice", 900.0, "p"),
-        (4, "alice", 800.0, "p"),
-        (3, "bob", 1.0, "k"),
-        (2, "alice", 60.0, "p"),
-        (1, "alice", 1.0, "p"),
-    ]
-    found = targets(plan(line(*rows), by_name("sjf"), SJF))
-    assert found == {5: 5, 4: 4, 2: 2, 1: 1}
-
-
-def test_sums_below_the_floor_are_one_and_their_factor_reaches_the_target():
-    rows = ((5000, "alice", 9000.0, "p"), (1, "alice", 60.0, "p"))
-    result = plan(line(*rows, base=[5000, -400]), by_name("sjf"), SJF)
-    assert {change.job_id: change.after for change in result.changes} == {2: 5400, 1: -4999}
-
-
-def test_a_reservations_jobs_exchange_among_themselves_only():
-    rows = ((5000, "alice", 9000.0, "p"), (3000, "bob", 600.0, "p"), (1000, "alice", 60.0, "p"))
-    config = settings_of(scope=ScopeSection(exclude_users=("bob",), exclude_reservations=()))
-    result = plan(line(*rows, reservation=["exam", "", ""]), by_name("sjf"), config)
-    assert result.changes == ()
-    assert len(result.classes.names) == 2
-
-
-def test_a_class_without_the_tier_in_its_name_is_of_one_tier_all_the_same():
-    rows = ((5000, "alice", 9000.0, "urgent"), (1000, "alice", 60.0, "p"))
-    config = settings_of(decide=DecideSection(class_by=("qos",)))
-    assert plan(line(*rows), by_name("sjf"), config).changes == ()
 
 
 def test_no_more_jobs_get_resources_kept_for_them_where_an_outside_job_below_the_threshold_could_run():

@@ -61,14 +61,6 @@ def test_jobs_that_enter_or_leave_the_head_of_the_queue_are_written_first():
     assert [{change.job_id for change in pair} for pair in (changes[:2], changes[2:])] == [{1, 4}, {2, 3}]
 
 
-def test_the_shortest_job_goes_first_under_sjf_and_slurms_values_are_kept():
-    limits = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
-    snap = make_snapshot(pending(5, time_limit=limits))
-    result = plan(snap, by_name("sjf"), QUIET)
-    assert queue_after(result) == [3, 5, 2, 1, 4]
-    assert sorted(result.target) == sorted(snap.jobs.priority)
-
-
 def test_a_second_cycle_has_nothing_to_write():
     rng = np.random.default_rng(7)
     snap = make_snapshot(pending(120, time_limit=rng.integers(600, 90_000, 120), gpus=rng.integers(1, 5, 120)))
@@ -146,20 +138,6 @@ def _third(name, value):
     return [plain, plain, *value]
 
 
-def test_partition_tiers_and_qos_are_never_crossed():
-    partition = ["gpu", "urgent", "gpu", "urgent", "gpu", "gpu"]
-    qos = ["normal", "normal", "high", "normal", "normal", "high"]
-    jobs = pending(6, partition=partition, qos=qos, time_limit=[600.0 * (6 - k) for k in range(6)])
-    result = plan(make_snapshot(jobs), by_name("sjf"), QUIET)
-    classes = {"tier": {"gpu": 1, "urgent": 10}}
-    groups = {}
-    for row, (part, q) in enumerate(zip(partition, qos, strict=True)):
-        groups.setdefault((classes["tier"][part], q), []).append(row)
-    for rows in groups.values():
-        assert sorted(result.target[rows]) == sorted(jobs.priority[rows])
-    assert sorted(result.classes.names) == ["tier=1 qos=high", "tier=1 qos=normal", "tier=10 qos=normal"]
-
-
 def test_jobs_exchange_places_only_with_jobs_for_which_people_and_the_site_decided_the_same():
     # A user has put the shortest job back (nice); the site has put partition "share" forward. Age and size differ, too.
     decided = ["partition=50", "", "", "nice=100", "partition=50", ""]
@@ -178,24 +156,6 @@ def test_an_old_job_is_never_moved_back_and_explain_says_so():
     result = plan(make_snapshot(jobs), by_name("sjf"), QUIET)
     assert queue_after(result)[0] == 1
     assert "age bound" in " ".join(explain(record(result), 1).guards)
-
-
-def test_hysteresis_does_not_leave_an_old_job_below_what_slurm_alone_gives_it():
-    # 20 days old, moved forward once, then aged by 30 points: within the tolerance of 5 % of 10,000 it may keep no
-    # less.
-    snap = make_snapshot(
-        pending(
-            3,
-            priority=[10_000, 1_000, 100],
-            time_limit=[600.0, 1_200.0, 90_000.0],
-            site_factor=[0, -30, 0],
-            eligible_time=[NOW - 60, NOW - 20 * 86400.0, NOW - 60],
-        )
-    )
-    applied = AppliedChanges({2: Applied(2, int(snap.jobs.submit_time[1]), site_factor=-30)})
-    result = plan(snap, by_name("sjf"), QUIET, applied)
-    assert result.base.tolist() == [10_000, 1_030, 100]
-    assert [(change.job_id, change.after) for change in result.changes] == [(2, 0)]
 
 
 def test_our_own_values_do_not_count_as_slurms_own():
@@ -226,13 +186,6 @@ def test_what_the_journal_says_about_an_earlier_job_of_the_same_id_is_not_believ
     )
 
 
-def test_a_job_that_left_the_scope_gets_its_value_taken_back():
-    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0], user=["alice", "alice", "bob"]))
-    after, applied = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
-    result = plan(after, by_name("sjf"), configured(scope=ScopeSection(exclude_users=("bob",))), applied)
-    assert result.withdraw == (3,)
-
-
 def test_multifactor_leaves_slurms_order_alone_ties_included():
     # Job 3 came before 1 and 2 (a requeued array has a low id and a late submission): slurmctld's tie-break is the
     # submission, then the id (sort_job_queue2 in job_scheduler.c, read in 22.05.8 and later).
@@ -240,14 +193,6 @@ def test_multifactor_leaves_slurms_order_alone_ties_included():
     result = plan(make_snapshot(jobs), by_name("multifactor"), Config())
     assert result.changes == ()
     assert list(result.rank) == [2, 3, 1, 0]
-
-
-def test_multifactor_takes_back_what_another_rule_changed():
-    snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
-    after, applied = apply_to(snap, plan(snap, by_name("sjf"), Config()).changes)
-    back = plan(after, by_name("multifactor"), Config(), applied)
-    assert queue_after(back) == [1, 2, 3]
-    assert sorted(back.target) == sorted(snap.jobs.priority)
 
 
 def test_every_plain_rule_can_be_the_daemons_policy_and_hands_out_the_priorities_that_are_there():

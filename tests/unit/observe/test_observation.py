@@ -125,17 +125,6 @@ def test_pools_that_the_caller_has_give_the_same_observation():
     assert np.array_equal(observe(snapshot, few, estimates).features, given_stats.features)
 
 
-def test_two_jobs_of_equal_size_have_equal_columns_whatever_their_pool():
-    snapshot, estimates = generated(4, pools=(4, 4), jobs=(200, 200))
-    seen = observe(snapshot, snapshot.jobs.pending, estimates)
-    area = np.maximum(seen.gpus, 1) * seen.run_time
-    by_size = np.argsort(area)
-    # On the scale of one cluster, the order of the column is the order of the areas.
-    assert (np.diff(state(seen, "job_size")[by_size]) >= -1e-6).all()
-    by_gpus = np.argsort(seen.gpus)
-    assert (np.diff(state(seen, "requested_gpus")[by_gpus]) >= -1e-6).all()
-
-
 def test_size_weighs_more_and_urgency_less_when_free_gpus_are_scattered():
     jobs = job_table(2, eligible_time=500_000.0)
     scattered = observe(
