@@ -300,10 +300,6 @@ class ModelSlurm:
                 job.share = {"YES": "yes", "NO": "no"}[str(value)] if job.share != "exclusive" else job.share
         return None, ""
 
-    def admin_release(self, job_id: int) -> None:
-        """``scontrol release``: no hold and no explicit priority any more."""
-        self.jobs[job_id].hold, self.jobs[job_id].explicit = "", None
-
 
 class ModelReader:
     """`SlurmReader` on the model."""

@@ -2,8 +2,11 @@
 
 import contextlib
 import io
+import os
+import pickle
 import random
 import resource
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +51,34 @@ def make_daemon(config: Config, reader: Any, writer: Callable[[], Any] | None, c
         metrics=all_metrics(),
         **values,
     )
+
+
+def as_user(uid: int, call: Callable[[], Any]) -> Any:
+    """What `call` returns, or raises, in a process of that user. Only root may become another one."""
+    receive, send = os.pipe()
+    with warnings.catch_warnings():
+        # Since Python 3.12, where other threads run. The child only does what needs none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os.close(receive)
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            outcome = call(), None
+        except BaseException as error:  # noqa: BLE001 - handed over
+            outcome = None, error
+        with os.fdopen(send, "wb") as pipe:
+            pickle.dump(outcome, pipe)
+        os._exit(0)
+    os.close(send)
+    with os.fdopen(receive, "rb") as pipe:
+        value, error = pickle.load(pipe)  # noqa: S301 - our own child's
+    os.waitpid(child, 0)
+    if error is not None:
+        raise error
+    return value
 
 
 def unlimited() -> Budget:

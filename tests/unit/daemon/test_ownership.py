@@ -1,14 +1,13 @@
 """root looks at the cluster first, and the service's user has to live with the files. Real users: needs root."""
 
 import os
-import pickle
 import shutil
 import tempfile
-import traceback
 from pathlib import Path
 
 import pytest
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+from unit.daemon.support import as_user
 
 from rltuned import safe_files as files
 from rltuned.config import Config, CycleSection, Effective, PolicySection, StateSection
@@ -23,32 +22,6 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="changes the user")
 
 SERVICE, ADMIN = 64501, 64502
 """Users without a name."""
-
-
-def as_user(uid, function):
-    """What `function` returns or raises in a process of that user."""
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(receive)
-        try:
-            os.setgroups([])
-            os.setresgid(uid, uid, uid)
-            os.setresuid(uid, uid, uid)
-            outcome = function(), None
-        except BaseException as error:  # noqa: BLE001 - handed over
-            traceback.print_exc()
-            outcome = None, error
-        with os.fdopen(send, "wb") as pipe:
-            pickle.dump(outcome, pipe)
-        os._exit(0)
-    os.close(send)
-    with os.fdopen(receive, "rb") as pipe:
-        value, error = pickle.load(pipe)  # noqa: S301 - our own child's
-    os.waitpid(child, 0)
-    if error is not None:
-        raise error
-    return value
 
 
 @pytest.fixture

@@ -264,16 +264,6 @@ def test_a_restore_that_holds_the_lock_is_waited_for(start, tmp_path):
     daemon.told("READY=1")
 
 
-def test_a_dry_run_constructs_no_writer(start, tmp_path):
-    daemon = start("--dry-run")
-    assert daemon.logged("cycle.done")["stage"] == "shadow"
-    out, _, code = daemon.end()
-    assert code == 0
-    assert "writer constructed" not in out
-    assert "order [1, 2, 3, 4, 5, 6, 7, 8]" in out
-    assert (tmp_path / "state" / "decision.json").exists()
-
-
 def test_once_runs_one_cycle_and_ends(start):
     out, _ = start("--once").process.communicate(timeout=300)
     assert TURNED in out

@@ -30,20 +30,6 @@ def out(bench):
 
 
 @KINDS
-def test_a_job_in_the_journal_that_cannot_be_understood_is_not_forgotten_however_long(bench, kind):
-    bench.cycle([3, 2, 1])
-    entry = bench.journal.entries[3]
-    getattr(bench.slurm, kind).add(3)
-    for _ in range(5):
-        bench.cycle([3, 2, 1])
-    assert bench.journal.entries[3] == entry
-    getattr(bench.slurm, kind).clear()
-    assert bench.reconcile().foreign == ()
-    assert bench.restore().complete
-    assert out(bench) == set()
-
-
-@KINDS
 def test_of_the_others_those_that_left_are_forgotten_as_ever_or_once_every_row_says_whose_it_is(bench, kind):
     bench.cycle([3, 2, 1])
     getattr(bench.slurm, kind).add(3)

@@ -13,11 +13,11 @@ import subprocess
 import tempfile
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from unit.daemon.support import as_user
 from unit.daemon.test_loop import config as loop_config
 from unit.daemon.test_loop import house
 from unit.daemon.test_service import CONFIG, Process
@@ -65,34 +65,12 @@ def place():
     shutil.rmtree(path)
 
 
-def fork():
-    with warnings.catch_warnings():
-        # Since Python 3.12, where other threads run. The child only does what needs none of them.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
 def run_as(uid, call):
     """What `call` returns in a process of this user, or the text of its exception."""
-    receive, send = os.pipe()
-    child = fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            os.close(receive)
-            os.setgroups([])
-            os.setresgid(uid, uid, uid)
-            os.setresuid(uid, uid, uid)
-            try:
-                answer = {"value": call()}
-            except BaseException as error:  # noqa: BLE001 - the parent judges it
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            os.write(send, json.dumps(answer).encode())
-        os._exit(0)
-    os.close(send)
-    with os.fdopen(receive, "rb") as pipe:
-        said = json.loads(pipe.read())
-    os.waitpid(child, 0)
-    return said.get("value", said.get("error"))
+    try:
+        return as_user(uid, call)
+    except Exception as error:  # noqa: BLE001 - the test judges it
+        return f"{type(error).__name__}: {error}"
 
 
 def fetched_as(uid, section):

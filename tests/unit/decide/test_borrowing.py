@@ -51,15 +51,6 @@ def test_small_jobs_pass_another_accounts_job_as_long_as_their_account_can_pay()
     assert "budget of borrowed service" in " ".join(explain(record(result), 5).guards)
 
 
-def test_without_a_budget_an_account_orders_its_own_places_only():
-    account = ["a", "b", "a", "b", "a"]
-    snapshot = make_snapshot(pending(5, account=account, time_limit=[5e4, 4e4, 3e4, 2e4, 1e4]))
-    result = plan(snapshot, SAF, borrowing(0.0))
-    assert planned(result) == [5, 4, 3, 2, 1]
-    assert [account[job - 1] for job in planned(result)] == account
-    assert result.raised == {}
-
-
 def test_what_passes_nobody_elses_job_costs_nothing():
     snapshot = make_snapshot(pending(4, account=["a", "a", "a", "b"], time_limit=[9e4, 600.0, 500.0, 9e4]))
     result = plan(snapshot, SAF, borrowing(0.0))
@@ -119,23 +110,6 @@ def test_what_was_borrowed_is_forgotten_with_slurms_half_life_and_small_debts_al
     assert charged(before, snapshot).owed == {"small": 2_000.0}
     never = replace(snapshot, scheduler=replace(snapshot.scheduler, half_life=0.0))
     assert charged(before, never).owed == before.owed
-
-
-def test_a_debt_lowers_what_may_be_borrowed():
-    snapshot = two_accounts()
-    share = share_of(snapshot, 1_300.0)
-    assert planned(plan(snapshot, SAF, borrowing(share), AppliedChanges(borrowed=Borrowed(NOW, {"small": 800.0})))) == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-    ]
-    assert planned(plan(snapshot, SAF, borrowing(share), AppliedChanges(borrowed=Borrowed(NOW, {"small": 700.0}))))[
-        :2
-    ] == [2, 1]
 
 
 def test_it_survives_json():

@@ -139,24 +139,6 @@ def test_hysteresis_gives_way_where_looking_at_the_whole_class_again_and_again_w
     ).all()
 
 
-def test_one_value_that_cannot_stay_may_take_the_whole_class_with_it():
-    n = 300
-    target = 1000 - 2 * np.arange(n)
-    current = target + 10
-    current[0] = target[0] - 10
-    assert (
-        with_hysteresis(np.arange(n), target, current, np.arange(n), np.ones(n, dtype=np.bool_), 20) == target
-    ).all()
-
-
-def test_hysteresis_leaves_a_drifted_class_alone_while_its_order_is_right():
-    target, ids = np.array([100, 90, 80]), np.array([1, 2, 3])
-    current = np.array([103, 88, 81])
-    everybody = np.ones(3, dtype=np.bool_)
-    assert (with_hysteresis(np.arange(3), target, current, ids, everybody, 5) == current).all()
-    assert (with_hysteresis(np.arange(3), target, current, ids, everybody, 2) == [100, 88, 81]).all()
-
-
 @given(classes())
 def test_authority_one_is_the_policy_and_authority_zero_is_slurm(case):
     base, ids, order, _ = case

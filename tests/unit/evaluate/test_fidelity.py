@@ -93,10 +93,6 @@ def test_a_rule_that_a_daemon_served_is_planned_as_by_the_daemon():
     assert compare(steered).simulated == pytest.approx([0.4, 9.3, 4.7], abs=0.2)
 
 
-def test_equal_replays_give_equal_answers():
-    assert compare(replay()).simulated.tolist() == compare(replay()).simulated.tolist()
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -157,30 +157,6 @@ def test_a_job_over_several_nodes_takes_whole_nodes_first_and_packs_the_rest():
     assert [gpus for node, gpus in zip(way.nodes, way.gpus, strict=True) if node == 3] == [2]
 
 
-def test_a_job_with_gpus_per_node_gets_exactly_that_on_each_node():
-    three, two = np.array([3], dtype=np.int32), np.array([2], dtype=np.int32)
-    problem = dataclasses.replace(problem_of([6], nodes=4), nodes=three, gpus_per_node=two)
-    way = place(problem, SETTINGS).ways[0]
-    assert (way.gpus, len(set(way.nodes))) == ((2, 2, 2), 3)
-
-
-def test_a_typed_job_gets_its_type_and_an_untyped_one_gets_one_type_throughout():
-    total = np.array([[4, 0], [0, 4], [0, 4]], dtype=np.int32)
-    problem = dataclasses.replace(
-        problem_of([2, 8], nodes=3), gpu_type=np.array([1, -1], dtype=np.int32), total_gpus=total, free_gpus=total
-    )
-    placed = place(problem, SETTINGS)
-    assert verify(problem, placed) == ()
-    assert placed.ways[0].gpu_type == 1
-    assert all(len(set(way.nodes)) and way.gpu_type in {0, 1} for way in placed.ways)
-
-
-def test_local_disk_is_respected():
-    problem = problem_of([1, 1], nodes=2, tmp=np.array([50.0, 0.0]), free_tmp=np.array([0.0, 60.0]))
-    placed = place(problem, SETTINGS)
-    assert {way.job: way.nodes for way in placed.ways}[0] == (1,)
-
-
 def test_jobs_that_fit_nowhere_are_infeasible_and_no_error():
     placed = place(problem_of([9], nodes=1), SETTINGS)
     assert (placed.outcome, placed.ways) == (SolveOutcome.INFEASIBLE, ())

@@ -1,25 +1,18 @@
 """The real daemon on the simulated Slurm, for hundreds of virtual minutes, among users who come, go and meddle."""
 
 import os
-import signal
-import threading
-import time
 from dataclasses import replace
 
 import numpy as np
 from unit.simulate.house import House, busy_slurm, config
 
 from rltuned.cluster.changes import Field, Outcome
-from rltuned.config import Effective, MetricsSection
 from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.heartbeat import HEARTBEAT_NAME
 from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.daemon.service import serve
 from rltuned.decide.scope import Veto
 from rltuned.simulate.people import NO_ONE
 from rltuned.simulate.simulated_slurm import Limiter, Profile
 from rltuned.simulate.values import JobFate
-from rltuned.slurm.port import Privilege
 
 CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "60"))
 """Of the longest tests: `make test-fast` has little time, 400 take a quarter of a minute."""
@@ -114,76 +107,3 @@ def test_under_the_limiter_it_stays_below_and_never_makes_the_client_wait(memory
         house.tick()
     assert slurm.updates > 50
     assert set(slept) == {slurm.profile.latency.reading, slurm.profile.latency.update}
-
-
-def test_without_the_privilege_it_stays_in_shadow_and_writes_nothing(memory_path):
-    house = House(busy_slurm(40, profile=Profile(privilege=Privilege.NONE)), config(memory_path))
-    for _ in range(5):
-        house.tick()
-    assert house.slurm.updates == 0
-    assert house.slurm.leftovers() == []
-
-
-class Hurried:
-    """Real time, sixty times as fast."""
-
-    def __init__(self, epoch):
-        self.epoch, self.began = epoch, time.monotonic()
-
-    def monotonic(self):
-        return 60.0 * (time.monotonic() - self.began)
-
-    def time(self):
-        return self.epoch + self.monotonic()
-
-    def steady(self):
-        return self.time()
-
-    def sleep(self, seconds):
-        time.sleep(seconds / 60.0)
-
-
-def served(memory_path, stop=None, **values):
-    """`serve` on a cluster whose time passes by itself, told to stop when `stop(cluster)` says so; what it looked like
-    then."""
-    profile = Profile()
-    clock = Hurried(profile.epoch + 3600)
-    slurm = busy_slurm(120, rates=NO_ONE, profile=profile, outside=clock.time)
-    settings = config(memory_path).model_copy(update={"metrics": MetricsSection(enabled=False)})
-    settings = settings.model_copy(update={"cycle": settings.cycle.model_copy(update={"interval": 1.0})})
-
-    def watch():
-        while not stop(slurm):
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    if stop is not None:
-        threading.Thread(target=watch, daemon=True).start()
-    serve(
-        lambda: Effective(settings, {}),
-        connect_reader=lambda _: slurm.reader(),
-        connect_writer=lambda _: slurm.writer(),
-        clock=clock,
-        **values,
-    )
-    return slurm
-
-
-def test_serve_once_runs_one_cycle_on_it(memory_path):
-    slurm = served(memory_path, once=True)
-    assert slurm.simulation.now >= 3600
-    assert slurm.updates > 0
-
-
-def test_a_dry_run_on_it_writes_nothing(memory_path):
-    slurm = served(memory_path, once=True, dry_run=True)
-    assert slurm.updates == 0
-    assert slurm.leftovers() == []
-
-
-def test_serve_runs_on_it_until_it_is_told_to_stop(memory_path):
-    # It writes, so it has begun, and answers signals.
-    slurm = served(memory_path, stop=lambda slurm: slurm.updates > 0 and slurm.simulation.now > 3600 + 60)
-    assert slurm.simulation.now > 3600 + 60
-    assert slurm.updates > 0
-    assert not (memory_path / "state" / HEARTBEAT_NAME).exists()

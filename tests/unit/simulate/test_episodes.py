@@ -16,7 +16,7 @@ from rltuned.policy.actor import AGEING, RUN_TIME, Activation, Actor, Architectu
 from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory
-from rltuned.simulate.values import Backfill, SimulationSettings
+from rltuned.simulate.values import SimulationSettings
 from rltuned.workload.jobs import Workload
 from rltuned.workload.simulated_estimates import estimate
 from rltuned.workload.synthetic import generate
@@ -315,14 +315,6 @@ def test_a_wider_network_after_a_narrow_one_gets_the_room_that_it_needs():
     alone = busy_window().run(wide, temperature=0.0, heads=0, seed=0, record=False)
     episode.run(NETWORK, temperature=0.0, heads=0, seed=0, record=False)
     np.testing.assert_array_equal(episode.run(wide, temperature=0.0, heads=0, seed=0, record=False).start, alone.start)
-
-
-@pytest.mark.parametrize("backfill", Backfill)
-def test_whole_node_partitions_and_every_backfill_are_observed_alike(backfill):
-    for seed in (3, 5, 9):
-        instance = random_instance(seed, backfill=backfill)
-        ranker, found = both(instance, ACTORS["the paper's network"])
-        assert_same_rows(ranker, found, ACTORS["the paper's network"])
 
 
 def test_a_node_without_a_free_cpu_takes_nobody_for_observe_even_if_slurm_would_start_the_job():

@@ -19,7 +19,6 @@ from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import Backfill, Fit, JobFate, SimulationResult, SimulationSettings
 
 AT_EVENTS = SimulationSettings(backfill=Backfill.EASY, fit=Fit.BEST, bf_interval=0.0)
-NEVER = np.nan
 
 
 @pytest.fixture(params=SIMULATORS.values(), ids=SIMULATORS)

@@ -83,12 +83,6 @@ def test_a_qos_counts_as_its_share_of_the_highest_one_and_idle_users_take_places
         assert sorted(set(priorities.sums(simulation, rows).tolist()), reverse=True) == expected
 
 
-def test_the_priority_never_falls_below_one():
-    slurm = cluster()
-    write(slurm, 3, Field.SITE_FACTOR, -2_000_000)
-    assert look(slurm, 3).priority == 1
-
-
 def test_the_terms_that_sprio_adds_up_are_told_below_the_floor_too():
     slurm = cluster(Intervention(60.0, Act.NICE, 2, 300))
     alone = look(slurm, 3).priority
@@ -96,15 +90,6 @@ def test_the_terms_that_sprio_adds_up_are_told_below_the_floor_too():
     jobs = slurm.reader().snapshot(0.0).jobs
     at = jobs.row_of[3]
     assert (jobs.priority[at], jobs.base[at], jobs.base_least[at]) == (1, alone, alone)
-
-
-def test_who_has_the_highest_priority_starts_first():
-    slurm = cluster()
-    write(slurm, 4, Field.SITE_FACTOR, 50_000)
-    slurm.advance(7260.0)
-    assert not look(slurm, 4).pending
-    assert look(slurm, 2).pending
-    assert look(slurm, 3).pending
 
 
 def test_a_held_job_has_priority_zero_and_is_not_listed():
@@ -166,12 +151,6 @@ def test_finished_and_unknown_jobs_are_gone():
     assert 1 not in slurm.reader().status([1])
     assert write(slurm, 1, Field.SITE_FACTOR, 5).message == "Job has already finished for job 1"
     assert write(slurm, 999, Field.SITE_FACTOR, 5).outcome is Outcome.GONE
-
-
-def test_who_is_no_operator_is_denied():
-    slurm = cluster(privilege=Privilege.NONE)
-    assert write(slurm, 3, Field.SITE_FACTOR, 5).outcome is Outcome.DENIED
-    assert look(slurm, 3).site_factor == 0
 
 
 def test_no_waits_for_an_idle_node_and_yes_does_not_take_it_back():
@@ -261,18 +240,3 @@ def test_people_do_what_they_do_at_their_times_and_the_same_for_a_seed():
     slurm = cluster(Intervention(60.0, Act.CANCEL, 2), Intervention(60.0, Act.CANCEL, 0))
     assert sorted(slurm.reader().status(None)) == [2, 4]
     assert 1 in slurm.reader().status([1])  # it ran: an intervention on a pending job is too late
-
-
-def test_the_same_seed_gives_the_same_cluster():
-    starts = []
-    for _ in range(2):
-        jobs = busy_jobs(60, 9)
-        slurm = SimulatedSlurm(
-            parse_shape("1x8:a100:64c:512g"),
-            jobs,
-            Estimates(jobs.time_limit, jobs.time_limit),
-            interventions=draw_interventions(jobs, 9),
-        )
-        slurm.finish()
-        starts.append(slurm.simulation.result().start)
-    assert np.array_equal(*starts, equal_nan=True)

@@ -577,22 +577,6 @@ def test_anything_parses_or_is_a_named_error(reads, text):
         assert str(error)  # noqa: PT017 - any other exception fails the test; this one must say something
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.data())
-def test_a_damaged_node_or_partition_line_parses_or_is_a_named_error(data):
-    whole = data.draw(
-        st.sampled_from([(NODES, listings.nodes), (PARTITIONS, listings.partitions), (CONFIG, controller.config)])
-    )
-    text, reads = whole
-    at = data.draw(st.integers(0, len(text)))
-    length = data.draw(st.integers(0, 30))
-    damaged = text[:at] + data.draw(st.lists(FRAGMENTS, max_size=6).map("".join)) + text[at + length :]
-    try:
-        reads(damaged)
-    except SlurmParseError as error:
-        assert str(error)  # noqa: PT017 - see above
-
-
 @pytest.mark.parametrize("reads", TOTAL, ids=lambda reads: getattr(reads, "__name__", "columns"))
 @pytest.mark.parametrize(
     "unit", ["1", "(", "gpu:", "1,", "a=1,", "-", "+A", "1-", "\n", S, "[", " ", "*", "9:", "Job states ts:(1"]

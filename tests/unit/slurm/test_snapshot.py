@@ -218,19 +218,6 @@ def test_the_base_is_what_the_terms_without_the_site_factor_add_up_to(slurm, sho
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        "sprio: error: You are not running a supported priority plugin",
-        "Unable to find jobs matching user/id(s) specified",
-    ],
-)
-def test_without_multifactor_no_site_factor_is_known(slurm, said):
-    slurm.queue([job(1)])
-    slurm.answer("site-factors", "", said + "\n", code=1)
-    assert not CliReader(slurm.runner()).snapshot(NOW).jobs.site_known.any()
-
-
-@pytest.mark.parametrize(
     ("shown", "column", "value", "exclusive"),
     [
         # before 26.05
@@ -330,31 +317,6 @@ def test_while_a_row_does_not_say_whose_it_is_no_job_that_is_missing_counts_as_g
     assert not snapshot.unread.about(7, queued=True)
 
 
-def test_a_running_task_that_is_strange_does_not_cost_the_waiting_ones(slurm):
-    snapshot = read(
-        slurm,
-        [
-            job(44, ArrayJobID=41, ArrayTaskID="3-20%2"),
-            job(42, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "1", "EndTime": "never"}),
-        ],
-    )
-    assert snapshot.jobs.job_id.tolist() == [41]
-    assert snapshot.unread.jobs.keys() == {42}
-
-
-def test_strange_waiting_tasks_cost_their_array(slurm):
-    snapshot = read(
-        slurm,
-        [
-            job(55, ArrayJobID=41, ArrayTaskID="1-3"),
-            job(56, ArrayJobID=41, ArrayTaskID="x"),
-            job(7),
-        ],
-    )
-    assert snapshot.jobs.job_id.tolist() == [41, 7]
-    assert snapshot.unread.jobs.keys() == {41}
-
-
 @pytest.mark.parametrize("name", ["site-factors", "excluded"])
 def test_a_row_that_does_not_say_whose_it_is_costs_the_jobs_that_the_others_do_not_list(slurm, name):
     slurm.queue([job(7), job(8), job(9, **RUNNING)], excluded={7: "p100-1", 8: "k80-1"}, factors={7: 1, 8: 2})
@@ -399,13 +361,6 @@ def test_a_strange_partition_is_not_up_and_its_jobs_are_left_to_slurm(slurm, old
     assert priority_tiers(snapshot, snapshot.jobs.pending).tolist() == [-1, 3, -1]
 
 
-def test_an_empty_queue_is_legal_when_slurmctld_counts_none(slurm):
-    jobs = read(slurm, []).jobs
-    assert len(jobs) == 0
-    assert jobs.pending.size == 0
-    assert jobs.take(np.zeros(0, dtype=np.intp)).node_ptr.tolist() == [0]
-
-
 def test_a_queue_that_looks_empty_although_slurmctld_counts_jobs_is_an_error(slurm):
     slurm.answer("diagnostics", DIAGNOSTICS.replace("Jobs pending:   0", "Jobs pending:   123"))
     with pytest.raises(SlurmParseError, match=r"counts 123 pending.*PrivateData"):
@@ -435,13 +390,6 @@ def test_whichever_command_fails_the_snapshot_is_an_error_never_an_empty_queue(s
         CliReader(slurm.runner()).snapshot(NOW)
 
 
-def test_the_number_of_commands_does_not_depend_on_the_length_of_the_queue(slurm):
-    read(slurm, [job(7)])
-    few = len(slurm.calls)
-    read(slurm, [job(number) for number in range(1, 3001)])
-    assert few == len(slurm.calls) - few == 7
-
-
 def test_nothing_is_written_while_reading(slurm):
     reader = CliReader(slurm.runner())
     slurm.queue([job(7)])
@@ -451,31 +399,6 @@ def test_nothing_is_written_while_reading(slurm):
     reader.status()
     assert slurm.stdin is None
     assert not [call for call in slurm.calls if call.strip() == "scontrol"]
-
-
-def test_ten_thousand_jobs_keep_their_values(slurm):
-    """Column by column against the row-wise reading of the same values."""
-    count = 10_000
-    queue = [
-        job(
-            number,
-            UserName=f"user{number % 300}",
-            SubmitTime=1795242048 + number,
-            EligibleTime="N/A" if number % 50 == 0 else 1795242048 + number,
-            PriorityLong=number * 3,
-            TimeLimit=("30:00", "UNLIMITED", "1-00:00:00")[number % 3],
-            tres_alloc=f"cpu={number % 7 + 1},mem={number}M,node=1,gres/gpu={number % 9}",
-        )
-        for number in range(1, count + 1)
-    ]
-    jobs = read(slurm, queue, factors={number: number % 11 - 5 for number in range(1, count + 1, 2)}).jobs
-    assert jobs.job_id.tolist() == list(range(1, count + 1))
-    assert jobs.priority.tolist() == [number * 3 for number in range(1, count + 1)]
-    assert jobs.gpus.tolist() == [number % 9 for number in range(1, count + 1)]
-    assert jobs.mem.tolist() == [float(number) for number in range(1, count + 1)]
-    assert [jobs.user.value(row) for row in range(count)] == [f"user{number % 300}" for number in range(1, count + 1)]
-    assert np.flatnonzero(np.isnan(jobs.eligible_time)).tolist() == list(range(49, count, 50))
-    assert jobs.site_known.sum() == count / 2
 
 
 def test_ping_needs_a_controller_that_says_it_is_up(slurm):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.slurm.standin import RUNNING, job, rows, sprio_row
 
-from rltuned.cluster.changes import JobStatus, OverSubscribe
+from rltuned.cluster.changes import JobStatus
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import separated
 from rltuned.slurm.cli import CliReader
@@ -17,17 +17,6 @@ from rltuned.slurm.status import read_status
 def read(slurm, jobs, ids=None, **others):
     slurm.queue(jobs, **others)
     return CliReader(slurm.runner()).status(ids)
-
-
-def test_a_pending_job(slurm):
-    found = read(slurm, [job(7)], excluded={7: "k80-1"}, factors={7: 12})[7]
-    assert (found.job_id, found.submit_time, found.pending, found.held) == (7, 1795242048, True, False)
-    assert (found.priority, found.site_factor) == (16103, 12)
-    assert (found.oversubscribe, found.reason) == (OverSubscribe.OK, "Priority")
-
-
-def test_without_ids_every_pending_job_is_told_and_no_other(slurm):
-    assert set(read(slurm, [job(7), job(8, **RUNNING), job(9)])) == {7, 9}
 
 
 def test_with_ids_a_running_one_is_told_not_pending_and_an_unknown_one_is_absent(slurm):
@@ -65,10 +54,6 @@ def test_a_requeued_task_is_told_under_the_arrays_id_with_the_site_factor_of_its
                 assert (found.pending, found.site_factor, found.submit_time) == (True, -1000, 1795242999)
 
 
-def test_a_job_that_sprio_does_not_list_has_no_known_site_factor(slurm):
-    assert read(slurm, [job(7)])[7].site_factor is None
-
-
 @pytest.mark.parametrize("fields", [{"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}])
 def test_a_job_that_cannot_be_understood_is_neither_gone_nor_pending_and_costs_no_other(slurm, fields):
     queue = [job(7, **fields), job(8)]
@@ -99,18 +84,6 @@ def test_a_job_that_appears_twice_is_not_understood(slurm):
     found = read(slurm, [job(7), job(7, PriorityLong=5), job(8)])
     assert "appears twice" in found[7].strange
     assert not found[8].strange
-
-
-def test_where_more_than_half_of_the_jobs_are_strange_it_is_the_format_and_an_error(slurm):
-    with pytest.raises(SlurmParseError, match=r"job 1, .*4 more of 5 rows"):
-        read(slurm, [job(number, PriorityLong="kind") for number in range(1, 6)])
-
-
-def test_the_number_of_commands_does_not_depend_on_the_number_of_jobs(slurm):
-    read(slurm, [job(7)], [7])
-    few = len(slurm.calls)
-    read(slurm, [job(number) for number in range(1, 2001)], list(range(1, 2001)))
-    assert few == len(slurm.calls) - few == 3
 
 
 # --- reading some of many ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.cluster.changes import MAX_FACTOR, Change, Field, Outcome
-from rltuned.errors import SlurmError, SlurmUnavailableError
+from rltuned.errors import SlurmError
 from rltuned.slurm.writer import ScontrolWriter, complaints, update_word
 
 
@@ -81,34 +81,6 @@ def said(*lines):
     return "".join(line + "\n" for line in lines)
 
 
-def test_what_slurm_says_about_a_job_settles_what_became_of_it(slurm):
-    slurm.answer(
-        "update",
-        "scontrol: update ...\n",
-        said(
-            "Invalid job id specified for job 1",
-            "Job has already finished for job 2",
-            "Job is no longer pending execution for job 3",
-            "Job is in held state, pending scheduler release for job 4",
-            "Access/permission denied for job 5",
-            "Invalid user id for job 6",
-            "Changes to job priority are not persistent, change nice instead for job 7",
-            "Invalid node name specified for job 8",
-        ),
-        code=1,
-    )
-    results = write(slurm, *(change(Field.SITE_FACTOR, 1, job=number) for number in range(1, 10)))
-    assert [result.outcome for result in results] == [
-        *[Outcome.GONE] * 3,
-        Outcome.HELD,
-        *[Outcome.DENIED] * 3,
-        None,
-        None,
-    ]
-    assert results[7].message == "Invalid node name specified for job 8"
-    assert all(result.sent for result in results)
-
-
 def test_a_complaint_settles_every_field_of_its_job(slurm):
     slurm.answer("update", "", said("Job is no longer pending execution for job 7"), code=1)
     results = write(slurm, change(Field.SITE_FACTOR, 1), change(Field.OVERSUBSCRIBE, "NO"))
@@ -131,26 +103,6 @@ def test_hostile_text_in_a_complaint_is_neutralised():
     found = complaints("evil\x1b[2J Access/permission denied for job 5\n")
     assert found[5].outcome is Outcome.DENIED
     assert found[5].message.isprintable()
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Unexpected message received for job 7",
-        "slurm_update error: Unable to contact slurm controller (connect failure)",
-        "Socket timed out on send/recv operation for job 7",
-    ],
-)
-def test_losing_slurmctld_on_the_way_is_an_error_not_an_outcome(slurm, line):
-    slurm.answer("update", "", said(line), code=1)
-    with pytest.raises(SlurmUnavailableError):
-        write(slurm, change(Field.SITE_FACTOR, 1))
-
-
-def test_a_scontrol_that_hangs_is_killed(slurm):
-    slurm.script("scontrol", "#!/bin/sh\nsleep 1000\n")
-    with pytest.raises(SlurmUnavailableError, match="killed"):
-        ScontrolWriter(slurm.runner(timeout=0.1)).write([change(Field.SITE_FACTOR, 1)])
 
 
 def test_since_26_05_oversubscribe_cannot_be_read_back_so_that_scontrols_silence_about_the_job_counts(slurm):
