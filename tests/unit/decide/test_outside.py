@@ -22,7 +22,7 @@ from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.tables import Category, Partition, Snapshot
 from rltuned.config import Config, DecideSection, PlacementApply, PlacementSection, ScopeSection
 from rltuned.decide import Veto, explain, plan, record
-from rltuned.decide.outside import EXACT_TURNS, _first_over
+from rltuned.decide.outside import EXACT_TURNS
 from rltuned.policy.heuristics import by_name
 
 from .conftest import NOW, pending
@@ -565,11 +565,3 @@ def test_one_user_with_many_node_lists_drives_nobody_else_out():
     assert {snapshot.jobs.user.value(row) for row in left} == {"mallory"}
     job = int(snapshot.jobs.job_id[left[0]])
     assert explain(record(result), job).veto.startswith("node-sets: the queue asks for more than 256 different sets")
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))
-def test_the_first_of_the_intervals_that_cover_a_place(ends):
-    spans = [(min(pair), max(pair)) for pair in ends if pair[0] != pair[1]]
-    begin, end = (np.array([span[k] for span in spans], dtype=np.intp) for k in (0, 1))
-    expected = [next((k for k, (low, high) in enumerate(spans) if low <= at < high), len(spans)) for at in range(31)]
-    assert _first_over(begin, end, 31).tolist() == expected

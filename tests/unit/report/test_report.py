@@ -19,7 +19,7 @@ from rltuned.daemon.decisions import entries
 from rltuned.evaluate.evaluation_settings import AGAIN
 from rltuned.report import page, report_tables
 from rltuned.report.advice import Advice, advise
-from rltuned.report.gains import _held, canary, fairness, prediction_quality
+from rltuned.report.gains import canary, fairness, prediction_quality
 from rltuned.report.period import read
 from rltuned.report.replay import of_times, replay, settings_of
 from rltuned.slurm.commands import SEPARATOR
@@ -119,11 +119,6 @@ def test_queue_and_gpus_over_time_add_up_to_the_waits_and_the_work(made, site):
     assert sum(series["pending_real"]) * step == pytest.approx(waited, rel=0.02)
     held = (np.minimum(start + jobs.run_time, site.until) - np.minimum(start, site.until)) * jobs.gpus
     assert sum(series["gpus_real"]) * step == pytest.approx(held.sum(), rel=0.02)
-
-
-def test_a_stretch_has_the_mean_of_what_lasts_in_it():
-    held = _held(np.array([0.0, 5.0]), np.array([10.0, 20.0]), np.array([2.0, 1.0]), np.array([0.0, 10.0, 20.0, 30.0]))
-    assert held == pytest.approx([2.5, 1.0, 0.0])
 
 
 def test_in_active_stage_it_says_what_was_done_and_holds_the_replay_of_its_own_order_against_reality(tmp_path):
