@@ -5,6 +5,7 @@ from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.apply import SPARE, apply
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
+from rltuned.slurm.port import Privilege
 
 
 @pytest.fixture
@@ -67,6 +68,14 @@ def test_jobs_that_left_are_forgotten_but_not_before_a_killed_slurmctld_would_no
     assert bench.reconcile().forgotten == (2,)
     bench.restart_daemon()
     assert set(bench.journal.entries) == {1, 3, 4}
+
+
+def test_a_denied_write_says_so_and_leaves_nothing_in_the_journal(bench):
+    bench.slurm.privilege = Privilege.NONE
+    results = bench.apply(bench.reorder([4, 3, 2, 1]))
+    assert {result.outcome for result in results} == {Outcome.DENIED}
+    assert "permission denied" in results[0].message
+    assert bench.journal.entries == {}
 
 
 def test_when_the_budget_is_short_the_first_turns_are_taken(bench):
