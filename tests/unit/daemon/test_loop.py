@@ -221,37 +221,24 @@ def test_cycles_of_references_are_searched_between_two_cycles_and_not_in_one(tmp
 
 
 def test_an_answer_that_cannot_be_understood_writes_nothing_and_backs_off(tmp_path):
-    class Garbled(ModelReader):
-        broken = True
-
-        def snapshot(self, now):
-            if self.broken:
-                raise SlurmParseError("squeue, line 7: 3 fields instead of 35")
-            return super().snapshot(now)
-
-    run = house(tmp_path, reader=Garbled, write=WriteSection(breaker_failures=2, breaker_max_wait=600.0))
+    run = house(tmp_path, reader=Deaf, write=WriteSection(breaker_failures=2, breaker_max_wait=600.0))
+    run.daemon.reader.broken = True
     run.ticks(2)
     assert run.tick().outcome is CycleOutcome.WAITING, "ping answers, but that was not the trouble"
     assert run.slurm.updates == 0
     assert run.metric('rltuned_slurm_errors_total{kind="parse"}') == 2
-    Garbled.broken = False
+    run.daemon.reader.broken = False
     assert any(run.tick().outcome is CycleOutcome.DONE for _ in range(4))
 
 
 def test_under_load_a_cycle_plans_but_writes_nothing(tmp_path):
-    class Busy(ModelReader):
-        threads = 500
-
-        def snapshot(self, now):
-            shot = super().snapshot(now)
-            return replace(shot, health=replace(shot.health, server_threads=self.threads))
-
-    run = house(tmp_path, reader=Busy)
+    run = house(tmp_path, reader=Deaf)
+    run.daemon.reader.busy = True
     report = run.tick()
     assert report.outcome is CycleOutcome.SHED
     assert report.planned == 12
     assert run.slurm.updates == 0
-    Busy.threads = 3
+    run.daemon.reader.busy = False
     assert run.tick().count(Outcome.APPLIED) == 12
 
 
@@ -286,12 +273,15 @@ def test_alarms_in_a_row_demote_to_shadow_give_the_queue_back_and_a_reload_ends_
 
 
 class Deaf(ModelReader):
-    """Answers the cheap questions; what the plan needs cannot be understood (`broken`), or slurmctld is busy
-    (`busy`)."""
+    """Answers the cheap questions; what the plan needs cannot be understood (`broken`) or does not come in time
+    (`slow`), or slurmctld is busy (`busy`)."""
 
-    broken = busy = False
+    broken = slow = busy = False
 
     def snapshot(self, now):
+        if self.slow:
+            self.slurm.clock.sleep(20.0)
+            raise SlurmUnavailableError("scontrol (nodes) gave no complete answer within 20 s; killed")
         if self.broken:
             raise SlurmParseError("scontrol show node, line 3: GRES: cannot understand 'gpu:(null):2'")
         shot = super().snapshot(now)
@@ -367,20 +357,8 @@ def test_jobs_that_a_lost_privilege_hides_are_not_gone(tmp_path, own_jobs):
     assert run.untouched()
 
 
-class Slow(ModelReader):
-    """One of the commands that a snapshot needs ends in a time-out; all others are answered."""
-
-    slow = False
-
-    def snapshot(self, now):
-        if self.slow:
-            self.slurm.clock.sleep(20.0)
-            raise SlurmUnavailableError("scontrol (nodes) gave no complete answer within 20 s; killed")
-        return super().snapshot(now)
-
-
 def test_a_single_command_that_never_answers_is_no_outage_of_slurmctld(tmp_path):
-    run = house(tmp_path, reader=Slow)
+    run = house(tmp_path, reader=Deaf)
     run.tick()
     run.daemon.reader.slow = True
     run.ticks(60)
