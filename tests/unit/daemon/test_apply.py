@@ -70,6 +70,21 @@ def test_jobs_that_left_are_forgotten_but_not_before_a_killed_slurmctld_would_no
     assert set(bench.journal.entries) == {1, 3, 4}
 
 
+def test_an_admin_who_comes_between_write_and_read_back_wins(bench):
+    changes = bench.reorder([4, 3, 2, 1])
+    reads = []
+
+    def meddle(number):
+        reads.append(number)
+        if len(reads) == 2:
+            bench.slurm.admin_site_factor(1, 4242)
+
+    bench.slurm.before_read = meddle
+    assert outcomes(bench.apply(changes))[1] is Outcome.FOREIGN
+    bench.cycle([2, 1, 3, 4])
+    assert bench.slurm.jobs[1].site_factor == 4242
+
+
 def test_a_denied_write_says_so_and_leaves_nothing_in_the_journal(bench):
     bench.slurm.privilege = Privilege.NONE
     results = bench.apply(bench.reorder([4, 3, 2, 1]))

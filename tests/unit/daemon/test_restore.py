@@ -236,3 +236,13 @@ def test_isolation_is_taken_back_only_where_yes_means_packing_and_named_elsewher
         assert left.field == "OverSubscribe"
         assert "cannot be taken back" in left.reason
         assert 1 in bench.journal.entries, "named until the job leaves"
+
+
+def test_each_batch_of_a_restore_acts_on_a_reading_that_is_made_for_it(tmp_path):
+    bench = Bench.make(tmp_path, range(1000, 1200))
+    bench.cycle(range(1, 201))
+    read_at, ages = [bench.clock.now], []
+    bench.slurm.before_read = lambda _: read_at.append(bench.clock.now)
+    bench.slurm.before_update = lambda _: ages.append(bench.clock.now - read_at[-1])
+    assert bench.restore(Budget(limited=True, burst=24, rate=1.5, per_cycle=5000)).complete
+    assert max(ages) <= 1.0, "no write waits for the limiter after its reading"

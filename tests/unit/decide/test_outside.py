@@ -441,6 +441,16 @@ def test_a_job_of_another_tier_is_no_concern():
     assert targets(plan(snapshot, by_name("sjf"), SJF)) == {1: 1000, 3: 5000}
 
 
+def test_a_job_of_several_priorities_takes_a_place_by_its_highest_and_gives_what_it_has_everywhere():
+    # 2 has 9000 where its partition weighs more and 4000 elsewhere. Bob's 5000 lies between.
+    rows = ((9000, "alice", 9000.0, "p,k"), (5000, "bob", 600.0, "p"), (3000, "alice", 60.0, "p"))
+    given = plan(line(*rows, base_least=[4000, 5000, 3000]), by_name("sjf"), SJF)
+    assert targets(given)[3] <= 5000, "in p it had no more than 4000: there was nobody before bob"
+    rows = ((9000, "alice", 9000.0, "p"), (5000, "bob", 600.0, "k"), (6000, "alice", 60.0, "p,k"))
+    taken = plan(line(*rows, base_least=[9000, 5000, 4000]), by_name("sjf"), SJF)
+    assert targets(taken)[3] <= 6000, "with 9000 it would have 7000 in k"
+
+
 def test_a_real_base_below_the_shown_floor_is_not_taken_for_more():
     # 300 and a site factor of -900 show as 1; counted as 901, job 1 would give 901 to others, and get 600 too little
     # back.

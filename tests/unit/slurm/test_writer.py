@@ -81,6 +81,13 @@ def said(*lines):
     return "".join(line + "\n" for line in lines)
 
 
+def test_a_change_that_slurm_would_not_keep_is_denied(slurm):
+    slurm.answer(
+        "update", "", said("Changes to job priority are not persistent, change nice instead for job 7"), code=1
+    )
+    assert write(slurm, change(Field.SITE_FACTOR, 1))[0].outcome is Outcome.DENIED
+
+
 def test_a_complaint_settles_every_field_of_its_job(slurm):
     slurm.answer("update", "", said("Job is no longer pending execution for job 7"), code=1)
     results = write(slurm, change(Field.SITE_FACTOR, 1), change(Field.OVERSUBSCRIBE, "NO"))
