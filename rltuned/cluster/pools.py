@@ -69,7 +69,11 @@ def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, m
         pool_of[kept] = np.arange(len(kept))
         # With a partition that is down, equal sets differ in what can be had of them (`decide.outside.Outside.kinds`).
         sets = distinct_rows(masks)[1] * (len(snapshot.jobs.partition.names) + 1)
-        sets += _partly_down(snapshot)[snapshot.jobs.partition.codes[rows[asked.first[kept]]]]
+        first = rows[asked.first[kept]]
+        partly_down = snapshot.by_partitions(
+            first, lambda parts: any(part and not part.up for part in parts), none=False
+        )
+        sets += np.where(partly_down, snapshot.jobs.partition.codes[first] + 1, 0)
         number = np.append(np.unique(sets, return_inverse=True)[1], -1)[pool_of[asked.of]]
         those = np.flatnonzero(number >= 0)
         few = np.append(_commonest(snapshot.jobs, rows[those], number[those], most_sets), False)
@@ -109,15 +113,6 @@ def _commonest(jobs: JobTable, rows: npt.NDArray[np.intp], of: npt.NDArray[np.in
     common = np.zeros(size, dtype=np.bool_)
     common[np.lexsort((oldest, -np.bincount(of, minlength=size), -users))[:most]] = True
     return common
-
-
-def _partly_down(snapshot: Snapshot) -> npt.NDArray[np.int64]:
-    """By code of `JobTable.partition` (the last: none): the code + 1 where one of the partitions is down, else 0."""
-    found = []
-    for code, names in enumerate(snapshot.jobs.partition.names):
-        parts = snapshot.partitions_of(names)
-        found.append(code + 1 if any(part is not None and not part.up for part in parts) else 0)
-    return np.array([*found, 0], dtype=np.int64)
 
 
 def _of_partitions(snapshot: Snapshot, lists: Iterable[str]) -> Bools:

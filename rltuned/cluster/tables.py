@@ -1,7 +1,7 @@
 """Job, node and partition tables: NumPy columns with fixed units (see the package page)."""
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -60,6 +60,10 @@ class Category:
     def take(self, rows: Rows | Codes | Bools) -> "Category":
         """The rows given by index or mask, with the same names."""
         return Category(self.codes[rows], self.names)
+
+    def mapped(self, value_of: Callable[[str], Any], none: Any, kind: type = np.bool_) -> npt.NDArray[Any]:
+        """(n,) what `value_of` says of the text of each row, asked once of each; `none` where there is none."""
+        return np.array([*map(value_of, self.names), none], dtype=kind)[self.codes]
 
 
 @dataclass(frozen=True)
@@ -320,6 +324,12 @@ class Snapshot:
         if (found := self._partitions_of.get(names)) is None:
             found = self._partitions_of[names] = tuple(map(self.partition_by_name.get, names.split(",")))
         return found
+
+    def by_partitions(
+        self, rows: Rows, value_of: Callable[[tuple[Partition | None, ...]], Any], none: Any, kind: type = np.bool_
+    ) -> npt.NDArray[Any]:
+        """(n,) what `value_of` says of the partitions of each of these jobs; `none` of a job that names none."""
+        return self.jobs.partition.take(rows).mapped(lambda names: value_of(self.partitions_of(names)), none, kind)
 
 
 def concatenate_nodes(per_job: Sequence[Sequence[int]]) -> tuple[Codes, Codes]:

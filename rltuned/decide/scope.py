@@ -2,78 +2,82 @@
 
 import enum
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.pools import MOST_REQUESTS, MOST_SETS, Pools
-from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Snapshot
+from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Partition, Snapshot
 from rltuned.config import Config, ScopeSection, Stage
 
 
 class Veto(enum.StrEnum):
     """Why a pending job is left to Slurm. The first that applies counts, in this order."""
 
-    UNREADABLE = "unreadable"
-    HELD = "held"
-    FOREIGN = "foreign"
-    DEPENDENCY = "dependency"
-    NOT_ELIGIBLE = "not-eligible"
-    HETEROGENEOUS = "heterogeneous"
-    NO_PRIORITY = "no-priority"
-    NEGATIVE_NICE = "negative-nice"
-    DEADLINE = "deadline"
-    PARTITION = "partition"
-    QOS = "qos"
-    ACCOUNT = "account"
-    USER = "user"
-    RESERVATION = "reservation"
-    SEVERAL_QOS = "several-qos"
-    SEVERAL_TIERS = "several-tiers"
-    NODE_SETS = "node-sets"
-    NEVER_RUNS = "never-runs"
-    BLOCKED = "blocked"
-    CHANGED = "changed"
-    CANARY = "canary"
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str) -> Self:
+        """A veto with its name in JSON, and in words."""
+        veto = str.__new__(cls, name)
+        veto._value_, veto.meaning = name, meaning
+        return veto
+
+    UNREADABLE = "unreadable", "what Slurm says of it cannot be understood (`rltuned doctor` says what)"
+    HELD = "held", "the job is held (priority 0); only its owner or an admin may release it"
+    FOREIGN = "foreign", "somebody else set this job's priority, site factor or placement; their value stands"
+    DEPENDENCY = "dependency", "it waits for another job; Slurm gives it a place when it becomes eligible"
+    NOT_ELIGIBLE = "not-eligible", "its begin time lies in the future"
+    HETEROGENEOUS = (
+        "heterogeneous",
+        "a heterogeneous job starts as a whole through backfill; its components are not reordered",
+    )
+    NO_PRIORITY = (
+        "no-priority",
+        (
+            "sprio does not list it, or with no term but 0: an explicit priority was set by hand, or Slurm has not "
+            "calculated one yet"
+        ),
+    )
+    NEGATIVE_NICE = "negative-nice", "an admin gave it a negative nice: what was decided about this job stands"
+    DEADLINE = "deadline", "it has a --deadline: Slurm ends it if it starts too late, so no job is moved before it"
+    PARTITION = "partition", "its partition is outside the configured scope"
+    QOS = "qos", "its QOS is outside the configured scope"
+    ACCOUNT = "account", "its account is outside the configured scope"
+    USER = "user", "its user opted out or is outside the configured scope"
+    RESERVATION = "reservation", "it runs in a reservation"
+    SEVERAL_QOS = (
+        "several-qos",
+        "it may run under several QOS, of different priorities: nobody knows which one counts",
+    )
+    SEVERAL_TIERS = "several-tiers", "it asks for partitions of different priority tiers"
+    NODE_SETS = (
+        "node-sets",
+        (
+            f"the queue asks for more than {MOST_SETS} different sets of nodes (or {MOST_REQUESTS} combinations "
+            "of partition, features, GPUs and node lists), and few ask for this one; only the most common ones are "
+            "compared"
+        ),
+    )
+    NEVER_RUNS = (
+        "never-runs",
+        "no node of its partitions can ever satisfy the request; moving it forward would only block others",
+    )
+    BLOCKED = (
+        "blocked",
+        (
+            "it cannot start now, whatever its priority: its reason in squeue is neither Priority nor Resources, its "
+            "partition is down, or too few of its nodes are up; it gives its place to nobody"
+        ),
+    )
+    CHANGED = "changed", "what it asks for has changed: it first gets back the place that Slurm alone gives it"
+    CANARY = "canary", "it is not part of the canary"
 
 
-MEANING: dict[Veto, str] = {
-    Veto.UNREADABLE: "what Slurm says of it cannot be understood (`rltuned doctor` says what)",
-    Veto.HELD: "the job is held (priority 0); only its owner or an admin may release it",
-    Veto.FOREIGN: "somebody else set this job's priority, site factor or placement; their value stands",
-    Veto.DEPENDENCY: "it waits for another job; Slurm gives it a place when it becomes eligible",
-    Veto.NOT_ELIGIBLE: "its begin time lies in the future",
-    Veto.HETEROGENEOUS: "a heterogeneous job starts as a whole through backfill; its components are not reordered",
-    Veto.NO_PRIORITY: (
-        "sprio does not list it, or with no term but 0: an explicit priority was set by hand, or Slurm has not "
-        "calculated one yet"
-    ),
-    Veto.NEGATIVE_NICE: "an admin gave it a negative nice: what was decided about this job stands",
-    Veto.DEADLINE: "it has a --deadline: Slurm ends it if it starts too late, so no job is moved before it",
-    Veto.PARTITION: "its partition is outside the configured scope",
-    Veto.QOS: "its QOS is outside the configured scope",
-    Veto.ACCOUNT: "its account is outside the configured scope",
-    Veto.USER: "its user opted out or is outside the configured scope",
-    Veto.RESERVATION: "it runs in a reservation",
-    Veto.SEVERAL_QOS: "it may run under several QOS, of different priorities: nobody knows which one counts",
-    Veto.SEVERAL_TIERS: "it asks for partitions of different priority tiers",
-    Veto.NODE_SETS: (
-        f"the queue asks for more than {MOST_SETS} different sets of nodes (or {MOST_REQUESTS} combinations of "
-        "partition, features, GPUs and node lists), and few ask for this one; only the most common ones are compared"
-    ),
-    Veto.NEVER_RUNS: (
-        "no node of its partitions can ever satisfy the request; moving it forward would only block others"
-    ),
-    Veto.BLOCKED: (
-        "it cannot start now, whatever its priority: its reason in squeue is neither Priority nor Resources, its "
-        "partition is down, or too few of its nodes are up; it gives its place to nobody"
-    ),
-    Veto.CHANGED: "what it asks for has changed: it first gets back the place that Slurm alone gives it",
-    Veto.CANARY: "it is not part of the canary",
-}
+MEANING: Final = {veto: veto.meaning for veto in Veto}
 
 _WAITS_FOR_ROOM: Final = frozenset(
     {
@@ -87,9 +91,6 @@ _WAITS_FOR_ROOM: Final = frozenset(
     }
 )
 """Reasons of a job that only room or its turn keeps from starting (job_reason_codes.html of Slurm's documentation)."""
-
-
-_CODE: Final = {veto: code for code, veto in enumerate(Veto)}
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,10 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     """Scope of all pending jobs; `pools` must be those of `snapshot.jobs.pending`."""
     jobs = snapshot.jobs
     rows = jobs.pending
-    veto = np.full(len(rows), -1, dtype=np.int8)
+    veto, codes = np.full(len(rows), -1, dtype=np.int8), {reason: code for code, reason in enumerate(Veto)}
 
     def apply(reason: Veto, where: Bools) -> None:
-        veto[where & (veto < 0)] = _CODE[reason]
+        veto[where & (veto < 0)] = codes[reason]
 
     priority, site, known = jobs.priority[rows], jobs.site_factor[rows], jobs.site_known[rows]
     ours, foreign, other_request = _claims(jobs, rows, applied)
@@ -146,7 +147,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     apply(Veto.ACCOUNT, ~_allowed(jobs.account, rows, scope.accounts, scope.exclude_accounts))
     apply(Veto.USER, ~_allowed(jobs.user, rows, scope.users, scope.exclude_users))
     apply(Veto.RESERVATION, _reserved(jobs, rows, scope))
-    apply(Veto.SEVERAL_QOS, np.array([*("," in name for name in jobs.qos.names), False])[jobs.qos.codes[rows]])
+    apply(Veto.SEVERAL_QOS, jobs.qos.take(rows).mapped(lambda name: "," in name, none=False))
     tier = priority_tiers(snapshot, rows)
     apply(Veto.SEVERAL_TIERS, tier < 0)
     apply(Veto.NODE_SETS, pools.pool_of == pools.rest)
@@ -154,7 +155,14 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     apply(Veto.NEVER_RUNS, capable[pools.pool_of] < np.maximum(jobs.nodes[rows], 1))
     able = (pools.nodes & snapshot.nodes.usable).sum(axis=1)
     short = able[pools.pool_of] < np.maximum(jobs.nodes[rows], 1)
-    apply(Veto.BLOCKED, short | ~_waits_for_room(jobs, rows) | _partition_down(snapshot, rows))
+    # A limit, a licence or a begin time is none of our business: moving such a job changes nothing for it, and placing
+    # it would keep room from others that can use it.
+    waits = jobs.reason.take(rows).mapped(_WAITS_FOR_ROOM.__contains__, none=True)
+    # A partition that is not listed is not known to be down.
+    down = snapshot.by_partitions(
+        rows, lambda parts: all(part is not None and not part.up for part in parts), none=False
+    )
+    apply(Veto.BLOCKED, short | ~waits | down)
     apply(Veto.CHANGED, other_request)
     if config.cycle.stage is Stage.CANARY:
         apply(Veto.CANARY, ~_canary(jobs, rows, scope))
@@ -201,8 +209,7 @@ def _allowed(
         parts = name.split(",") if several else [name]
         return all((not include or part in include) and part not in exclude for part in parts)
 
-    verdict = np.array([inside(name) for name in column.names] + [not include], dtype=np.bool_)
-    return verdict[column.codes[rows]]
+    return column.take(rows).mapped(inside, none=not include)
 
 
 def _reserved(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -> Bools:
@@ -214,32 +221,12 @@ def _reserved(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -
 
 def priority_tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
     """(n,) priority tier of each job; −1 where the partitions that it may run in differ in it, or are unknown."""
-    column = snapshot.jobs.partition
-    tiers = []
-    for name in column.names:
-        parts = snapshot.partitions_of(name)
+
+    def tier(parts: Sequence[Partition | None]) -> int:
         values = {part.priority_tier if part else -1 for part in parts}
-        tiers.append(values.pop() if len(values) == 1 else -1)
-    return np.array([*tiers, -1], dtype=np.int64)[column.codes[rows]]
+        return values.pop() if len(values) == 1 else -1
 
-
-def _waits_for_room(jobs: JobTable, rows: npt.NDArray[np.intp]) -> Bools:
-    """(n,) jobs that Slurm would start if there were room. A limit, a licence or a begin time is none of our business.
-
-    Moving such a job changes nothing for it, and placing it would keep room from others that can use it.
-    """
-    waits = np.array([name in _WAITS_FOR_ROOM for name in jobs.reason.names] + [True], dtype=np.bool_)
-    return np.asarray(waits[jobs.reason.codes[rows]], dtype=np.bool_)
-
-
-def _partition_down(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Bools:
-    """(n,) jobs none of whose partitions starts jobs. One that is not listed is not known to be down."""
-    column = snapshot.jobs.partition
-    down = []
-    for name in column.names:
-        parts = snapshot.partitions_of(name)
-        down.append(all(part is not None and not part.up for part in parts))
-    return np.array([*down, False], dtype=np.bool_)[column.codes[rows]]
+    return snapshot.by_partitions(rows, tier, none=-1, kind=np.int64)
 
 
 def _canary(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -> Bools:

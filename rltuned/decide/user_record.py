@@ -5,7 +5,7 @@ job's class, all users together: a place means nothing without it. Run-time pred
 rest on the jobs of others (docs/estimates.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter, ValidationError
 
-from rltuned.cluster.tables import Category, Codes, Floats, Ints, Snapshot
+from rltuned.cluster.tables import Category, Codes, Floats, Ints, Partition, Snapshot
 from rltuned.decide.decision import ProbeRecord, StartRecord, first_error
 from rltuned.decide.explain import GUARD_MEANING
 from rltuned.decide.plan import Plan
@@ -165,6 +165,10 @@ class UserRecords:
             moves: whether the plan is written to Slurm.
             starts: when jobs are expected to start.
         """
+
+        def longest(parts: Sequence[Partition | None]) -> float:
+            return max((part.max_time for part in parts if part is not None), default=np.inf)
+
         jobs = snapshot.jobs
         rows = jobs.pending
         count = len(rows)
@@ -192,7 +196,7 @@ class UserRecords:
             waited=waited,
             gpus=jobs.gpus[rows],
             time_limit=jobs.time_limit[rows],
-            longest=jobs.time_limit[rows] >= _longest(snapshot, rows),
+            longest=jobs.time_limit[rows] >= snapshot.by_partitions(rows, longest, none=np.inf, kind=np.float64),
             veto=veto,
             place=place,
             slurm_place=slurm_place,
@@ -286,13 +290,3 @@ def _notes(guards: int, veto: int) -> tuple[str, ...]:
     """Why a job is not further ahead, or why it is left alone. Few combinations exist."""
     notes = tuple(text for guard, text in GUARD_MEANING.items() if guards & guard)
     return (*notes, _VETOES[list(Veto)[veto]]) if veto >= 0 else notes
-
-
-def _longest(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Floats:
-    """(P,) the longest time limit that the job's partitions allow, seconds."""
-    column = snapshot.jobs.partition
-    limits = [
-        max((part.max_time for part in snapshot.partitions_of(name) if part is not None), default=np.inf)
-        for name in column.names
-    ]
-    return np.array([*limits, np.inf], dtype=np.float64)[column.codes[rows]]
