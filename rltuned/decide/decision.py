@@ -6,15 +6,15 @@
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property
 from operator import ne
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic import Field as Alias
+from pydantic import TypeAdapter, ValidationError
 
 from rltuned.cluster.borrowed import owners
 from rltuned.cluster.changes import Change, Field, Outcome
@@ -34,16 +34,26 @@ OFF: Final = "off"
 Whole = tuple[int, ...]
 Numbers = tuple[float, ...]
 
-_STRICT: Final = ConfigDict(strict=True)
 _ALIASES: Final = {"class_of": "class"}
 """Names in the JSON that Python does not allow."""
 
 
-@dataclass(frozen=True)
-class JobColumns:
-    """The n managed jobs: a value of each in each column."""
+class _Columns:
+    """A dataclass of columns: all of the length of the first, or None."""
 
-    __pydantic_config__ = _STRICT
+    def __post_init__(self) -> None:
+        for column in fields(self):  # type: ignore[arg-type]
+            values = getattr(self, column.name)
+            if values is not None and len(values) != len(self):
+                raise ValueError(f"'{column.name}' has {len(values)} values, not {len(self)}")
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class JobColumns(_Columns):
+    """The n managed jobs: a value of each in each column."""
 
     id: Whole
     class_of: Annotated[Whole, Alias(alias=_ALIASES["class_of"])]
@@ -69,18 +79,10 @@ class JobColumns:
     owed: Numbers | None = None
     """GPU-seconds that its account has borrowed. None: of an earlier version."""
 
-    def __post_init__(self) -> None:
-        _same_length(self, len(self.id))
-
-    def __len__(self) -> int:
-        return len(self.id)
-
 
 @dataclass(frozen=True)
-class Window:
+class Window(_Columns):
     """The w jobs that the policy saw: a value of each in each column."""
-
-    __pydantic_config__ = _STRICT
 
     score: Numbers
     values: tuple[Numbers, ...]
@@ -96,18 +98,10 @@ class Window:
     """Seconds that each job runs at least, with 80 % between this and `run_time_high`; None: not known."""
     run_time_high: tuple[float | None, ...] | None = None
 
-    def __post_init__(self) -> None:
-        _same_length(self, len(self.score))
-
-    def __len__(self) -> int:
-        return len(self.score)
-
 
 @dataclass(frozen=True)
 class RolloutRecord:
     """What the rollouts found."""
-
-    __pydantic_config__ = _STRICT
 
     rollouts: int
     """Simulations of the queue."""
@@ -123,8 +117,6 @@ class RolloutRecord:
 class WayRecord:
     """How the placement has one job start now."""
 
-    __pydantic_config__ = _STRICT
-
     kind: Kind
     nodes: tuple[str, ...]
 
@@ -132,8 +124,6 @@ class WayRecord:
 @dataclass(frozen=True)
 class PlacementRecord:
     """What the placement says of the front of the queue."""
-
-    __pydantic_config__ = _STRICT
 
     outcome: SolveOutcome | Literal["off"]
     apply: PlacementApply
@@ -173,8 +163,6 @@ class ProbeRecord(NamedTuple):
 class StartRecord:
     """When pending jobs are expected to start: the front of the queue in the order in force."""
 
-    __pydantic_config__ = _STRICT
-
     id: Whole
     low: tuple[float | None, ...]
     """Epoch seconds; the job starts before it in one of ten cases. None: not within the horizon of the simulation."""
@@ -193,8 +181,6 @@ class StartRecord:
 @dataclass(frozen=True, kw_only=True)
 class DecisionRecord:
     """One cycle's decision."""
-
-    __pydantic_config__ = _STRICT
 
     version: Literal[1]
     """`VERSION`."""
@@ -242,52 +228,47 @@ class DecisionRecord:
         moved = zip(self.jobs.rank, self.jobs.base_rank, strict=True)
         return sum(abs(rank - base_rank) for rank, base_rank in moved) / max(len(self.jobs), 1)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Any:
         """Plain data."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        return as_plain(self)
 
     @staticmethod
     def from_json(data: bytes | str) -> "DecisionRecord":
-        """The record that was written as this JSON.
-
-        Raises:
-            RltunedError: it is none, or of another version; names the field.
-        """
-        try:
-            return _adapter().validate_json(data)
-        except ValidationError as error:
-            where, why = first_error(error)
-            if where == "version":
-                why = f"this rltuned reads {VERSION}"
-            raise RltunedError(f"not a decision record: {where}: {why}") from error
+        """The record that was written as this JSON; see `read`."""
+        return read(DecisionRecord, data, "a decision record")
 
 
-def first_error(error: ValidationError) -> tuple[str, str]:
-    """Where the first thing stands that is wrong with a record, and what is wrong with it."""
-    first = error.errors(include_url=False)[0]
-    return ".".join(map(str, first["loc"])) or "as a whole", first["msg"]
+_T = TypeVar("_T")
 
 
 @cache
-def _adapter() -> TypeAdapter[DecisionRecord]:
-    """Made when a record is read: the daemon only writes them."""
-    return TypeAdapter(DecisionRecord)
+def _adapter(form: Any) -> TypeAdapter[Any]:
+    """Made when something is read: the daemon only writes."""
+    return TypeAdapter(form)
 
 
-def _same_length(columns: Any, length: int) -> None:
-    for column in fields(columns):
-        values = getattr(columns, column.name)
-        if values is not None and len(values) != length:
-            raise ValueError(f"'{column.name}' has {len(values)} values, not {length}")
+def read(form: Callable[..., _T], data: bytes | str, name: str) -> _T:
+    """The record of this form that was written as this JSON.
+
+    Raises:
+        RltunedError: it is none, or of another version; names the field.
+    """
+    try:
+        found: _T = _adapter(form).validate_json(data, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "as a whole"
+        why = f"this rltuned reads {VERSION}" if where == "version" else first["msg"]
+        raise RltunedError(f"not {name}: {where}: {why}") from error
+    return found
 
 
-def _plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """Dataclasses and mappings as dicts; the columns as they are: JSON knows tuples, numbers and names."""
     if is_dataclass(value):
-        return {_ALIASES.get(item.name, item.name): _plain(getattr(value, item.name)) for item in fields(value)}
+        return {_ALIASES.get(item.name, item.name): as_plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): as_plain(item) for name, item in value.items()}
     return value
 
 

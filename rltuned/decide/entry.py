@@ -7,19 +7,15 @@ comments, no names of users.
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cache
-from typing import Any, Final, Literal, Self
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Self
 
 from rltuned.cluster.changes import Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Stage
-from rltuned.decide.decision import DecisionRecord, Numbers, first_error
+from rltuned.decide.decision import DecisionRecord, Numbers, as_plain, read
 from rltuned.decide.ranks import Guard
 from rltuned.decide.scope import Veto
-from rltuned.errors import RltunedError
 
 FORMAT: Final = 1
 MAX_TEXT: Final = 500
@@ -31,8 +27,6 @@ _DIGITS: Final = 3
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """The cluster as a cycle read it."""
-
-    __pydantic_config__ = ConfigDict(strict=True)
 
     pending: int
     running: int
@@ -64,8 +58,6 @@ class Seen:
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What a cycle decided, in numbers. All are counts of jobs unless they say otherwise."""
-
-    __pydantic_config__ = ConfigDict(strict=True)
 
     policy: str
     managed: int
@@ -106,8 +98,6 @@ class Wanted:
 class CycleEntry:
     """One cycle, as the decision log keeps it."""
 
-    __pydantic_config__ = ConfigDict(strict=True)
-
     format: Literal[1] = FORMAT
     time: float
     """Of its end, epoch seconds."""
@@ -134,30 +124,12 @@ class CycleEntry:
 
     def line(self) -> bytes:
         """As a line of the log. `time` comes early and `decision` last: a reader need not parse what it skips."""
-        plain: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("seen", "wanted"):
-            plain[name] = None if plain[name] is None else vars(plain[name])
-        plain["decision"] = None if self.decision is None else self.decision.to_json()
-        return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        return json.dumps(as_plain(self), separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
     @staticmethod
     def parse(line: bytes) -> "CycleEntry":
-        """The entry of a line.
-
-        Raises:
-            RltunedError: it is none, or of another format; names the field.
-        """
-        try:
-            return _adapter().validate_json(line)
-        except ValidationError as error:
-            where, why = first_error(error)
-            raise RltunedError(f"not an entry of a decision log: {where}: {why}") from error
-
-
-@cache
-def _adapter() -> TypeAdapter[CycleEntry]:
-    """Made when a log is read: the daemon only writes."""
-    return TypeAdapter(CycleEntry)
+        """The entry of a line; see `decision.read`."""
+        return read(CycleEntry, line, "an entry of a decision log")
 
 
 def lean(record: DecisionRecord) -> DecisionRecord:

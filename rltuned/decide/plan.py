@@ -1,6 +1,5 @@
 """`plan()`: one cycle's decision, as a pure function of what was read."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.borrowed import Borrowed, Loan
+from rltuned.cluster.borrowed import Borrowed
 from rltuned.cluster.changes import Change
 from rltuned.cluster.tables import Bools, Floats, Ints, Snapshot
 from rltuned.config import Config
@@ -16,10 +15,9 @@ from rltuned.decide.borrowing import Purse, charged
 from rltuned.decide.classes import Classes
 from rltuned.decide.front import Front, place_front
 from rltuned.decide.managed import ManagedJobs, managed_jobs
-from rltuned.decide.ordering import order_classes
+from rltuned.decide.ordering import Ordered, order_classes
 from rltuned.decide.outside import Rows
 from rltuned.decide.planned_changes import changes_of, newly_foreign, to_withdraw
-from rltuned.decide.ranks import Order
 from rltuned.decide.rollout import RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope
 from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
@@ -29,7 +27,7 @@ from rltuned.policy.protocol import Policy
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Ordered):
     """What one cycle wants, and why. n managed jobs."""
 
     policy: str
@@ -48,16 +46,6 @@ class Plan:
     """(w,) by the policy. The rollouts may order jobs otherwise."""
     rollout: RolloutResult | None
     """What the rollouts found; None where none were made."""
-    base_rank: Order
-    """(n,) rank within its class by Slurm alone, 0 first."""
-    rank: Order
-    """(n,) planned rank within its class."""
-    target: Ints
-    """(n,) priority that the job shall have."""
-    guards: npt.NDArray[np.int8]
-    """(n,) `Guard` flags."""
-    held_behind: Ints
-    """(n,) id of the job outside of its class that each was kept behind, 0 where there is none."""
     queue: Rows
     """(n,) positions of the managed jobs in the planned order of the whole queue: tier, then target priority."""
     front: Front
@@ -70,8 +58,6 @@ class Plan:
     """What accounts have borrowed until now."""
     budget: float
     """GPU-seconds that each account may owe."""
-    raised: Mapping[int, Loan]
-    """Jobs that borrow when they start in this order, by id."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -164,18 +150,13 @@ def plan(
         predicted=np.isfinite(seen) & (seen < snapshot.jobs.time_limit[observation.rows]),
         scores=scores,
         rollout=rollout,
-        base_rank=ordered.base_rank,
-        rank=ordered.rank,
-        target=ordered.target,
-        guards=ordered.guards,
-        held_behind=ordered.held_behind,
+        **vars(ordered),
         queue=queue,
         front=place_front(managed, queue, window, config.placement),
         foreign=newly_foreign(managed),
         withdraw=to_withdraw(managed),
         borrowed=borrowed,
         budget=purse.budget,
-        raised=ordered.raised,
     )
 
 

@@ -13,15 +13,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter, ValidationError
 
-from rltuned.cluster.tables import Category, Codes, Floats, Ints, Partition, Snapshot
-from rltuned.decide.decision import ProbeRecord, StartRecord, first_error
+from rltuned.cluster.tables import Category, Codes, Partition, Snapshot
+from rltuned.decide.decision import ProbeRecord, StartRecord, read
 from rltuned.decide.explain import GUARD_MEANING
 from rltuned.decide.plan import Plan
 from rltuned.decide.reasons import in_words
 from rltuned.decide.scope import MEANING, Veto
-from rltuned.errors import RltunedError
 
 VERSION: Final = 1
 MOST_JOBS: Final = 500
@@ -98,22 +96,25 @@ class UserRecord:
 
     @staticmethod
     def from_json(data: bytes | str) -> "UserRecord":
-        """The record that was written as this JSON.
-
-        Raises:
-            RltunedError: it is none, or of another version; names the field.
-        """
-        try:
-            return _adapter().validate_json(data)
-        except ValidationError as error:
-            where, why = first_error(error)
-            raise RltunedError(f"not a user record: {where}: {why}") from error
+        """The record that was written as this JSON; see `decision.read`."""
+        return read(UserRecord, data, "a user record")
 
 
-@cache
-def _adapter() -> TypeAdapter[UserRecord]:
-    """Made when a record is read: the daemon only writes them."""
-    return TypeAdapter(UserRecord)
+_JOB: Final = np.dtype(
+    [
+        ("job_id", np.int64),
+        ("reason", np.int32),  # code
+        ("waited", np.float64),  # 0 where the job could not have started
+        ("gpus", np.int32),
+        ("time_limit", np.float64),
+        ("longest", np.bool_),  # whether the time limit is the longest of the job's partition
+        ("veto", np.int8),  # index into `list(Veto)`, −1 for a managed job, −2 where nothing was planned
+        ("place", np.int32),  # 0 first; −1 of a job that is not managed
+        ("slurm_place", np.int32),
+        ("class_size", np.int32),
+        ("guards", np.int8),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -123,24 +124,13 @@ class UserRecords:
     time: float
     interval: float
     moves: bool
-    job_id: Ints
     user: Category
-    reason: Category
-    waited: Floats
-    """0 where the job could not have started."""
-    gpus: Codes
-    time_limit: Floats
-    longest: npt.NDArray[np.bool_]
-    """Whether the time limit is the longest of the job's partition."""
-    veto: npt.NDArray[np.int8]
-    """Index into `list(Veto)`, −1 for a managed job, −2 where nothing was planned."""
-    place: Codes
-    """0 first; −1 of a job that is not managed."""
-    slurm_place: Codes
-    class_size: Codes
     position: Codes
     """In the order of the whole queue that `place` goes by, and behind it what is not managed."""
-    guards: npt.NDArray[np.int8]
+    jobs: npt.NDArray[np.void]
+    """`_JOB` of each."""
+    reasons: tuple[str, ...]
+    """By code."""
     starts: Mapping[int, tuple[float | None, float | None, float | None]]
     """By job id: quantiles of its expected start, as `StartRecord` has them."""
     outcomes: int
@@ -171,38 +161,34 @@ class UserRecords:
 
         jobs = snapshot.jobs
         rows = jobs.pending
-        count = len(rows)
         eligible = jobs.eligible_time[rows]
-        waited = np.where(eligible <= snapshot.time, snapshot.time - eligible, 0.0)
-        veto = np.full(count, -2, dtype=np.int8)
-        place, slurm_place, size = (np.full(count, -1, dtype=np.int32) for _ in range(3))
-        position, guards = np.arange(count, dtype=np.int32), np.zeros(count, dtype=np.int8)
+        position, found = np.arange(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=_JOB)
+        found["job_id"] = jobs.job_id[rows]
+        found["reason"] = jobs.reason.codes[rows]
+        found["waited"] = np.where(eligible <= snapshot.time, snapshot.time - eligible, 0.0)
+        found["gpus"] = jobs.gpus[rows]
+        found["time_limit"] = jobs.time_limit[rows]
+        found["longest"] = jobs.time_limit[rows] >= snapshot.by_partitions(rows, longest, none=np.inf, kind=np.float64)
+        found["veto"] = -2
+        for column in ("place", "slurm_place", "class_size"):
+            found[column] = -1
         if plan is not None:
             at, managed = plan.managed.at, len(plan.rows)
-            veto = plan.scope.veto
-            place[at] = plan.rank if moves else plan.base_rank
-            slurm_place[at] = plan.base_rank
-            size[at] = np.array([len(members) for members in plan.classes.members], dtype=np.int32)[plan.classes.of]
+            found["veto"] = plan.scope.veto
+            found["place"][at] = plan.rank if moves else plan.base_rank
+            found["slurm_place"][at] = plan.base_rank
+            found["class_size"][at] = np.array([len(members) for members in plan.classes.members])[plan.classes.of]
+            found["guards"][at] = plan.guards if moves else 0
             position += managed
             position[at[plan.queue if moves else plan.managed.queue(plan.base)]] = np.arange(managed)
-            guards[at] = plan.guards if moves else 0
         return cls(
             time=snapshot.time,
             interval=interval,
             moves=moves,
-            job_id=jobs.job_id[rows],
             user=jobs.user.take(rows),
-            reason=jobs.reason.take(rows),
-            waited=waited,
-            gpus=jobs.gpus[rows],
-            time_limit=jobs.time_limit[rows],
-            longest=jobs.time_limit[rows] >= snapshot.by_partitions(rows, longest, none=np.inf, kind=np.float64),
-            veto=veto,
-            place=place,
-            slurm_place=slurm_place,
-            class_size=size,
             position=position,
-            guards=guards,
+            jobs=found,
+            reasons=jobs.reason.names,
             starts={}
             if starts is None
             else dict(zip(starts.id, zip(starts.low, starts.middle, starts.high, strict=True), strict=True)),
@@ -222,30 +208,13 @@ class UserRecords:
             mine = np.flatnonzero(self.user.codes == self.user.names.index(user))
         mine = mine[np.argsort(self.position[mine], kind="stable")]
         front = mine[:MOST_JOBS]
-        # Lists, not arrays: one value at a time is faster, and the records of a long queue are made in each cycle.
-        columns = (
-            column[front].tolist()
-            for column in (
-                self.job_id,
-                self.reason.codes,
-                self.waited,
-                self.gpus,
-                self.time_limit,
-                self.longest,
-                self.veto,
-                self.place,
-                self.slurm_place,
-                self.class_size,
-                self.guards,
-            )
-        )
         return UserRecord(
             version=VERSION,
             time=self.time,
             interval=self.interval,
             user=user,
             moves=self.moves,
-            jobs=tuple(map(self._job, *columns)),
+            jobs=tuple(self._job(*job) for job in self.jobs[front].tolist()),
             left_out=len(mine) - len(front),
             outcomes=self.outcomes,
             probes=self.probes,
@@ -265,7 +234,7 @@ class UserRecords:
         class_size: int,
         guards: int,
     ) -> UserJob:
-        reason = self.reason.names[reason_code] if reason_code >= 0 else ""
+        reason = self.reasons[reason_code] if reason_code >= 0 else ""
         words, managed = in_words(reason), place >= 0
         low, middle, high = self.starts.get(job_id, (None, None, None))
         return UserJob(

@@ -1,6 +1,5 @@
 """What a user may know of a cycle: everything that helps with one's own jobs, and nothing about anybody else's."""
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -58,7 +57,7 @@ def test_a_record_has_the_users_own_jobs_and_not_a_number_or_name_of_the_others(
     )
     # Every guard at once, also the one that names an outside job to admins.
     every = int(np.bitwise_or.reduce([int(guard) for guard in Guard]))
-    made = dataclasses.replace(made, guards=np.where(made.place >= 0, every, 0).astype(np.int8))
+    made.jobs["guards"] = np.where(made.jobs["place"] >= 0, every, 0)
     for user, other in (("alice", "bob"), ("bob", "alice")):
         record = made.record(user)
         mine = {int(job) for job, whose in zip(ids, users, strict=True) if whose == user}
