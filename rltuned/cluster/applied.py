@@ -30,7 +30,7 @@ class LargestRequests:
     """Of n pending jobs."""
 
     job_id: Ints
-    """(n,) ascending."""
+    """(n,) ascending; so are the others, in this order."""
     submit_time: Ints
     gpus: Ints
     time_limit: Floats
@@ -96,4 +96,3 @@ class AppliedChanges:
     by_job: Mapping[int, Applied] = field(default_factory=_no_records)
     borrowed: Borrowed = NOTHING
     largest: LargestRequests = NONE_KNOWN
-    """That the jobs have shown to earlier cycles."""

@@ -53,10 +53,7 @@ class OverSubscribe(enum.StrEnum):
 
 
 class Change(NamedTuple):
-    """One field of one pending job, from the value that the plan saw to the value that it wants.
-
-    A tuple because a cycle of a long queue makes tens of thousands of them.
-    """
+    """One field of one pending job, from the value that the plan saw to the value that it wants."""
 
     job_id: int
     submit_time: int
@@ -71,7 +68,7 @@ class Change(NamedTuple):
     rests_on: tuple[int, ...] = ()
     """Jobs that must be lowered before this change is written."""
     request: str = ""
-    """`JobTable.request` that the plan was made for; "": not known."""
+    """`JobTable.request` that this was made for; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,6 @@ class Applied:
     foreign: bool = False
     """Somebody else changed this job since; never touched again."""
     request: str = ""
-    """`JobTable.request` that the values were lent to; "": not known."""
 
     @property
     def is_empty(self) -> bool:
@@ -109,9 +105,7 @@ class JobStatus:
     oversubscribe: OverSubscribe
     reason: str = ""
     request: str = ""
-    """As `JobTable.request`; "": not known."""
     strange: str = ""
-    """Why Slurm's answer about this job cannot be understood: see `not_understood`."""
 
     @classmethod
     def started(cls, array: int, submit_time: int) -> Self:
@@ -120,10 +114,7 @@ class JobStatus:
 
     @classmethod
     def not_understood(cls, job_id: int, reason: str) -> Self:
-        """A job of which nothing is known but that it may be there: neither gone, nor pending, nor like any other.
-
-        So whoever does not look at `strange` leaves it alone, and goes on remembering it.
-        """
+        """A job of which nothing is known but that it may be there: neither gone nor pending, so it is left alone."""
         return cls(job_id, 0, False, False, 0, None, OverSubscribe.UNKNOWN, strange=reason)
 
 

@@ -12,9 +12,8 @@ Test = Callable[[frozenset[str]], bool]
 def compile_constraint(expression: str) -> Test:
     """A test of one node's features. ``&`` and ``|`` are applied left to right, as slurmctld does.
 
-    Counts (``a*2``) and matching groups (``[a&b]``, ``[r1|r2]``) spread over several nodes, so for a single node they
-    mean "has one of these". What cannot be understood accepts every node: the test decides which pool a job belongs to,
-    and Slurm still has the last word on where it runs.
+    Counts (``a*2``) and matching groups (``[a&b]``, ``[r1|r2]``) spread over several nodes: for one node they mean "has
+    one of these". What cannot be understood accepts every node: Slurm has the last word on where a job runs.
     """
     symbols = _TOKEN.findall(expression)
     if "".join(symbols).replace(" ", "") != re.sub(r"\s", "", expression):

@@ -10,9 +10,8 @@ class EndedJob(NamedTuple):
     user: str
     account: str
     partition: str
-    """The one that it ran in."""
     gpus: int
-    """GPUs in all."""
+    """In all; likewise CPUs."""
     time_limit: float
     """Seconds, infinite when unlimited, NaN where the accounting does not say."""
     run_time: float
@@ -20,7 +19,6 @@ class EndedJob(NamedTuple):
     end: float
     """Epoch seconds."""
     cpus: int = 1
-    """In all."""
 
 
 class Past(NamedTuple):
@@ -29,4 +27,4 @@ class Past(NamedTuple):
     jobs: list[EndedJob]
     """In order of their ends."""
     left_out: list[str]
-    """Why a row is not among them, each."""
+    """Why a row is not among them."""

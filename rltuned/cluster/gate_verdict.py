@@ -31,21 +31,17 @@ class GateVerdict:
     """What the daemon has to know of a verdict. The evidence stays in the file, for people."""
 
     chosen: str
-    """`MODEL`, `SLURM`, or the name of a plain rule."""
     fallback: str
     """Of the same test, without the model: the plain rule that certainly beats Slurm's own order, else `SLURM`."""
     reason: str
-    """One sentence."""
     model: str
-    """The model that was judged, by its own name."""
     model_sha256: str
     """Of its manifest, which names the sha256 of its weights."""
     gpus: int
-    """Of the cluster that was judged, in all."""
+    """Of the cluster that was judged."""
     estimates: str
     """What the policies knew of run times, as `rltuned evaluate --estimates` takes it."""
     rollout: bool
-    """Whether the model was judged with rollouts."""
     made_at: float
     """Epoch seconds."""
     valid_days: float

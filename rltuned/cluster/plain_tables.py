@@ -26,13 +26,10 @@ _TEXT = {
 
 
 def job_table(n: int, held_nodes: Sequence[Sequence[int]] | None = None, **columns: Any) -> JobTable:
-    """A job table of `n` rows with plain defaults: pending one-GPU jobs, one CPU and 1,000 MiB each, limit 1 h.
+    """A job table of `n` rows: pending one-GPU jobs, one CPU and 1,000 MiB each, limit 1 h, but for the given columns.
 
-    Args:
-        n: rows.
-        held_nodes: node rows that each job holds (running jobs).
-        columns: any column of `JobTable`, as a sequence or one value for all rows; text columns as plain strings.
-            Without `base`, Slurm's floor is taken not to have been reached: priority less site factor.
+    `held_nodes`: node rows that each job holds. `columns`: of `JobTable`, a sequence or one value for all rows, texts
+    as plain strings. Without `base`: priority less site factor.
     """
     number: dict[str, tuple[Any, Any]] = {
         "job_id": (np.int64, np.arange(1, n + 1)),

@@ -20,12 +20,10 @@ _WIDE: Final = 2**31
 
 
 MOST_REQUESTS: Final = 2048
-"""Distinct requests of which `bounded_pools` looks up the nodes. Partitions and features are few; each user can make up
-any number of node lists."""
+"""Distinct requests of which `bounded_pools` looks up the nodes: each user can make up any number of node lists."""
 
 MOST_SETS: Final = 256
-"""Distinct node sets that `bounded_pools` tells apart. The guard at outside jobs (`decide.outside`) compares each with
-each."""
+"""Distinct node sets that `bounded_pools` tells apart: `decide.outside` compares each with each."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,7 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
 
 
 def bounded_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
-    """As `job_pools`, with a bound on the work and on the size: jobs with the rarest requests and node sets get no own
-    pool.
-
-    Rare is what few users ask for, then few jobs. So one user with many node lists does not replace what many ask for.
-    """
+    """As `job_pools`, but those with the rarest requests and node sets get no own pool: few users, then few jobs."""
     return _pools(snapshot, rows, MOST_REQUESTS, MOST_SETS)
 
 
@@ -95,14 +89,7 @@ def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, m
 
 
 def _commonest(jobs: JobTable, rows: npt.NDArray[np.intp], of: npt.NDArray[np.intp], most: int) -> Bools:
-    """Which groups of jobs are among the `most` common ones: of most users, then of most jobs, then of the oldest job.
-
-    Args:
-        jobs: the job table.
-        rows: (n,) rows.
-        of: (n,) the group of each; every number from 0 up occurs.
-        most: how many.
-    """
+    """Which groups (`of`, from 0) are among the `most` common: of most users, then most jobs, then the oldest."""
     size = int(of.max(initial=-1)) + 1
     if size <= most:
         return np.ones(size, dtype=np.bool_)
@@ -125,19 +112,13 @@ def _of_partitions(snapshot: Snapshot, lists: Iterable[str]) -> Bools:
 
 
 def distinct_rows(rows: Bools) -> tuple[Bools, npt.NDArray[np.intp]]:
-    """The distinct rows of a (n, m) matrix in ascending order, and (n,) which of them each is: `np.unique` along an
-    axis.
-
-    That compares field by field, 100 times slower than bits as one text.
-    """
+    """The distinct rows of a (n, m) matrix, ascending, and (n,) which each is: a fast `np.unique` along an axis."""
     first, of = distinct_bits(np.packbits(rows, axis=1))
     return np.asarray(rows[first], dtype=np.bool_), of
 
 
 def distinct_bits(bits: Bits) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """As `distinct_rows`, of rows of packed bits: where each distinct row comes first, and (n,) which of them each
-    is.
-    """
+    """As `distinct_rows`, of rows of packed bits: where each comes first, and (n,) which of them each is."""
     bits = np.ascontiguousarray(bits)
     whole = (
         bits.view(np.dtype((np.void, max(bits.shape[1], 1)))).reshape(-1)
@@ -152,7 +133,6 @@ class _Requests(NamedTuple):
     """The R distinct requests of n jobs."""
 
     of: npt.NDArray[np.intp]
-    """(n,) request of each job."""
     first: npt.NDArray[np.intp]
     """(R,) position of a job that has it."""
     gpu_type: npt.NDArray[np.int64]
@@ -216,9 +196,7 @@ def _capable(
 
 
 def _satisfying(nodes: NodeTable, expression: str) -> Bools:
-    """(M,) nodes whose features satisfy a constraint. Thousands of nodes have a few sets of features: each is asked
-    once.
-    """
+    """(M,) nodes whose features satisfy a constraint: each distinct set is asked once."""
     test, sets = compile_constraint(expression), nodes.feature_sets
     return np.array([test(features) for features in sets.sets], dtype=np.bool_)[sets.of]
 
@@ -226,10 +204,7 @@ def _satisfying(nodes: NodeTable, expression: str) -> Bools:
 def _of_several_types(
     snapshot: Snapshot, rows: npt.NDArray[np.intp], gpu_type: npt.NDArray[np.int64], per_node: npt.NDArray[np.int32]
 ) -> Bools:
-    """(P, M) nodes that have the GPUs of jobs that ask for several types at once (slices of a GPU, say); else False.
-
-    All of the types where each node has to have its share, one of them where the job asks for a total.
-    """
+    """(P, M) nodes for jobs that ask for several GPU types: all of them where it is per node, else one of them."""
     jobs, nodes = snapshot.jobs, snapshot.nodes
     found = np.zeros((len(rows), len(nodes)), dtype=np.bool_)
     total = nodes.gpus.sum(axis=1)

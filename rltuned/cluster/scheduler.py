@@ -18,13 +18,10 @@ class SchedulerParameters:
     backfill: bool = True
     """SchedulerType=sched/backfill, and not switched off by bf_interval=-1."""
     bf_interval: float = 30.0
-    """Seconds from one backfill pass to the next."""
     bf_window: float = 86_400.0
-    """Seconds that it plans ahead."""
+    """Seconds, as the interval and the resolution."""
     bf_resolution: float = 60.0
-    """Seconds to which its plans are rounded."""
     bf_max_job_test: int = 500
-    """Jobs that a pass looks at."""
     bf_min_prio_reserve: int = 0
     """Priority from which on a waiting job gets a reservation; 0: every one."""
     half_life: float = 7 * 86_400.0
@@ -34,12 +31,9 @@ class SchedulerParameters:
     def read(
         cls, parameters: Mapping[str, str], scheduler_type: str = "sched/backfill", half_life: float = 7 * 86_400.0
     ) -> Self:
-        """Of a cluster. What is no number counts as not said: slurmctld does the same, with a line in its log.
+        """Of a cluster: SchedulerParameters by name (bf_window in minutes), SchedulerType ("": not known), seconds.
 
-        Args:
-            parameters: SchedulerParameters by name, as ``scontrol show config`` has them. bf_window is in minutes.
-            scheduler_type: SchedulerType; "" where it is not known.
-            half_life: PriorityDecayHalfLife, seconds.
+        What is no number counts as not said: slurmctld does the same, with a line in its log.
         """
         usual = cls()
         interval = _number(parameters, "bf_interval", usual.bf_interval)

@@ -28,20 +28,16 @@ from rltuned.cluster.tables import NodeTable, Partition
 from rltuned.errors import ShapeError
 
 CPUS_PER_GPU: Final = 8
-"""CPUs of a node for each of its GPUs, at least once, where a shape does not say."""
 MEM_PER_GPU: Final = 64 * 1024.0
-"""MiB of a node for each of its GPUs, at least once, where a shape does not say."""
+"""Of a node that a shape says nothing of: MiB, and CPUs, for each of its GPUs, at least once."""
 MAX_NODES: Final = 100_000
 MAX_GPUS_PER_NODE: Final = 1024
 MAIN: Final = "main"
-"""The partition of a cluster whose partitions are not named."""
 
 
 @dataclass(frozen=True)
 class ClusterShape:
-    """A cluster with nothing running. Each node has GPUs of at most one type (`NodeTable.gpus` has one entry per
-    row).
-    """
+    """A cluster with nothing running. Each node has GPUs of at most one type."""
 
     nodes: NodeTable
     partitions: tuple[Partition, ...]
@@ -71,15 +67,13 @@ class Pool:
 
     nodes: int
     gpus: int
-    """Of each node."""
+    """Of each node; so are the others."""
     gpu_type: str = ""
-    """"" for no particular type."""
     cpus: int = 0
-    """Of each node; 0: the default."""
+    """0: the default; likewise `mem`."""
     mem: float = 0.0
-    """MiB of each node; 0: the default."""
+    """MiB; so is the local disk `tmp`."""
     tmp: float = 0.0
-    """MiB of local disk of each node."""
     features: frozenset[str] = frozenset()
 
 
@@ -89,13 +83,9 @@ def shape(
     partitions: Sequence[tuple[Partition, Sequence[int]]] = (),
     qos: Sequence[str] = ("normal",),
 ) -> ClusterShape:
-    """A cluster of pools.
+    """A cluster of pools, whose nodes are named node1 …, zero-padded, in this order.
 
-    Args:
-        pools: nodes are named node1 …, zero-padded, in this order.
-        text: what the shape calls itself.
-        partitions: each with the indices of its pools (`Partition.nodes` is filled in). None: one of all nodes.
-        qos: names of its QOS.
+    `partitions`: each with the indices of its pools (`Partition.nodes` is filled in). None: one of all nodes.
 
     Raises:
         ShapeError: no or too many nodes.

@@ -68,15 +68,11 @@ class Category:
 
 @dataclass(frozen=True)
 class JobTable:
-    """Pending and running jobs, one row each. An array record or a het component is one row.
-
-    All columns have length N.
-    """
+    """Pending and running jobs, N rows. An array record or a het component is one row."""
 
     job_id: Ints
     """The id that scontrol takes for the whole record: the array's or component's own id."""
     state: npt.NDArray[np.int8]
-    """`JobState`."""
     array_tasks: Codes
     """Pending tasks behind this record; 0 when it is no array."""
     het_job_id: Ints
@@ -92,13 +88,11 @@ class JobTable:
     eligible_time: Floats
     """NaN while a dependency or hold keeps it unknown."""
     start_time: Floats
-    """Of a running job; NaN for pending ones."""
     end_time: Floats
-    """Latest end of a running job (start + limit), infinite without a limit; NaN for pending ones."""
+    """Latest end of a running job (start + limit), infinite without a limit; NaN, as the start, for pending ones."""
     time_limit: Floats
     """Seconds, infinite when unlimited."""
     nodes: Codes
-    """Least number of nodes."""
     tasks: Codes
     gpus: Codes
     """GPUs in all; 0 for a CPU job."""
@@ -116,7 +110,6 @@ class JobTable:
     req_nodes: Category
     exc_nodes: Category
     dependent: Bools
-    """Waits for another job."""
     deadline: Bools
     """Slurm ends it where it cannot end before a moment that its user gave (sbatch(1) --deadline)."""
     held: Bools
@@ -128,19 +121,15 @@ class JobTable:
     site_known: Bools
     """Whether sprio lists the job, so that `site_factor` is Slurm's and the priority is multifactor's."""
     base: Ints
-    """Multifactor's sum without the site factor, of the same moment as `site_factor`; may be below 1, which is the
-    least that Slurm shows. Of a job of several partitions the highest of their sums. Means nothing unless
-    `site_known`."""
+    """Multifactor's sum without the site factor, the highest of several partitions', not cut off at Slurm's least of 1.
+        Means nothing unless `site_known`."""
     base_least: Ints
     """The lowest of their sums."""
     decided: Category
-    """What somebody decided about the job's place: the terms of nice, partition, QOS and association in its priority,
-    as "nice=20 partition=1000"; code −1: nothing."""
+    """Terms of nice, partition, QOS and association in its priority, as "nice=20 partition=1000"; code −1: nothing."""
     request: Category
-    """A digest of what the job asks for, and in whose name; another one when somebody has changed that. Code −1: not
-    known."""
+    """A digest of what the job asks for, and in whose name. Code −1: not known."""
     oversubscribe: Category
-    """`OverSubscribe` values."""
     exclusive: Bools
     """Asked for whole nodes or for its own user's nodes, as far as the release tells."""
     node_ptr: Codes
@@ -188,7 +177,6 @@ class FeatureSets(NamedTuple):
 
     sets: tuple[frozenset[str], ...]
     of: npt.NDArray[np.intp]
-    """(M,) index into `sets`."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +256,6 @@ class Partition:
     oversubscribe_count: int
     """n of YES:n or FORCE:n, 1 otherwise."""
     max_time: float
-    """Seconds, infinite when unlimited."""
     max_nodes: float = float("inf")
     default: bool = False
 
@@ -296,13 +283,10 @@ class Snapshot:
     partitions: tuple[Partition, ...]
     health: Health = field(default_factory=Health)
     unread: Unread = field(default_factory=Unread)
-    """What of the answers could not be understood: its jobs are left alone, its nodes are not usable, its partitions
-    not up."""
+    """What could not be understood: its jobs are left alone, its nodes not usable, its partitions not up."""
     scheduler: SchedulerParameters = field(default_factory=SchedulerParameters)
-    """How slurmctld's backfill is configured, where that is known."""
     arrays: Mapping[int, int] = field(default_factory=dict)
-    """Submit time, epoch seconds, by the id of each array of which a task has a record of its own, and has started:
-    such a task goes by its own number, and by the array's again when it is requeued."""
+    """Submit time by id of each array of which a task has a record of its own, and has started; it may be requeued."""
     array_of: Mapping[int, int] = field(default_factory=dict)
     """Id of its array by the id of each task that has a record of its own, and has started."""
 

@@ -21,9 +21,7 @@ class RowKind(enum.StrEnum):
     NODE = "node"
     PARTITION = "partition"
     SITE_FACTOR = "site-factor"
-    """A row of sprio."""
     EXCLUDED_NODES = "excluded-nodes"
-    """A row of the excluded nodes of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,7 @@ class Unread:
     jobs: dict[int, str] = field(default_factory=dict)
     """Reason by id of each job that is to be left alone."""
     listed: dict[RowKind, Collection[int]] = field(default_factory=dict)
-    """Some row of this table has no readable id. These are the ids that were read; a job that is not among them may be
-    that row."""
+    """Ids that were read of a table some row of which has none: a job that is not among them may be that row."""
 
     def __len__(self) -> int:
         """How many rows."""
@@ -68,10 +65,7 @@ class Unread:
             self.jobs.setdefault(job, row.reason)
 
     def about(self, job_id: int, *, queued: bool) -> str:
-        """Why nothing tells how this job is; "" where it was read, or has left the queue.
-
-        `queued`: the queue has a row of it.
-        """
+        """Why nothing tells how this job is; "" where it was read, or is gone. `queued`: the queue has a row of it."""
         if reason := self.jobs.get(job_id):
             return reason
         for kind, ids in self.listed.items():

@@ -29,13 +29,11 @@ from rltuned.placement.placement_values import Kind, SolveOutcome
 
 VERSION: Final = 1
 OFF: Final = "off"
-"""The outcome of a placement that nobody asked for."""
 
 Whole = tuple[int, ...]
 Numbers = tuple[float, ...]
 
 _ALIASES: Final = {"class_of": "class"}
-"""Names in the JSON that Python does not allow."""
 
 
 class _Columns:
@@ -63,13 +61,10 @@ class JobColumns(_Columns):
     current: Whole
     """Priority as read."""
     target: Whole
-    """Priority that the job shall have."""
     base_rank: Whole
     """Rank within its class by Slurm alone, 0 first."""
     rank: Whole
-    """Planned rank within its class."""
     guards: Whole
-    """`ranks.Guard` flags."""
     held_behind: Whole
     """Id of the job outside of its class that it was kept behind, 0 where there is none."""
     seen: Whole
@@ -104,9 +99,7 @@ class RolloutRecord:
     """What the rollouts found."""
 
     rollouts: int
-    """Simulations of the queue."""
     simulated: int
-    """Jobs that were simulated."""
     places: Mapping[int, tuple[int, int]]
     """Id of each job that has another place among them: that by the policy's scores and the new one, 1 first."""
     gain: float
@@ -128,7 +121,6 @@ class PlacementRecord:
     outcome: SolveOutcome | Literal["off"]
     apply: PlacementApply
     ways: Mapping[int, WayRecord]
-    """By job id."""
 
 
 class ChangeRecord(NamedTuple):
@@ -154,7 +146,6 @@ class ProbeRecord(NamedTuple):
     time: float
     """When this was simulated, epoch seconds; likewise the others."""
     low: float | None
-    """None: beyond the horizon."""
     middle: float | None
     high: float | None
 
@@ -172,7 +163,6 @@ class StartRecord:
     """In nine of ten."""
     scenarios: int
     outcomes: int
-    """Earlier forecasts that the intervals are calibrated on."""
     coverage: float | None
     """Share of those with an outcome whose interval held it; None: there are none."""
     probes: tuple[ProbeRecord, ...]
@@ -183,7 +173,6 @@ class DecisionRecord:
     """One cycle's decision."""
 
     version: Literal[1]
-    """`VERSION`."""
     time: float
     """Of the reading, epoch seconds."""
     policy: str
@@ -194,26 +183,21 @@ class DecisionRecord:
     classes: tuple[str, ...]
     class_sizes: Whole
     features: tuple[str, ...]
-    """(F,) names."""
     columns: tuple[str, ...]
     """(C,) names of the features that the policy ranks by."""
     jobs: JobColumns
     window: Window
     rollout: RolloutRecord | None
-    """None: none were made."""
     vetoed: Mapping[Veto, Whole]
     """Ids of the jobs that are left to Slurm."""
     placement: PlacementRecord
     changes: tuple[ChangeRecord, ...]
     """Head of the queue first."""
     outcomes: Mapping[int, Mapping[Field, Outcome]]
-    """What became of the changes, by job id."""
     policy_why: str
     """Why it is this policy, where the configuration says "auto"."""
     rollout_trouble: str
-    """Why no rollouts were made although they should; "" where there is no trouble."""
     starts: StartRecord | None = None
-    """When jobs are expected to start; None: nothing is said of that."""
     budget: float | None = None
     """GPU-seconds that each account may borrow. None: of an earlier version."""
 

@@ -37,7 +37,6 @@ class Seen:
     oldest: float
     """Seconds that the longest waiting pending job has been eligible; 0 where none waits."""
     skipped: int
-    """Rows of Slurm's answers that could not be understood."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
@@ -64,17 +63,13 @@ class Wanted:
     moved: int
     """At another rank than Slurm alone would give them."""
     displacement: float
-    """Mean distance of the planned rank from Slurm's own."""
     changes: int
-    """Changes that the plan wants."""
     guards: Mapping[str, int]
     """Jobs whose rank a guard bent, by `ranks.Guard` in lower case."""
     vetoed: Mapping[Veto, int]
-    """Jobs left to Slurm."""
     gain: float | None
     """Seconds of waiting that the rollouts expect to save, all jobs together; None: no rollouts."""
     trouble: str
-    """Why no rollouts were made although they should."""
 
     @classmethod
     def of(cls, record: DecisionRecord) -> Self:
@@ -104,11 +99,9 @@ class CycleEntry:
     outcome: str
     """done, shed, waiting, standby or failed (`daemon.loop.CycleOutcome`)."""
     stage: Stage
-    """In force."""
     held_back: str
     """Why that is not the configured stage; "" where it is."""
     sentence: str
-    """What the daemon's log says of the cycle."""
     seen: Seen | None
     """None: the cluster could not be read."""
     wanted: Wanted | None
@@ -116,7 +109,6 @@ class CycleEntry:
     results: Mapping[Outcome, int]
     """Number of changes by what became of them; empty where nothing was written."""
     restored: int
-    """Jobs given back to Slurm."""
     seconds: Mapping[str, float]
     """By phase, and `total`."""
     decision: DecisionRecord | None

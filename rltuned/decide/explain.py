@@ -70,9 +70,7 @@ class StartAnswer:
     middle: float | None
     """As likely before as after it."""
     before: int
-    """Jobs of the queue that stand before it."""
     outcomes: int
-    """Earlier forecasts that the interval is calibrated on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +83,8 @@ class Explanation:
     """When the decision was made, epoch seconds."""
     policy: str = ""
     policy_why: str = ""
-    """Why it is this one, where the configuration says "auto"."""
     policy_terms: str = ""
-    """What a plain rule ranks by; "" of an actor."""
+    """What a plain rule ranks by."""
     stage: str = ""
     class_name: str = ""
     class_size: int = 0
@@ -107,7 +104,6 @@ class Explanation:
     run_time_high: float | None = None
     """… and at most."""
     estimated_from: str = ""
-    """`FINISHED_JOBS` or `TIME_LIMIT`."""
     gpus: float | None = None
     wait: float | None = None
     features: tuple[FeatureValue, ...] = ()
@@ -115,15 +111,11 @@ class Explanation:
     borrowed: float | None = None
     """GPU-seconds that its account has borrowed from others' fair share."""
     budget: float | None = None
-    """GPU-seconds that an account may borrow."""
     veto: str = ""
     placement: str = ""
     outcome: str = ""
-    """What became of the change at the last write."""
     rollout: str = ""
-    """What the rollouts did to this job."""
     start: StartAnswer | None = None
-    """When it is expected to start; None: nothing is said of that."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""

@@ -28,14 +28,7 @@ _NOTHING: Final = Front(np.zeros(0, dtype=np.intp), None, frozenset())
 
 
 def place_front(managed: ManagedJobs, queue: Rows, window: Rows, settings: PlacementSection) -> Front:
-    """Place the front of the planned queue, as far as the policy saw it.
-
-    Args:
-        managed: n managed jobs.
-        queue: (n,) their positions in the planned order.
-        window: (w,) positions of those that the policy saw.
-        settings: of the placement.
-    """
+    """Place the front of the queue, (n,) positions of managed jobs, as far as they are in the (w,) `window`."""
     if settings.apply is PlacementApply.OFF or not len(queue):
         return _NOTHING
     visible = np.zeros(len(queue), dtype=np.bool_)

@@ -22,7 +22,6 @@ class ManagedJobs:
     snapshot: Snapshot
     """As read, with what the users themselves have asked for in place of what earlier cycles set."""
     applied: AppliedChanges
-    """What earlier cycles left on the jobs of the snapshot."""
     scope: Scope
     at: Rows
     """(n,) positions among the pending jobs (`JobTable.pending`)."""
@@ -33,12 +32,9 @@ class ManagedJobs:
     current: Ints
     """(n,) priority that the job has now; of several partitions, the highest."""
     tier: Ints
-    """(n,) priority tier."""
     classes: Classes
     pools: Pools
-    """The nodes that each can run on."""
     outside: Outside
-    """What the classes may not pass."""
 
     def positions(self, rows: Rows) -> Rows:
         """Positions of those of the jobs that have these rows."""
@@ -89,10 +85,7 @@ def _of_these_jobs(applied: AppliedChanges, jobs: JobTable) -> AppliedChanges:
 
 
 def _with_isolation(snapshot: Snapshot, applied: AppliedChanges) -> Snapshot:
-    """The snapshot with our isolation where Slurm does not show it.
-
-    Since 26.05 a job that we isolated looks like a default one: the nodes that it runs on would seem open to others.
-    """
+    """The snapshot with our isolation, which Slurm does not show since 26.05."""
     jobs = snapshot.jobs
     isolated: dict[int, str] = {}
     for job, record in applied.by_job.items():
@@ -113,10 +106,7 @@ def _current(jobs: JobTable, rows: Rows) -> Ints:
 
 
 def records(applied: AppliedChanges, jobs: JobTable, rows: Rows) -> list[tuple[int, Applied]]:
-    """What earlier cycles left on the jobs of `rows`, each with its position there, in that order.
-
-    Few of a long queue have anything: these are looked for among the rows, not the other way.
-    """
+    """What earlier cycles left on the jobs of `rows`, each with its position there, in that order."""
     if not applied.by_job:
         return []
     position = np.full(len(jobs), -1, dtype=np.intp)

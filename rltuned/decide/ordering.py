@@ -34,7 +34,6 @@ class Ordered:
     target: Ints
     """(n,) priority that the job shall have."""
     guards: npt.NDArray[np.int8]
-    """(n,) `Guard` flags."""
     held_behind: Ints
     """(n,) id of the job outside of its class that each was kept behind, 0 where there is none."""
     raised: dict[int, Loan]
@@ -102,17 +101,13 @@ class _Class:
     old: Bools
     """Waited longer than the age bound."""
     movable: Bools
-    """The policy sees them."""
 
     def hold_back(self, wanted: Order) -> tuple[Ints, Order, Rows]:
-        """Exact targets, the order that they make, and the outside job that each member was put behind (−1: none).
-
-        Jobs that are held back free places. Other jobs move up into them and may pass an outside job in turn, so a
-        second pass only holds back.
-        """
+        """Exact targets, the order that they make, and the outside job that each member was put behind (−1: none)."""
         targets, behind, late = self._held(wanted)
         order = wanted
         if late.any():
+            # Others move up into the places that they free, and may pass an outside job in turn: only held back now.
             earliest = np.zeros(len(wanted), dtype=np.intp)
             earliest[late] = np.searchsorted(-np.sort(self.base)[::-1], -targets[late])
             order = age_bound(defer(wanted, self.movable | late, earliest), self.base_rank, self.old)

@@ -30,8 +30,7 @@ from rltuned.decide.scope import Scope
 Rows = npt.NDArray[np.intp]
 
 EXACT_TURNS: Final = 64
-"""For the first 64 raised jobs of a class, the smallest set of jobs to lower first is searched. For the others, all are
-lowered first."""
+"""Raised jobs of a class before which the fewest others are lowered. Before later ones all are."""
 
 CELLS: Final = 2**19
 """Pairs of a type and a place that are counted at once: what bounds the memory."""
@@ -59,10 +58,7 @@ class Outside:
         return len(self.scope.rows) + 2
 
     def keys(self, priority: Ints, at: Rows) -> Ints:
-        """Priority and tie-break of the jobs at these positions as one number: the higher stands ahead.
-
-        Even: there is room for a place between any two of them.
-        """
+        """Priority and tie-break of the jobs at these positions as one even number, the higher ahead."""
         return 2 * (priority * self._unit - self.tie[at])
 
     def key_from(self, priority: int) -> int:
@@ -106,11 +102,7 @@ class Outside:
 
     @cached_property
     def _places(self) -> tuple[Rows, Ints, Ints]:
-        """Job, tier and key of each place that a job has in the queue: one for each priority that its partitions give
-        it.
-
-        A job of three or more partitions may have priorities between its highest and its lowest; `Border` adds those.
-        """
+        """Job, tier and key of each place in the queue: one for each priority that a job's partitions give it."""
         jobs, rows, scope = self.snapshot.jobs, self.scope.rows, self.scope
         tiers = [*(_tiers(self.snapshot, name) for name in jobs.partition.names), []]
         codes = jobs.partition.codes[rows]
@@ -141,10 +133,7 @@ class Outside:
 
 
 def _first_over(begin: Rows, end: Rows, size: int) -> Rows:
-    """(size,) the first of n non-empty intervals [begin, end) that covers each place; n where none does.
-
-    Each interval is two overlapping blocks whose length is a power of two. Blocks are halved, the longest first.
-    """
+    """(size,) the first of n non-empty intervals [begin, end) that covers each place; n where none does."""
     first = np.full(size, len(begin), dtype=np.intp)
     power = np.frexp(end - begin)[1] - 1
     for exponent in range(int(power.max(initial=-1)), -1, -1):
@@ -173,11 +162,7 @@ class _Crossing(NamedTuple):
 
 @dataclass(frozen=True)
 class _Group:
-    """The outside jobs of one kind of node set, as far as jobs of the class cross them. L places, T types of class
-    jobs.
-
-    Places between which no class job starts or ends are one place, the lowest of them.
-    """
+    """Outside jobs of one kind of node set that jobs of the class cross: L places, T types of class jobs."""
 
     key: Ints
     """(L,) ascending."""
@@ -212,9 +197,7 @@ class _Group:
         return {}
 
     def holders(self, kind: int) -> tuple[int, ...]:
-        """Types whose node sets contain this type's: itself, then the smallest first. Few types of a long queue need
-        it.
-        """
+        """Types whose node sets contain this type's: itself, then the smallest first."""
         if kind not in self._holders:
             contained = ~(~self.types & self.types[kind]).any(axis=1)
             others = sorted(
@@ -270,9 +253,7 @@ class _Group:
         return lacking
 
     def paired(self, kind: int, tasks: int, left: list[int]) -> bool:
-        """Take what a job of this type needs out of `left`, the smallest node sets first, or nothing if it is too
-        little.
-        """
+        """Take what a job of this type needs out of `left`, smallest node sets first; nothing if it is too little."""
         if sum(left[holder] for holder in self.holders(kind)) < tasks:
             return False
         for holder in self.holders(kind):
@@ -290,9 +271,9 @@ class Border:
     members: Rows
     """(n,) positions of the class's jobs."""
     job: Rows
-    """(R,) outside jobs by ascending key."""
+    """(R,) outside jobs."""
     key: Ints
-    """(R,)"""
+    """(R,) ascending."""
 
     @cached_property
     def base(self) -> tuple[Ints, Ints]:
@@ -306,10 +287,7 @@ class Border:
         return self.outside.keys(priority - (scope.base - scope.least)[self.members], self.members)
 
     def ahead(self, at: Ints) -> tuple[Rows, Ints, Ints]:
-        """Members that stand higher than Slurm alone has them; the keys from and to which they do.
-
-        A job with several priorities counts as raised from its lowest one: it is further ahead in every partition.
-        """
+        """Members that stand higher than Slurm alone has them; the keys from (the lowest) and to which they do."""
         high, low = self.base
         rows = np.flatnonzero(at > high)
         return rows, low[rows], at[rows]
@@ -321,13 +299,7 @@ class Border:
         return rows, at[rows], low[rows]
 
     def crossed(self, since: Ints, until: Ints, of: Rows) -> Bools:
-        """Whether these members cross an outside job with nodes in common on their way up.
-
-        Args:
-            since: (n,) priorities from which members rise.
-            until: (n,) priorities to which they do.
-            of: (m,) which of them.
-        """
+        """Whether members `of` cross outside jobs with nodes in common, from (n,) priorities `since` to `until`."""
         result = np.zeros(len(of), dtype=np.bool_)
         if not len(of) or not len(self.key):
             return result
@@ -377,17 +349,15 @@ class Border:
         return groups
 
     def _around(self, since: Ints, until: Ints, breaks: Ints) -> tuple[Rows, Ints]:
-        """Outside places between the lowest of `since` and the highest of `until`, by ascending key.
-
-        With them, those that are not read of each job: what the partitions between a job's highest and lowest priority
-        give it, and where Slurm begins to keep resources for those ahead.
-        """
+        """Outside places between the lowest of `since` and the highest of `until`, by ascending key."""
         if not len(since) or not len(self.key):
             return self.job[:0], self.key[:0]
         lowest, highest = int(since.min()), int(until.max())
         first, last = np.searchsorted(self.key, (lowest, highest))
         job, key = self.job[first:last], self.key[first:last]
         outside, scope = self.outside, self.outside.scope
+        # Not read of each job: what the partitions between its highest and its lowest priority give it, and where Slurm
+        # begins to keep resources for those ahead.
         extra: list[tuple[Rows, Ints]] = []
         wanted = outside.kinds[0]
         partitions = outside.snapshot.jobs.partition
@@ -485,8 +455,7 @@ class Border:
         return held, put_behind
 
     def turns(self, current: Ints, target: Ints, changes: Rows) -> list[tuple[int, tuple[int, ...]]]:
-        """The order in which changes may be written: whatever part of it is, no outside job loses more than it has
-        lost.
+        """The order of writing in which no outside job ever loses more than it has lost.
 
         Args:
             current: (n,) priority that each member has now.
@@ -494,8 +463,7 @@ class Border:
             changes: members whose priority is written, the most urgent first.
 
         Returns:
-            The same members in the order of writing; each with the members that must have been lowered before it.
-            Nothing where any order will do.
+            The same members, each with those that must have been lowered before it; nothing where any order will do.
         """
         raised = changes[target[changes] > current[changes]]
         if not self.crossed(current, target, raised).any():

@@ -39,23 +39,19 @@ class Plan(Ordered):
     estimates: Floats
     """(N,) predicted run time of every job of the table, seconds, NaN where there is none."""
     distribution: RunTimePredictions | None
-    """As `plan` was given it."""
     predicted: Bools
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
     """(w,) by the policy. The rollouts may order jobs otherwise."""
     rollout: RolloutResult | None
-    """What the rollouts found; None where none were made."""
     queue: Rows
     """(n,) positions of the managed jobs in the planned order of the whole queue: tier, then target priority."""
     front: Front
-    """What the placement wants of the front of the queue."""
     foreign: tuple[int, ...]
-    """Jobs that the journal claims, but that somebody else changed since; newly found by this plan."""
+    """Jobs of the journal that somebody else changed since."""
     withdraw: tuple[int, ...]
     """Jobs that carry a value of ours but are out of scope now: to be undone."""
     borrowed: Borrowed
-    """What accounts have borrowed until now."""
     budget: float
     """GPU-seconds that each account may owe."""
 
@@ -161,14 +157,7 @@ def plan(
 
 
 def _reordered(scores: Floats, rows: Rows, classes: npt.NDArray[np.intp], rollout: RolloutResult | None) -> Floats:
-    """(w,) the scores, exchanged within each class between the jobs that the rollouts have put in another order.
-
-    Args:
-        scores: (w,) of the policy.
-        rows: (w,) rows of the job table.
-        classes: (w,) class of each job.
-        rollout: with rows of the same table.
-    """
+    """(w,) the scores, exchanged within each class between the jobs that the rollouts have put in another order."""
     if rollout is None or rollout.order is None:
         return scores
     by_row = np.argsort(rows)

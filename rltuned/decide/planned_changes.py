@@ -74,18 +74,7 @@ def changes_of(
 
 
 def _urgent_first(places: Rows, present: Order) -> Order:
-    """The order in which a short budget is spent: jobs that enter or leave the head of the queue first.
-
-    A job moved to the head is only there once the one before it has moved away; so what counts is the better of the
-    planned place and the present one.
-
-    Args:
-        places: (k,) where the plan has each job that changes: first m that are moved, then those that are only steered.
-        present: (m,) places of the moved jobs among each other as they stand now.
-
-    Returns:
-        (k,) turns.
-    """
+    """(k,) turns of k places, first those of the m moved jobs: who enters or leaves the head of the queue first."""
     urgency = places.copy()
     np.minimum(urgency[: len(present)], present, out=urgency[: len(present)])
     return ranks_of(np.lexsort((places, urgency)))
@@ -102,18 +91,7 @@ def _moves(managed: ManagedJobs, target: Ints) -> tuple[Ints, Ints]:
 def _in_turn(
     managed: ManagedJobs, current: Ints, target: Ints, moving: Rows, turns: Order
 ) -> tuple[Order, dict[int, tuple[int, ...]]]:
-    """The turns of the moved jobs, so exchanged within each class that no outside job pays for a part of them.
-
-    Args:
-        managed: n managed jobs.
-        current: (n,) priorities that they have.
-        target: (n,) priorities that they shall have.
-        moving: (k,) positions of those that are moved.
-        turns: (k,) the turn of each, the most urgent first.
-
-    Returns:
-        (k,) turns, and by job id the jobs that must be lowered before it, where there are any.
-    """
+    """The turns, so exchanged within classes that no outside job pays for a part of them; and what each rests on."""
     rests_on: dict[int, tuple[int, ...]] = {}
     turn = np.full(len(managed.rows), -1, dtype=np.intp)
     turn[moving] = turns
@@ -150,10 +128,7 @@ def _isolation_counts(snapshot: Snapshot, partitions: str) -> bool:
 
 
 def _is_default(shown: str) -> bool:
-    """Whether the job has OverSubscribe's default. Since 26.05 Slurm shows it as it shows NO: the reader's UNKNOWN.
-
-    Writing NO to a job that has it already changes nothing, so the doubt does no harm.
-    """
+    """Whether the job has OverSubscribe's default, which since 26.05 Slurm shows as NO: the reader's UNKNOWN."""
     return shown in {OverSubscribe.OK, OverSubscribe.UNKNOWN}
 
 

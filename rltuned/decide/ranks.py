@@ -23,13 +23,11 @@ class Guard(enum.IntFlag):
     OUTSIDE_WINDOW = 8
     """Too far back for the policy to see: keeps Slurm's order."""
     OUTSIDE = 16
-    """Kept behind a job outside of its class (`outside`)."""
+    """Kept behind a job outside of its class."""
 
 
 def slurm_order(priority: Ints, tie: Ints) -> Order:
-    """Slurm's own order within a partition tier: higher priority first, then the lower `tie`
-    (`outside.Outside.tie`).
-    """
+    """Slurm's own order within a partition tier: higher priority first, then the lower `Outside.tie`."""
     return np.lexsort((tie, -priority))
 
 
@@ -72,8 +70,7 @@ def age_bound(order: Order, base_rank: Order, old: Bools) -> Order:
     """The order nearest to `order`, from its back, in which no `old` job stands behind its base rank.
 
     Fills the places from the last to the first, each with the least wanted job that may stand there (Lawler's backward
-    rule for deadlines). Slurm's own order is always feasible, so this never fails. O(n log n), and O(n) when nothing is
-    violated.
+    rule for deadlines). Slurm's own order is always feasible. O(n log n), and O(n) when nothing is violated.
     """
     wanted = ranks_of(order)
     if not (old & (wanted > base_rank)).any():

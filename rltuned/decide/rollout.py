@@ -25,20 +25,16 @@ MOST_RECENT: Final = 64
 
 @dataclass(frozen=True)
 class RecentJobs:
-    """The last jobs that were submitted, pending, running or ended: arrivals are sampled from them. (n,) each, in the
-    order of their submission.
-    """
+    """The last jobs that were submitted, pending, running or ended. (n,) each, in the order of their submission."""
 
     job_id: Ints
     interarrival: Floats
     """Seconds since the submission before; the first has the mean of the others."""
     gpus: Floats
-    """In all."""
+    """In all; likewise CPUs."""
     cpus: Floats
-    """In all."""
     time_limit: Floats
     expected: Floats
-    """Seconds that each was expected to run."""
     run_time: Floats
     """Seconds that it took. Of a job that has not ended: the larger of what is expected and how long it has run."""
 
@@ -51,7 +47,6 @@ class RolloutRequest:
     """A queue in the order of a policy, and what is expected of its run times."""
 
     snapshot: Snapshot
-    """The cluster as read."""
     rows: Rows
     """(n,) pending jobs that the policy has seen, as rows of the job table."""
     scores: Floats
@@ -61,7 +56,6 @@ class RolloutRequest:
     spread: float = 0.0
     """σ of ln(run time / expected); see `PredictionError`."""
     recent: RecentJobs | None = None
-    """To sample arrivals from; None: not known."""
     classes: Ints | None = None
     """(n,) the class of each job: jobs exchange places within their class only. None: within their priority tier."""
     base: Ints | None = None
@@ -73,8 +67,7 @@ class Gain(NamedTuple):
 
     seconds: float
     error: float
-    """Standard error of the mean over the scenarios; 0 where there is one, because run times are certain. How wrong the
-    simulator itself may be is not in it."""
+    """Standard error of the mean over the scenarios, 0 of a single one; without how wrong the simulator may be."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +83,14 @@ class RolloutResult:
     simulated: tuple[int, ...] = ()
     """Rows in the snapshot's job table of the jobs that were simulated, in the policy's order."""
     order: tuple[int, ...] | None = None
-    """The same rows in the order that was chosen; each class still has the places that it had. None: the policy's order
-    stays."""
+    """The same rows in the order that was chosen, each class in its places. None: the policy's order stays."""
     error: float = 0.0
-    """Of `gain`, as in `Gain`."""
     over_slurm: Gain | None = None
     """Of the order that was chosen over that of Slurm's own priorities; None: not asked for, or there was no time."""
 
     @property
     def gain(self) -> float:
-        """Seconds of waiting that the order is expected to save, all simulated jobs together; may be below 0 where it
-        is chosen for what it saves otherwise.
-        """
+        """Seconds of waiting that the order saves, all simulated jobs together; may be below 0."""
         return self.cost - self.best
 
     def of_table(self, rows: Rows) -> "RolloutResult":
@@ -129,15 +118,8 @@ def rollout_request(
 ) -> RolloutRequest:
     """The request of a plan: run times as the policy expects them, corrected by how wrong it has been.
 
-    Args:
-        snapshot: the cluster as read.
-        policy: whose order it is.
-        rows: (n,) pending jobs that it has seen.
-        scores: (n,) what it gave them.
-        estimates: (N,) predicted run times of all jobs of the table, seconds, NaN where there is none.
-        ended: jobs that have ended; None: not known.
-        classes: (n,) as `RolloutRequest` says.
-        base: (n,) likewise.
+    `estimates`: (N,) predicted run times of all jobs of the table, seconds, NaN where there is none. The others are as
+    in `RolloutRequest`.
     """
     before, known = _outcomes(policy, ended)
     run_times = _corrected(snapshot, policy, estimates, known)
@@ -148,9 +130,7 @@ def rollout_request(
 def uncertain_run_times(
     snapshot: Snapshot, policy: Policy, estimates: Floats, ended: EndedJobs | None
 ) -> tuple[Floats, float]:
-    """(N,) expected run times of all jobs of the table, seconds, and their spread, as a rollout request has them. The
-    arguments are those of `rollout_request`.
-    """
+    """(N,) expected run times of all jobs of the table, seconds, and their spread, as `rollout_request` has them."""
     known = _outcomes(policy, ended)[1]
     return _corrected(snapshot, policy, estimates, known), known.spread
 
@@ -171,8 +151,7 @@ def _corrected(snapshot: Snapshot, policy: Policy, estimates: Floats, known: Pre
 
 
 def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, expected: Floats) -> RecentJobs | None:
-    """The last jobs that were submitted. Of an ended job only its start is known: it stands for the submission. None
-    where there are fewer than two jobs.
+    """The last jobs that were submitted; None where there are fewer than two. Ended jobs count from their start.
 
     Args:
         snapshot: the cluster as read.

@@ -98,7 +98,6 @@ class Scope:
     """The verdict on every pending job. P pending jobs, in the order of `JobTable.pending`."""
 
     rows: npt.NDArray[np.intp]
-    """(P,) rows of the job table."""
     veto: npt.NDArray[np.int8]
     """(P,) index into `list(Veto)`, −1 for a managed job."""
     base: Ints
@@ -106,7 +105,6 @@ class Scope:
     least: Ints
     """(P,) the lowest of its partitions'."""
     tier: Ints
-    """(P,) `priority_tiers`."""
 
     @property
     def managed(self) -> npt.NDArray[np.intp]:
@@ -174,9 +172,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
 
 
 def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges) -> tuple[Ints, Bools, Bools]:
-    """What the journal says about these jobs: our site factor (0 where there is none), whether the job is foreign, and
-    whether it asks for something else than the factor was lent to.
-    """
+    """Our site factor on each job (0: none), whether it is foreign, and whether its request has changed since."""
     site = np.zeros(len(rows), dtype=np.int64)
     foreign, other_request = np.zeros((2, len(rows)), dtype=np.bool_)
     if applied.by_job:

@@ -57,11 +57,7 @@ def with_hysteresis(order: Order, target: Ints, current: Ints, tie: Ints, free: 
 
 
 def _corrected(value: list[int], exact: list[int], ids: list[int], kept: list[bool], suspects: Iterable[int]) -> Ints:
-    """The values with `exact` ones in place of kept ones, wherever neighbours would change places.
-
-    `suspects`: the first of each two that may. Each correction may need one next to it, in chains as long as the queue,
-    so only neighbours of what has changed are looked at again.
-    """
+    """The values with `exact` ones where neighbours would change places; `suspects`: the first of each two that may."""
     while suspects:
         wrong = [
             at

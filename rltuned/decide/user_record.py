@@ -47,24 +47,19 @@ class UserJob:
     time_limit: float | None
     """Seconds; None: none."""
     reason: str
-    """Slurm's, as squeue prints it."""
     meaning: str
     help: tuple[str, ...]
     """What its owner can do; JOBID stands for its id."""
     place: int | None = None
-    """In its class, 1 first, as rltuned wants it; where rltuned writes nothing, as Slurm alone has it. None: rltuned
-    leaves the job alone."""
+    """In its class, 1 first: as rltuned wants it, or, where it writes nothing, as Slurm has it. None: left alone."""
     among: int | None = None
-    """Jobs of its class."""
     slurm_place: int | None = None
-    """Where Slurm alone has it."""
     notes: tuple[str, ...] = ()
     """Why it is not further ahead, or why rltuned leaves it alone."""
     start: tuple[float, float | None] | None = None
-    """Between which times it is expected to start with 80 %, epoch seconds; the second is None where it may be later
-    than the simulation goes. None: not known."""
+    """80 % interval of its start, epoch seconds. None, of its end: beyond the simulation; as a whole: not known."""
     likely: float | None = None
-    """As likely before as after it, epoch seconds. None: not known, or later than the simulation goes."""
+    """As likely before as after it, epoch seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +67,6 @@ class UserRecord:
     """One user's pending jobs."""
 
     version: Literal[1]
-    """`VERSION`."""
     time: float
     """Of the reading of Slurm, epoch seconds."""
     interval: float
@@ -81,13 +75,10 @@ class UserRecord:
     moves: bool
     """Whether rltuned writes its order to Slurm."""
     jobs: tuple[UserJob, ...]
-    """Front of the queue first."""
     left_out: int
-    """Pending jobs of this user beyond `MOST_JOBS`."""
     outcomes: int = 0
-    """Earlier forecasts that the start times are calibrated on: of all users together."""
+    """Earlier forecasts of all users that the start times are calibrated on."""
     probes: tuple[ProbeRecord, ...] = ()
-    """When jobs would start that nobody has submitted."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form; what is not known is left out."""
@@ -130,9 +121,8 @@ class UserRecords:
     jobs: npt.NDArray[np.void]
     """`_JOB` of each."""
     reasons: tuple[str, ...]
-    """By code."""
     starts: Mapping[int, tuple[float | None, float | None, float | None]]
-    """By job id: quantiles of its expected start, as `StartRecord` has them."""
+    """By job id, as in `StartRecord`."""
     outcomes: int
     probes: tuple[ProbeRecord, ...]
 
