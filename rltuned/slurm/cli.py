@@ -21,19 +21,13 @@ CONNECT_SECONDS: Final = 2.0
 
 
 class CliReader:
-    """`SlurmReader`, `ControllerReader` and `HistoryReader` on squeue, scontrol, sprio, sdiag, sacctmgr and sacct.
-    Keeps nothing between calls.
-    """
+    """`SlurmReader`, `ControllerReader` and `HistoryReader` on Slurm's own commands. Keeps nothing between calls."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     def ping(self) -> None:
-        """Return when slurmctld answers ``scontrol ping``.
-
-        Raises:
-            SlurmUnavailableError: it does not.
-        """
+        """See `port.SlurmReader`."""
         answer = self._runner.run("ping")
         if not any(up for _, up in controller.controllers(answer.stdout)):
             raise _no_controller(answer)

@@ -39,9 +39,7 @@ class Patience(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command line. `argument` and `second` are the patterns of the words that are not fixed, where there are
-    any.
-    """
+    """One command line. `argument` and `second` are the patterns of the words that are not fixed."""
 
     name: str
     program: str
@@ -115,8 +113,7 @@ JOB_FIELDS: Final = (
 """Columns of ``squeue -O`` on every release, squeue(1). `tres-alloc` of a pending job is what it asks for."""
 
 WIDTHS: Final[Mapping[str, int]] = MappingProxyType({"Dependency": 1})
-"""Columns of which squeue is to print so many characters only: one tells a dependency from `(null)`, and a list of
-a thousand dependencies is 60 kB for each job."""
+"""Columns of which so many characters are printed: one tells a dependency from `(null)`, a thousand are 60 kB."""
 
 REQUEST_FIELDS: Final = (
     "Account",
@@ -143,7 +140,6 @@ STATUS_FIELDS: Final = (
     "Reason",
     *REQUEST_FIELDS,
 )
-"""The few columns that are re-read around a write."""
 
 EXCLUSIVE: Final = "Exclusive"
 """Column of `EXCLUSIVE_SINCE` and later: NO, NODE, USER, MCS, TOPO."""
@@ -169,7 +165,6 @@ ENDED_FIELDS: Final = (
     "ReqTRES",
     "AllocTRES",
 )
-"""Columns of ``sacct --format``, sacct(1)."""
 
 TRACE_FIELDS: Final = (
     "JobIDRaw",
@@ -188,17 +183,15 @@ TRACE_FIELDS: Final = (
     "NNodes",
     "State",
 )
-"""As `ENDED_FIELDS`, of jobs that are to be replayed: what `rltuned.workload` reads of sacct (docs/workloads.md)."""
+"""What `rltuned.workload` reads of sacct (docs/workloads.md)."""
 
 ENDED_STATES: Final = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "DEADLINE")
-"""Ends that are the job's or its user's doing, and so say how long such jobs run. Left out: what the cluster did to it
-(NODE_FAIL, BOOT_FAIL, PREEMPTED, REQUEUED)."""
+"""Ends that say how long such jobs run: not what the cluster did (NODE_FAIL, BOOT_FAIL, PREEMPTED, REQUEUED)."""
 
 HISTORY_BYTES: Final = 16 * 1024 * 1024
-"""About 120,000 jobs of one answer of sacct."""
+"""About 120,000 jobs of one answer of sacct; likewise `TRACE_BYTES`."""
 
 TRACE_BYTES: Final = 2 * HISTORY_BYTES
-"""As many, with more columns."""
 
 _QUEUE = ("--noheader", "--all", "--local")
 # --all: hidden partitions too. --local: in a federation, only what this slurmctld can change. No -t: the default is
@@ -280,11 +273,7 @@ REGISTRY: Final[Mapping[str, Command]] = MappingProxyType({command.name: command
 
 
 def environment(conf: Path | None) -> dict[str, str]:
-    """The whole environment of every command: nothing of the caller's is passed on.
-
-    No SQUEUE_*, SPRIO_*, SINFO_*, SCONTROL_*, SLURM_CLUSTERS or PATH, so that no administrator's profile changes an
-    answer.
-    """
+    """The whole environment of every command: no SQUEUE_*, SLURM_CLUSTERS or PATH of the caller's changes an answer."""
     pinned = {
         "SLURM_TIME_FORMAT": "%s",
         "LC_ALL": "C",

@@ -26,11 +26,7 @@ def open_reader(section: SlurmSection) -> SlurmReader:
 
 
 def open_writer(section: SlurmSection) -> SlurmWriter:
-    """The writer of the configured backend. A dry run never calls this.
-
-    Raises:
-        PrerequisiteError: backend `pyslurm` without a usable pyslurm.
-    """
+    """The writer of the configured backend; raises as `open_reader`. A dry run never calls this."""
     if section.backend == "pyslurm":
         from rltuned.slurm.pyslurm import PyslurmWriter  # noqa: PLC0415 - optional dependency
 

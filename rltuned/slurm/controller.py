@@ -108,10 +108,7 @@ _CONTROLLER = re.compile(r"Slurmctld\([^)\n]{1,40}\) at (\S{1,255}) is (UP|DOWN)
 
 
 def controllers(answer: str) -> list[tuple[str, bool]]:
-    """``scontrol ping``: each controller and whether it answers, the primary first.
-
-    ``Slurmctld(primary) at ctl is UP``.
-    """
+    """``scontrol ping``: each controller and whether it answers, the primary first."""
     return [(match[1], match[2] == "UP") for line in answer.splitlines() if (match := _CONTROLLER.match(line))]
 
 

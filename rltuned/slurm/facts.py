@@ -28,9 +28,7 @@ _LEVELS: Final = {
 
 
 def read_facts(runner: Runner) -> ClusterFacts:
-    """Version, plugins, limiter from ``scontrol show config``, privilege from ``sacctmgr``.
-
-    A slurmdbd that is missing or does not answer is a fact, not an error.
+    """Version, plugins, limiter from ``scontrol show config``, privilege from ``sacctmgr``, which may be out of reach.
 
     Raises:
         SlurmUnavailableError, SlurmParseError: slurmctld gave no or a strange answer.
@@ -158,11 +156,7 @@ def _name_of(uid: int) -> str:
 
 
 def _in_files(path: Path, key: str, depth: int = 5) -> str:
-    """A setting as slurm.conf(5) has it: the last one counts, ``Include`` is followed; "" when there is none.
-
-    For what ``scontrol show config`` does not show although it is in force: the site factor plugin (measured on all
-    releases). A file that cannot be read here, on a host whose configuration comes from slurmctld, says nothing.
-    """
+    """A setting as slurm.conf(5) has it (the last one counts, ``Include`` is followed); "" where none can be read."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except (OSError, ValueError):

@@ -31,12 +31,10 @@ _STATE_SUFFIX: Final = {
 }
 _USABLE_BASE: Final = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_UP"})
-"""Power saving: Slurm wakes the node for a job, and gives it more jobs while it comes up (measured on all releases).
-One that is POWERING_DOWN gets none until it is down."""
+"""Power saving: Slurm wakes the node for a job (measured on all releases), but not one that is POWERING_DOWN."""
 _HARMLESS: Final = _ASLEEP | {
     *("PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "DYNAMIC", "RESUME", "UNDRAIN"),
 }
-"""Flags of a node that may take a job."""
 _STATE = re.compile(r"([A-Za-z_]{1,32})([*~#!%$@^\-]{0,4})((?:\+[A-Za-z_]{1,32}[*~#!%$@^\-]{0,4}){0,16})\Z", re.ASCII)
 _FLAG = re.compile(r"\+([A-Za-z_]+)([*~#!%$@^\-]*)", re.ASCII)
 
@@ -62,9 +60,7 @@ class NodeState:
 
 
 def node_state(value: str) -> NodeState:
-    """A node state as scontrol or sinfo print it: ``IDLE+DRAIN``, ``MIXED*``, ``mixed-``, ``DOWN*+DRAIN``,
-    ``inval``.
-    """
+    """A node state as scontrol or sinfo print it: ``IDLE+DRAIN``, ``mixed-``, ``DOWN*+DRAIN``, ``inval``."""
     match = _STATE.match(value)
     if match is None:
         raise bad("node state", value)
@@ -77,8 +73,7 @@ def node_state(value: str) -> NodeState:
 
 
 _FREE_TEXT: Final = (" Reason=", " Comment=", " Extra=")
-"""What administrators write. It comes after everything that is needed, on every release (measured), so the line is cut
-at the first of them: no text in it can pass for a state or a resource."""
+"""What administrators write, behind all that is needed (measured on all releases): the line is cut there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +127,7 @@ def _required(words: Mapping[str, str], key: str) -> str:
 def nodes(answer: str) -> tuple[list[Node], list[Skipped]]:
     """All nodes of ``scontrol --details --oneliner show node``, and the lines that cannot be understood.
 
-    A node whose line cannot be understood, or that has two lines, is there without anything that a job could use.
+    A node of such a line, or of two lines, is there without anything that a job could use.
 
     Raises:
         SlurmParseError: cut short, no node at all, or a format that is not known (`refuse_unknown`).
@@ -146,8 +141,7 @@ def nodes(answer: str) -> tuple[list[Node], list[Skipped]]:
 def partitions(answer: str) -> tuple[list[PartitionLine], list[Skipped]]:
     """All partitions of ``scontrol --oneliner show partition``, and the lines that cannot be understood.
 
-    26.05 moved EXCLUSIVE to ``Exclusive=NODE``. A partition whose line cannot be understood, or that has two lines, is
-    there as one that is not up, of a tier that is not known (−1).
+    A partition of such a line, or of two lines, is there as one that is not up, of a tier that is not known (−1).
 
     Raises:
         SlurmParseError: cut short, no partition at all, or a format that is not known (`refuse_unknown`).
@@ -172,10 +166,7 @@ def _listed(
     reads: Callable[[dict[str, str]], _T],
     without: Callable[[dict[str, str]], _T],
 ) -> tuple[list[_T], list[Skipped]]:
-    """What `reads` makes of the words of each line; `without`: of one that it does not understand.
-
-    `words_of` also tells whether the text of an administrator may go on behind a newline.
-    """
+    """What `reads`, else `without`, makes of the words of each line; `words_of` also tells whether a text may go on."""
     command, key = f"scontrol show {kind}", _NODE if kind is RowKind.NODE else _PARTITION
     if not answer.endswith("\n"):
         raise SlurmParseError(f"{command}: the answer is {'cut short' if answer else 'empty'}")
@@ -282,11 +273,7 @@ def _by_type(value: str, known: dict[str, dict[str, int]]) -> dict[str, int]:
 
 
 def _as_configured(used: dict[str, int], configured: Mapping[str, int]) -> dict[str, int]:
-    """GPUs in use by the types that the node is configured with.
-
-    The two may be named differently: GPUs without a type in slurm.conf, to which gres.conf or AutoDetect gives one. In
-    use they are all the same, and must not seem free.
-    """
+    """GPUs in use by the types that the node is configured with. Those of other types are in use all the same."""
     if used.keys() <= configured.keys():
         return used
     found = {kind: number for kind, number in used.items() if kind in configured}

@@ -97,9 +97,7 @@ _MEMORY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGTPkmgtp]?)(?:[Bb]?[NCn
 
 
 def memory(value: str) -> float:
-    """Memory or disk in MiB: ``4000M``, ``62.50G``, ``16Gn``, ``16Gc``, a plain number (MiB); NaN where there is
-    none.
-    """
+    """Memory or disk in MiB: ``4000M``, ``62.50G``, ``16Gn``, ``16Gc``, a plain number; NaN where there is none."""
     if value in NOTHING:
         return math.nan
     match = _MEMORY.match(value)
@@ -116,11 +114,7 @@ _UNSET: Final = frozenset({"NOT_SET", "INVALID", "Partition_Limit", "Unknown", "
 
 
 def duration(value: str) -> float:
-    """Seconds of a Slurm time (squeue(1), sbatch(1) --time).
-
-    ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS``, ``MM``; infinite for UNLIMITED, NaN for NOT_SET,
-    INVALID, Partition_Limit and the like.
-    """
+    """Seconds of a Slurm time (squeue(1)); infinite for UNLIMITED, NaN for NOT_SET, Partition_Limit and the like."""
     if value in _UNSET:
         return math.nan
     seconds = durations.duration(value)
@@ -204,8 +198,7 @@ def tres_terms(value: str) -> dict[str, int]:
 
 
 _GRES_WORD = re.compile(r"[^\x00-\x20\x7f:,=()]{1,128}\Z")
-"""Name, type or count. slurm.conf(5) and gres.conf(5) forbid nothing in a type, and Slurm ends it at ``:``, ``,``,
-``=`` or ``(``; real ones are ``a100``, ``1g.10gb``, ``1g.10gb+me``, ``nvidia_a100-sxm4-80gb``, ``h100/2``."""
+"""Name, type or count; Slurm ends it at ``:``, ``,``, ``=`` or ``(``: ``a100``, ``1g.10gb+me``, ``h100/2``."""
 _ANY_TYPE: Final = ""
 _NO_CONSUME: Final = "no_consume"
 """A flag of a node's GRES: jobs name it and use none of it up."""
@@ -250,10 +243,9 @@ _RANGES = re.compile(r"IDX:([0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,
 
 
 def shared_gpus(value: str) -> dict[str, int]:
-    """GPUs by type ("gpu": none) of which some shards are in use, of a GresUsed.
+    """GPUs by type ("gpu": none) that nobody can have as a whole, because shards of them are in use, of a GresUsed.
 
     ``gpu:2(IDX:0-1),shard:(null):3(3/4,0/4)`` (shards used of each GPU), ``shard:(null):1(IDX:0)`` (22.05: the GPUs).
-    Nobody can have such a GPU as a whole, although it does not count as used (measured on all releases).
     """
     found: dict[str, int] = {}
     for kind, parts in _SHARDS.findall(value):
@@ -293,11 +285,7 @@ _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z", re.AS
 
 
 def array_tasks(value: str) -> int:
-    """Number of tasks of ``1-20%5``, ``1,3-5``, ``1-20:4``, ``7``; at least those shown when cut (``1,3,...``); 0 for
-    N/A.
-
-    The id in front and the brackets, as in ``6_[1-20%5]``, may be there or not.
-    """
+    """Number of tasks of ``1-20%5``, ``1,3-5``, ``6_[1-20:4]``; at least those shown of ``1,3,...``; 0 for N/A."""
     if value in NOTHING:
         return 0
     expression = value.rpartition("_")[2] if "_" in value else value
@@ -335,11 +323,9 @@ def begins_with_value(value: str) -> bool:
 
 PENDING: Final = "PD"
 WAITING_STATES: Final = frozenset({PENDING, "SE", "RD"})
-"""Compact states of jobs that wait: pending, and held after a special exit or with their reservation deleted,
-squeue(1)."""
+"""Of jobs that wait: pending, and held after a special exit or with their reservation deleted, squeue(1)."""
 HOLDING_STATES: Final = frozenset({"R", "S", "CG", "CF", "SO", "ST", "SI", "RS", "RQ", "RH"})
-"""Compact states of jobs that hold resources, squeue(1): running, suspended, completing (also before they are
-requeued), configuring, staging out …"""
+"""Of jobs that hold resources, squeue(1): running, suspended, completing, configuring, staging out …"""
 
 KNOWN_STATES: Final = HOLDING_STATES | {
     *(PENDING, "RD", "RF", "RH", "RQ", "RV", "SE"),  # waiting, one way or another

@@ -29,24 +29,19 @@ class ClusterFacts:
     """What `doctor` and the start-up checks need to know; changes only with slurm.conf."""
 
     version: str
-    """As printed, e.g. "24.11.5"."""
     release: tuple[int, int]
     cluster_name: str
     user: str
     privilege: Privilege
     priority_type: str
-    """E.g. "priority/multifactor"."""
     site_factor_plugin: str
-    """"" when none is configured."""
     scheduler_type: str
     scheduler_parameters: Mapping[str, str]
     rate_limiter: bool
-    """SlurmctldParameters=rl_enable."""
     rate_bucket: int
     rate_refill: float
-    """RPCs per second."""
+    """RPCs per second of the limiter."""
     accounting: bool
-    """slurmdbd configured."""
     accounting_reachable: bool
     accounting_tres: tuple[str, ...]
     priority_calc_period: float
@@ -55,18 +50,15 @@ class ClusterFacts:
     """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
     priority_flags: tuple[str, ...] = ()
     priority_weights: Mapping[str, float] = field(default_factory=dict)
-    """Of multifactor, above 0: age, fairshare, job_size, partition, qos and TRES by name; max_age and half_life,
-    seconds (`rltuned.policy.multifactor.Weights`)."""
+    """Of multifactor, and max_age and half_life in seconds (`rltuned.policy.multifactor.Weights`)."""
     job_submit_plugins: str = ""
-    """They run on each of our writes, too; "" when none is configured."""
+    """They run on each of our writes, too."""
     controllers: tuple[str, ...] = ()
     """Hosts of slurmctld, the primary first."""
     addresses: tuple[tuple[str, int], ...] = ()
-    """Of each of them: host name or address, and port."""
     federation: str = ""
-    """Its name; "" when the cluster is in none."""
     half_life: float = 7 * 86_400.0
-    """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
+    """Of usage, seconds; 0: it does not decay."""
     private_jobs: bool = False
     """PrivateData=jobs: without a privilege a user sees only their own jobs, with exit status 0."""
 

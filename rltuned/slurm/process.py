@@ -15,8 +15,7 @@ from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmU
 from rltuned.slurm.commands import REGISTRY, Command, environment
 
 OUTPUT_LIMIT: Final = 64 * 1024 * 1024
-"""Bytes of standard output that are accepted: 100,000 jobs take 40 MB. As text, and in rows, an answer takes five times
-as much, which the unit's memory must hold (systemd/rltuned.service)."""
+"""Bytes of standard output: 100,000 jobs take 40 MB, five times as much once read (systemd/rltuned.service)."""
 
 ERROR_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of standard error that are kept; the rest is read and dropped."""
@@ -26,9 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e
 
 
 def printable(text: str, limit: int = 300) -> str:
-    """`text` fit for a log line or a terminal: one line, no control characters or direction marks, at most `limit`
-    long.
-    """
+    """One line of at most `limit` characters for a log or a terminal, without control and direction characters."""
     cut = text if len(text) <= limit else text[:limit] + "…"
     return _CONTROL.sub("·", cut.strip())
 
@@ -133,11 +130,7 @@ def failure(answer: Answer) -> SlurmError:
 def _communicate(
     process: subprocess.Popen[bytes], stdin: bytes, deadline: float, limit: int
 ) -> tuple[bytearray, bytearray]:
-    """Feed and drain the pipes until both outputs end.
-
-    Raises:
-        TimeoutError: the deadline passed. OverflowError: more than `limit` bytes of output.
-    """
+    """Feed and drain the pipes until both end; TimeoutError at the deadline, OverflowError beyond `limit` bytes."""
     out, err = bytearray(), bytearray()
     if process.stdout is None or process.stderr is None:  # pragma: no cover - both are pipes; tells the type checker
         raise OSError("no pipes")

@@ -139,11 +139,7 @@ class PyslurmWriter:
         self._scontrol = ScontrolWriter(runner)
 
     def write(self, changes: Sequence[Change]) -> list[WriteResult]:
-        """Send the changes, one update per job, jobs in order of first appearance; resets last, through scontrol.
-
-        Raises:
-            SlurmUnavailableError: slurmctld was lost on the way; any of the changes may have been applied.
-        """
+        """Send the changes, one update per job, jobs in order of first appearance; resets last, through scontrol."""
         results: dict[int, WriteResult] = {}
         of_job: dict[int, list[int]] = {}
         for index, change in enumerate(changes):

@@ -21,15 +21,10 @@ def read_ended(runner: Runner, start: float, end: float) -> Past:
 
 
 def ended_jobs(answer: str) -> Past:
-    """The jobs of an answer of ``sacct`` with the columns of `ENDED_FIELDS`.
-
-    Jobs that never ran (cancelled while pending) say nothing and are not among them. A row that cannot be understood is
-    left out, with the reason: an administrator may have given an account a name that holds the separator, and what
-    the other jobs took is as true as before.
+    """The jobs of an answer of ``sacct`` with the columns of `ENDED_FIELDS`, without those that never ran.
 
     Raises:
-        SlurmParseError: truncated, or no row at all, or too few to rely upon, can be understood
-            (`separated.refuse_unknown`); names the first of them.
+        SlurmParseError: truncated, or no row, or too few to rely upon, can be understood (`separated.refuse_unknown`).
     """
     table, misfits = separated.table(answer, ENDED_FIELDS, "sacct")
     left_out = [misfit.reason for misfit in misfits]
@@ -75,7 +70,6 @@ class TraceRows(NamedTuple):
     lines: list[str]
     """Of ``sacct -P`` with the columns of `TRACE_FIELDS`, below the line `trace_header`; times are epoch seconds."""
     left_out: list[str]
-    """Rows that could not be understood: one sentence each."""
 
 
 def read_trace(runner: Runner, start: float, end: float) -> TraceRows:
@@ -96,8 +90,7 @@ def trace_header() -> str:
 
 
 def trace_lines(answer: str, start: float, end: float) -> TraceRows:
-    """The rows of `read_trace` from an answer of ``sacct``. As in `ended_jobs`, one that cannot be understood is left
-    out.
+    """The rows of `read_trace` from an answer of ``sacct``, without those that cannot be understood.
 
     Raises:
         SlurmParseError: truncated, or the columns are not those of `TRACE_FIELDS`.

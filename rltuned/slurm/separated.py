@@ -16,14 +16,13 @@ from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.notation import job_id
 
 FEW: Final = 3
-"""So many strange rows are never taken for an unknown format, even where they are all there is: a queue of one job."""
+"""So many strange rows are never taken for an unknown format, not even of a queue of one job."""
 
 _T = TypeVar("_T")
 
 _ROW_END: Final = SEPARATOR + "\n"
 _BLOCK: Final = 1 << 16
-"""Characters that are split at a time: what they become stays in the processor's cache, and does not stand beside the
-whole answer in memory."""
+"""Characters that are split at a time: what they become stays in the processor's cache."""
 
 
 class Misfit(NamedTuple):
@@ -37,15 +36,11 @@ class Misfit(NamedTuple):
 
 
 def table(answer: str, fields: tuple[str, ...], command: str) -> tuple[list[list[str]], list[Misfit]]:
-    """The columns of a separated table: ``value 0x1f value 0x1f … 0x1f newline`` per row, no header; and the lines that
-    do not have their number of fields.
-
-    A name that holds the separator or a newline, which only an administrator can give, makes such a line. An empty text
-    is an empty table.
+    """The columns of a separated table (each value, then 0x1f; no header), and the lines without that many fields.
 
     Raises:
-        SlurmParseError: truncated, or a format that is not known: see `refuse_unknown`; or no line has its number of
-            fields, and one of them has too few (a column is missing: this Slurm is not one that rltuned knows).
+        SlurmParseError: truncated, or a format that is not known (`refuse_unknown`); or no line has its number of
+            fields, and one of them has too few: a column is missing.
     """
     width, lines = len(fields), answer.count("\n")
     if answer and not answer.endswith("\n"):
@@ -71,11 +66,9 @@ def table(answer: str, fields: tuple[str, ...], command: str) -> tuple[list[list
 
 
 def _columns(answer: str, width: int) -> list[list[str]] | None:
-    """The columns; None where a row does not have `width` values.
-
-    Proof that nothing is missing: the text ends with separator and newline, the number of values is a multiple of the
-    number of fields, and exactly the first value of each row follows a newline.
-    """
+    """The columns; None where a row does not have `width` values."""
+    # Proof that nothing is missing: the text ends with separator and newline, the number of values is a multiple of the
+    # number of fields, and exactly the first value of each row follows a newline.
     if not answer.endswith(_ROW_END):
         return None if answer else [[] for _ in range(width)]
     table: list[list[str]] = [[] for _ in range(width)]
@@ -107,11 +100,10 @@ def _columns(answer: str, width: int) -> list[list[str]] | None:
 
 
 def rows_of(answer: str, ids: AbstractSet[str], id_columns: int, width: int) -> str:
-    """The rows of a separated table in which one of the first `id_columns`, one or two, is one of `ids` (job ids, as
-    text).
+    """The rows of a table in which one of the first `id_columns`, one or two, is one of `ids` (job ids, as text).
 
-    The whole answer where it is cut short, a row does not have `width` fields, or an id is no plain number: then all
-    has to be looked at. To take the other rows apart is most of the work with a table of 100,000.
+    The whole answer where it is cut short, a row does not have `width` fields, or an id is no plain number. To take the
+    other rows apart is most of the work with a table of 100,000.
     """
     if not answer.endswith(_ROW_END) or not answer.isascii():
         return answer
@@ -131,9 +123,6 @@ def rows_of(answer: str, ids: AbstractSet[str], id_columns: int, width: int) -> 
 def refuse_unknown(reasons: Sequence[str], rows: int) -> None:
     """Tell strange rows from a strange format: more than half of all `rows`, and more than `FEW`, are a format.
 
-    What Slurm says of one job may be odd; where it is so of most, this is not the Slurm that rltuned knows, and nothing
-    that was understood can be relied upon.
-
     Raises:
         SlurmParseError: with the first of the reasons.
     """
@@ -146,11 +135,7 @@ def refuse_unknown(reasons: Sequence[str], rows: int) -> None:
 def row_by_row(
     found: list[list[str]], reads: Callable[[list[list[str]]], _T]
 ) -> tuple[_T, list[tuple[list[str], SlurmParseError]]]:
-    """What `reads` makes of the columns `found`, without the rows that it does not understand; and those rows, with the
-    reason.
-
-    All at once; only where that fails, each row by itself and then all that are understood.
-    """
+    """What `reads` makes of the columns, without the rows that it does not understand; and those, with the reason."""
     try:
         return reads(found), []
     except SlurmParseError:
@@ -177,10 +162,7 @@ def by_job(
     reads: Callable[[list[list[str]]], _T],
     unread: Unread,
 ) -> _T:
-    """What `reads` makes of a table; the jobs of its strange rows are left alone.
-
-    `about`: what a row is about, and how many of its first columns are ids of the job.
-    """
+    """What `reads` makes of a table; the jobs of its strange rows are left alone. `about`: kind of row, id columns."""
     kind, id_columns = about
     columns, misfits = table(answer, fields, command)
     found, wrong = row_by_row(columns, reads)

@@ -110,10 +110,7 @@ def _load(runner: Runner) -> controller.Load | None:
 
 
 def _check_empty(load: controller.Load) -> None:
-    """An empty queue must agree with what slurmctld itself counts (every half minute).
-
-    PrivateData=jobs shows an empty queue to whoever lost the privilege, with exit status 0.
-    """
+    """PrivateData=jobs shows an empty queue to whoever lost the privilege, with exit status 0: sdiag counts them."""
     if load.jobs_pending or load.jobs_running:
         raise SlurmParseError(
             f"squeue shows no job, but slurmctld counts {load.jobs_pending} pending and {load.jobs_running} running "
@@ -153,10 +150,7 @@ def build_nodes(nodes: Sequence[listings.Node]) -> NodeTable:
 
 
 def build_partitions(lines: Sequence[listings.PartitionLine], nodes: NodeTable) -> tuple[Partition, ...]:
-    """Partitions with the rows of their nodes; configured nodes that scontrol does not list (FUTURE) are left out.
-
-    A partition that was not understood may have any node.
-    """
+    """Partitions with the rows of their nodes, as far as scontrol lists them; one not understood may have any node."""
     built = []
     for partition, names, understood in lines:
         rows = sorted({nodes.row_of[name] for name in names if name in nodes.row_of})
@@ -178,12 +172,8 @@ def _build_jobs(
 ) -> JobTable:
     """The job table of squeue's records and the excluded nodes by job id: one row for each record.
 
-    A job that cannot be understood (also one that appears twice, or runs on an unknown node) goes into `unread`. A
-    pending job keeps its row, with the unreadable columns empty, so that others are still compared with it. One that
-    runs has none: what it holds is in what its nodes have allocated.
-
-    Raises:
-        SlurmParseError: so many that the format is not known.
+    A pending job that cannot be understood keeps its row, so that others are still compared with it. One that runs has
+    none: what it holds is in what its nodes have allocated.
     """
     jobs, ids = _table(records, excluded, nodes, partitions), records.ids
     skip_strange(records, unread, "squeue")
@@ -310,12 +300,7 @@ _OPTIONS: Final = ("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-s
 
 
 def _requests(table: Columns) -> _Requests:
-    """GPUs, their type, CPUs and memory of each job.
-
-    `tres-alloc` counts wherever the site tracks gres/gpu (AccountingStorageTRES). Elsewhere the four options are all
-    there is; of GPUs per socket, one socket per node is assumed, which is the least. A request for several types has
-    all of them as its type, which no node has: such a job is never placed.
-    """
+    """GPUs, their type, CPUs and memory of each job: of `tres-alloc` where gres/gpu is tracked, else of options."""
     asked, row = table.distinct("tres-alloc")
     options = {field: table.distinct(field) for field in _OPTIONS}
     number = {
@@ -325,6 +310,7 @@ def _requests(table: Columns) -> _Requests:
     tracked = np.array([-1 if found.gpus is None else found.gpus for found in asked], dtype=np.int64)[row]
     nodes = np.maximum(table.array("NumNodes"), np.array([found.node for found in asked], dtype=np.int64)[row])
     nodes = np.maximum(nodes, 1)
+    # One socket per node is the least.
     total = np.maximum.reduce(
         [
             number["tres-per-job"],

@@ -15,26 +15,19 @@ class Factors(NamedTuple):
     """What priority/multifactor adds up for one job."""
 
     site: int
-    """Site factor."""
     base: int
-    """The other terms together: what the job has without its site factor. Slurm shows 1 where it is less.
-
-    Of a job of several partitions, the highest of them: their weights and TRES differ, the site factor moves them all.
-    """
+    """The other terms together, before Slurm's floor of 1; of several partitions the highest."""
     least: int
     """The same, of the partition that has the least."""
     decided: str
-    """What somebody decided about the job's place: its terms of nice, partition, QOS and association, as
-    "nice=20 partition=1000", without those that are 0. Of a job of several partitions the different ones, sorted."""
+    """Terms of nice, partition, QOS and association that are not 0, "nice=20 partition=1000"; " or " between them."""
 
 
 def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors]:
     """Factors of each job that is under multifactor: pending, eligible, not held, no explicit priority.
 
-    sprio lists a job with an explicit priority too, with every term 0 and nothing for TRES (measured on all releases,
-    whatever its stored site factor); such a job is left out. So is one under multifactor whose every term is 0: the two
-    look the same when the explicit priority is 1, and who set it must not be overruled. Empty where the priority plugin
-    has no factors (priority/basic): then nothing is known, and `facts` says why.
+    sprio lists a job with an explicit priority with every term 0 and nothing for TRES (measured on all releases): it is
+    left out, and so is one under multifactor that looks like it. Empty under priority/basic.
     """
     answer = runner.run("site-factors")
     if answer.code != 0:
@@ -78,11 +71,7 @@ def _decided(nice: str, partition: str, qos: str, association: str) -> str:
 
 
 def _base(shown: int, site: int, tres: str, terms: Sequence[str]) -> int:
-    """Slurm's sum without the site factor, fractions dropped.
-
-    Both numbers are of one row of sprio, so of one moment. squeue's priority is of another one, and of a job of several
-    partitions it is that of any of them (measured).
-    """
+    """Slurm's sum without the site factor, fractions dropped: of one row of sprio, so of one moment."""
     base = shown - site
     if shown > 1:
         return base

@@ -173,7 +173,6 @@ class Records:
     oversubscribe: Category
     exclusive: Bools
     factors: list[Factors | None]
-    """None: sprio does not list the job."""
 
 
 def read_records(texts: Mapping[str, list[str]], factors: Mapping[int, Factors]) -> Records:
@@ -200,12 +199,7 @@ def read_records(texts: Mapping[str, list[str]], factors: Mapping[int, Factors])
 
 
 def _record_ids(columns: Columns, own: list[int]) -> list[int]:
-    """As `Records.ids`.
-
-    squeue prints the pending tasks of an array as one row, even when some of them have records of their own; an update
-    of the array's id reaches them all, and splits nothing. A task that was requeued keeps the record, and the row, that
-    it has had since it started; the array's id reaches it too.
-    """
+    """As `Records.ids`: an update of an array's id reaches all waiting tasks, requeued ones too, and splits nothing."""
     ids = list(own)
     states, arrays = columns.texts["StateCompact"], columns.texts["ArrayJobID"]
     for row, tasks in enumerate(columns.texts["ArrayTaskID"]):
@@ -218,11 +212,7 @@ def _record_ids(columns: Columns, own: list[int]) -> list[int]:
 
 
 def _one_row_each(columns: Columns, ids: list[int]) -> list[int]:
-    """As `Records.rows`. Notes the rows that have the id of another one; tasks of one array may have.
-
-    The first task of an array may run under the array's own id while others wait: the waiting ones count. Of these the
-    record with the array's own number, then the oldest: each requeued task has a submit time of its own.
-    """
+    """As `Records.rows`; notes rows of the same id. Of tasks: one that waits, with the array's number, the oldest."""
     if len(set(ids)) == len(ids):
         return list(range(len(ids)))
     states, own, tasks = (columns.texts[field] for field in ("StateCompact", "JobID", "ArrayTaskID"))
@@ -251,11 +241,7 @@ def started_tasks(texts: Mapping[str, list[str]]) -> tuple[dict[int, int], dict[
 
 
 def request_digests(columns: Columns) -> Category:
-    """A digest of what each job asks for (`REQUEST_FIELDS`), the same in every reading until somebody changes it.
-
-    Of a job of several partitions Slurm changes the numbers of nodes and CPUs itself: those of the partition that it
-    has looked at last.
-    """
+    """A digest of what each job asks for (`REQUEST_FIELDS`), the same in every reading until somebody changes it."""
     key = np.zeros(len(columns.texts["JobID"]), dtype=np.int64)
     for field in REQUEST_FIELDS:
         texts, codes = columns.coded(field)
@@ -264,7 +250,7 @@ def request_digests(columns: Columns) -> Category:
     digests = []
     for row in first.tolist():
         asked = {field: columns.texts[field][row] for field in REQUEST_FIELDS}
-        if "," in asked["Partition"]:
+        if "," in asked["Partition"]:  # then Slurm sets these itself, by the partition that it has looked at last
             asked |= {"NumNodes": "", "NumCPUs": ""}
         digests.append(blake2b("\0".join(asked.values()).encode(), digest_size=8).hexdigest())
     return Category.of(digests).take(of)
@@ -284,9 +270,8 @@ def _shares(texts: Mapping[str, list[str]]) -> tuple[Category, Bools]:
 def oversubscribe(shown: str, exclusive: str | None) -> OverSubscribe:
     """The value of a job from squeue's columns OverSubscribe and, since 26.05, Exclusive (None: no such column).
 
-    Since 26.05 a job that asked for nothing and one that was set to NO both show NO: that is `UNKNOWN` here. What the
-    user asked for is told by Exclusive: NODE shows as NO, USER, MCS and TOPO as themselves. A word that is not known
-    counts as NO, the value that is never touched.
+    Since 26.05 a job that asked for nothing and one that was set to NO both show NO: that is `UNKNOWN` here. A word
+    that is not known counts as NO, the value that is never touched.
     """
     try:
         value = OverSubscribe(shown.upper())
@@ -323,9 +308,7 @@ def job_columns(runner: Runner, of_release: tuple[int, int], unread: Unread, *, 
 
 
 def _all_ids(texts: Mapping[str, list[str]]) -> set[int]:
-    """Every id that a row may be known by. The array's is that of its pending tasks: a row of a task that runs says
-    nothing about them.
-    """
+    """Every id that a row may be known by; the array's is that of its pending tasks."""
     pairs = zip(texts["ArrayJobID"], texts["StateCompact"], strict=True)
     return {*ids_in(texts["JobID"]), *ids_in([array for array, state in pairs if state == PENDING])}
 

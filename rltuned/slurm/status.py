@@ -21,13 +21,11 @@ _ID_COLUMNS: Final[Mapping[str, tuple[int, int]]] = {
     "status-exclusive": (2, len(STATUS_FIELDS) + 1),
     "site-factors": (1, len(SITE_FIELDS)),
 }
-"""How many columns of a table, from the first on, name the jobs that a row is about; and how many there are."""
+"""How many first columns of a table are ids of jobs; and how many columns there are."""
 
 
 class _RowsOf(Runner):
-    """Runs each command once. Of its tables only the rows of some jobs are left, unless they are all needed
-    (`whole`).
-    """
+    """Runs each command once. Of its tables only rows of some jobs are left, unless all are needed (`whole`)."""
 
     def __init__(self, runner: Runner, job_ids: Iterable[int]) -> None:
         self._runner = runner

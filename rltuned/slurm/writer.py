@@ -112,15 +112,12 @@ class ScontrolWriter:
         self._runner = runner
 
     def write(self, changes: Sequence[Change]) -> list[WriteResult]:
-        """Send the changes, one line per job, at the place of its site factor, else of its first change.
-
-        So the order in which jobs pass each other is the one of the changes, whatever else is written to them.
+        """Send the changes, one line per job, at the place of its site factor (so jobs pass in order), or of the first.
 
         A change whose value may not be written is not sent and FAILED; the others of its job are sent.
 
         Raises:
-            SlurmUnavailableError: scontrol lost slurmctld or did not finish in time; any of the lines may have been
-                applied.
+            SlurmUnavailableError: scontrol lost slurmctld or did not finish; any of the lines may have been applied.
         """
         words: dict[int, list[str]] = {}
         refused: dict[int, str] = {}
