@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +25,7 @@ import numpy as np
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.durations import duration
 from rltuned.cluster.plain_tables import node_table
-from rltuned.cluster.tables import NodeTable, Partition
+from rltuned.cluster.tables import NO_ROWS, NodeTable, Partition
 from rltuned.errors import ShapeError
 
 CPUS_PER_GPU: Final = 8
@@ -115,7 +116,7 @@ def shape(
         features=[pool.features for pool in pools for _ in range(pool.nodes)],
     )
     if not partitions:
-        partitions = ((_partition(MAIN, default=True), range(len(pools))),)
+        partitions = ((Partition(MAIN, NO_ROWS, default=True), range(len(pools))),)
     filled = tuple(
         replace(
             partition,
@@ -124,18 +125,6 @@ def shape(
         for partition, rows in partitions
     )
     return ClusterShape(nodes, filled, text, tuple(qos))
-
-
-def _partition(name: str, **values: Any) -> Partition:
-    usual: dict[str, Any] = {
-        "nodes": np.zeros(0, dtype=np.int32),
-        "up": True,
-        "priority_tier": 1,
-        "oversubscribe": OverSubscribe.NO,
-        "oversubscribe_count": 1,
-        "max_time": math.inf,
-    }
-    return Partition(name=name, **{**usual, **values})
 
 
 # --- the short form ----------------------------------------------------------------------------------------------
@@ -222,7 +211,7 @@ USUAL_GPUS_PER_NODE: Final = 8
 """GPUs of a virtual cluster's nodes where neither it nor what encloses it says."""
 
 
-def from_json(value: Any, text: str, place: str = "") -> ClusterShape:
+def from_json(value: Any, text: str, inherited: Mapping[str, Any] = MappingProxyType({})) -> ClusterShape:
     """A cluster from a JSON value::
 
         {"pools": [{"name": "new", "nodes": 4, "gpus_per_node": 8, "gpu_type": "a100", "cpus": 128, "mem_gib": 1024,
@@ -244,12 +233,32 @@ def from_json(value: Any, text: str, place: str = "") -> ClusterShape:
     Args:
         value: as `json.loads` gives it; also a list of pools, or an object that maps names to numbers of nodes.
         text: what the shape calls itself: the file, or the whole reference.
-        place: path of `value` inside the file, for errors.
+        inherited: what the objects around it say.
 
     Raises:
         ShapeError: names the place and the reason.
     """
-    return _from_json(value, {}, text, place)
+    if isinstance(value, list):
+        value = {"pools": value}
+    _expect(isinstance(value, Mapping), text, "expected an object with pools or partitions", value)
+    if value and all(type(count) is int for count in value.values()) and not {"nodes", "gpus_per_node"} & set(value):
+        value = {"vc_nodes": value}
+    reader = _JsonShape({**inherited, **_inherits(value)}, text)
+    if "pools" in value:
+        reader.pools(value["pools"])
+    elif not {"partitions", "vcs", "vc_nodes"} & set(value):
+        if "nodes" not in value:
+            raise ShapeError(
+                f"{text}: no pools, partitions, vcs, vc_nodes or nodes in it; "
+                f"it has {', '.join(map(str, value)) or 'nothing'}"
+            )
+        reader.pools([value])
+    for key in ("partitions", "vcs"):
+        if key in value:
+            reader.partitions(value[key], key)
+    if "vc_nodes" in value:
+        reader.vc_nodes(value["vc_nodes"])
+    return reader.finish(value.get("qos", ["normal"]))
 
 
 def at(root: Any, pointer: str, text: str) -> ClusterShape:
@@ -266,14 +275,11 @@ def at(root: Any, pointer: str, text: str) -> ClusterShape:
         if isinstance(value, Mapping):
             inherited = {**inherited, **_inherits(value)}
         if not isinstance(value, Mapping) or key not in value:
-            known = (
-                ", ".join(name for name, below in value.items() if isinstance(below, Mapping | list))
-                if isinstance(value, Mapping)
-                else ""
-            )
+            here = value if isinstance(value, Mapping) else {}
+            known = ", ".join(name for name, below in here.items() if isinstance(below, Mapping | list))
             raise ShapeError(f"{text}: no {key!r} in {place or 'the file'}" + (f"; there is {known}" if known else ""))
         value, place = value[key], f"{place}.{key}".lstrip(".")
-    return _from_json(value, inherited, text, place)
+    return from_json(value, text, inherited)
 
 
 def _inherits(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,43 +287,12 @@ def _inherits(value: Mapping[str, Any]) -> dict[str, Any]:
     return {key: below for key, below in value.items() if key in _INHERITED and below is not None}
 
 
-def _from_json(value: Any, inherited: Mapping[str, Any], text: str, place: str) -> ClusterShape:
-    where = f"{text}: {place}" if place and not text.endswith(f"#{place}") else text
-    if isinstance(value, list):
-        value = {"pools": value}
-    if not isinstance(value, Mapping):
-        raise ShapeError(f"{where}: expected an object with pools or partitions, not {_shown(value)}")
-    if (
-        value
-        and all(isinstance(count, int) and not isinstance(count, bool) for count in value.values())
-        and not ({"nodes", "gpus_per_node"} & set(value))
-    ):
-        value = {"vc_nodes": value}
-    inherited = {**inherited, **_inherits(value)}
-    reader = _JsonShape(inherited, where)
-    if "pools" in value:
-        reader.pools(value["pools"])
-    elif not {"partitions", "vcs", "vc_nodes"} & set(value):
-        if "nodes" not in value:
-            raise ShapeError(
-                f"{where}: no pools, partitions, vcs, vc_nodes or nodes in it; "
-                f"it has {', '.join(map(str, value)) or 'nothing'}"
-            )
-        reader.pools([value])
-    for key in ("partitions", "vcs"):
-        if key in value:
-            reader.partitions(value[key], key)
-    if "vc_nodes" in value:
-        reader.vc_nodes(value["vc_nodes"])
-    return reader.finish(text, value.get("qos", ["normal"]))
-
-
 class _JsonShape:
     """Pools and partitions as they are found."""
 
-    def __init__(self, inherited: Mapping[str, Any], where: str) -> None:
+    def __init__(self, inherited: Mapping[str, Any], text: str) -> None:
         self.inherited = inherited
-        self.where = where
+        self.text = text
         self.found: list[Pool] = []
         self.named: dict[str, int] = {}
         self.shared = 0
@@ -325,162 +300,151 @@ class _JsonShape:
         self.parts: list[tuple[Partition, list[int] | None]] = []
 
     def pools(self, value: Any) -> None:
-        for number, item in enumerate(self._list(value, "pools"), start=1):
-            where = f"{self.where}: pool {number}"
-            self.found.append(self._pool(self._object(item, where), where))
-            name = item.get("name")
+        for number, item in enumerate(_list(value, f"{self.text}: pools"), start=1):
+            where = f"{self.text}: pool {number}"
+            row, name = self._pool(_object(item, where), where), item.get("name")
             if name is not None:
                 if not isinstance(name, str) or name in self.named:
                     raise ShapeError(
                         f"{where}: name {_shown(name)} is not a text or there is another pool of that name"
                     )
-                self.named[name] = len(self.found) - 1
+                self.named[name] = row
         self.shared = len(self.found)
 
     def partitions(self, value: Any, key: str) -> None:
-        for number, item in enumerate(self._list(value, key), start=1):
-            where = f"{self.where}: {key}, entry {number}"
-            entry = self._object(item, where)
+        for number, item in enumerate(_list(value, f"{self.text}: {key}"), start=1):
+            where = f"{self.text}: {key}, entry {number}"
+            entry = _object(item, where)
             name = entry.get("name", entry.get("vc"))
-            if not isinstance(name, str | int) or isinstance(name, bool) or not str(name):
+            if type(name) not in {str, int} or not str(name):
                 raise ShapeError(f"{where}: a partition needs a name")
-            where = f"{self.where}: partition {name}"
-            self._add(self._settings(str(name), entry, where), self._rows(entry, where), where)
-
-    def _rows(self, entry: Mapping[str, Any], where: str) -> list[int] | None:
-        """Pools of a partition; None: all shared ones."""
-        if "pools" in entry:
-            rows = []
-            for item in self._list(entry["pools"], "pools", where):
-                if isinstance(item, Mapping):
-                    self.found.append(self._pool(item, where))
-                    rows.append(len(self.found) - 1)
-                elif isinstance(item, str) and item in self.named:
-                    rows.append(self.named[item])
-                else:
-                    raise ShapeError(
-                        f"{where}: no pool is named {_shown(item)}; there is {', '.join(self.named) or 'none'}"
-                    )
-            if len(set(rows)) < len(rows):
-                raise ShapeError(f"{where}: a pool is named twice")
-            return rows
-        if "nodes" in entry:
-            self.found.append(self._pool(entry, where))
-            return [len(self.found) - 1]
-        return None
+            self._partition(str(name), entry, f"{self.text}: partition {name}")
 
     def vc_nodes(self, value: Any) -> None:
         if isinstance(value, list):
             value = {f"vc{number}": nodes for number, nodes in enumerate(value, start=1)}
-        for name, nodes in self._object(value, f"{self.where}: vc_nodes").items():
-            where = f"{self.where}: vc_nodes, {name}"
-            self.found.append(self._pool({"nodes": nodes}, where))
-            self._add(_partition(name), [len(self.found) - 1], where)
+        for name, nodes in _object(value, f"{self.text}: vc_nodes").items():
+            self._partition(name, {"nodes": nodes}, f"{self.text}: vc_nodes, {name}")
 
-    def _add(self, partition: Partition, rows: list[int] | None, where: str) -> None:
-        if any(partition.name == other.name for other, _ in self.parts):
+    def _partition(self, name: str, entry: Mapping[str, Any], where: str) -> None:
+        partition, rows = _settings(name, entry, where), self._rows(entry, where)
+        if any(name == other.name for other, _ in self.parts):
             raise ShapeError(f"{where}: there are two partitions of that name")
         self.parts.append((partition, rows))
 
-    def finish(self, text: str, qos: Any) -> ClusterShape:
-        if not isinstance(qos, list) or not qos or not all(isinstance(name, str) for name in qos):
-            raise ShapeError(f"{self.where}: qos is a list of names, not {_shown(qos)}")
-        chosen = [partition for partition, _ in self.parts if partition.default]
-        if len(chosen) > 1:
-            raise ShapeError(f"{self.where}: two partitions are the default one: {chosen[0].name}, {chosen[1].name}")
-        parts = []
-        for number, (partition, own) in enumerate(self.parts):
-            rows = own if own is not None else list(range(self.shared))
-            if not rows:
-                raise ShapeError(f"{self.where}: partition {partition.name} has no nodes")
-            parts.append((replace(partition, default=partition.default or (not chosen and number == 0)), rows))
-        return shape(self.found, text, parts, qos)
+    def _rows(self, entry: Mapping[str, Any], where: str) -> list[int] | None:
+        """Pools of a partition; None: all shared ones."""
+        if "pools" not in entry:
+            return [self._pool(entry, where)] if "nodes" in entry else None
+        rows = []
+        for item in _list(entry["pools"], f"{where}: pools"):
+            if isinstance(item, Mapping):
+                rows.append(self._pool(item, where))
+            elif isinstance(item, str) and item in self.named:
+                rows.append(self.named[item])
+            else:
+                raise ShapeError(
+                    f"{where}: no pool is named {_shown(item)}; there is {', '.join(self.named) or 'none'}"
+                )
+        if len(set(rows)) < len(rows):
+            raise ShapeError(f"{where}: a pool is named twice")
+        return rows
 
-    # -- one pool, one partition
-
-    def _pool(self, item: Mapping[str, Any], where: str) -> Pool:
+    def _pool(self, item: Mapping[str, Any], where: str) -> int:
+        """The row of a pool that is new."""
         item = {**self.inherited, **{key: below for key, below in item.items() if below is not None}}
-        own = [item[key] for key in ("gpu_type", "type") if item.get(key) is not None]
+        named = next((item[key] for key in ("gpu_type", "type") if item.get(key) is not None), "")
         # What follows a blank is a remark: "P100 (Table 4)".
-        gpu_type = own[0].split()[0] if own and isinstance(own[0], str) and own[0].split() else ""
-        if (own and not isinstance(own[0], str)) or (gpu_type and not _TYPE.match(gpu_type)):
-            raise ShapeError(f"{where}: {_shown(own[0])} is not the name of a GPU type")
+        gpu_type = "".join(named.split()[:1]) if isinstance(named, str) else None
+        if gpu_type is None or (gpu_type and not _TYPE.match(gpu_type)):
+            raise ShapeError(f"{where}: {_shown(named)} is not the name of a GPU type")
         features = item.get("features", [])
-        if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
-            raise ShapeError(f"{where}: features are a list of names, not {_shown(features)}")
-        amount = {kind: self._amount(item, keys, where) for kind, keys in _AMOUNTS.items()}
+        _expect(_are_names(features), where, "features are a list of names", features)
+        amount = {kind: _amount(item, keys, where) for kind, keys in _AMOUNTS.items()}
         if not amount["cpus"].is_integer():
             raise ShapeError(f"{where}: cpus: expected a whole number, not {amount['cpus']}")
+        nodes: Any = item.get("nodes")
+        gpus: Any = item.get("gpus_per_node", USUAL_GPUS_PER_NODE)
+        for key, number in (("nodes", nodes), ("gpus_per_node", gpus)):
+            _expect(type(number) is int, where, f"{key}: expected a whole number", number)
         pool = Pool(
-            nodes=self._whole(item, "nodes", None, where),
-            gpus=self._whole(item, "gpus_per_node", USUAL_GPUS_PER_NODE, where),
+            nodes=nodes,
+            gpus=gpus,
             gpu_type="" if gpu_type == "gpu" else gpu_type.lower(),
             cpus=int(amount["cpus"]),
             mem=amount["memory"],
             tmp=amount["disk"],
             features=frozenset(features),
         )
-        return _checked(where, pool)
+        self.found.append(_checked(where, pool))
+        return len(self.found) - 1
 
-    @staticmethod
-    def _settings(name: str, entry: Mapping[str, Any], where: str) -> Partition:
-        values: dict[str, Any] = {"default": entry.get("default", False)}
-        if not isinstance(values["default"], bool):
-            raise ShapeError(f"{where}: default: expected true or false, not {_shown(values['default'])}")
-        tier = entry.get("tier", entry.get("priority_tier", 1))
-        if not isinstance(tier, int) or isinstance(tier, bool) or not 0 <= tier <= 65533:
-            raise ShapeError(f"{where}: tier: expected a number from 0 to 65533, not {_shown(tier)}")
-        values["priority_tier"] = tier
-        limit = entry.get("max_time")
-        if limit is not None:
-            seconds = duration(limit) if isinstance(limit, str) else limit
-            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
-                raise ShapeError(
-                    f"{where}: max_time: expected seconds or a time such as 1-12:00:00, not {_shown(limit)}"
-                )
-            values["max_time"] = float(seconds)
-        most = entry.get("max_nodes")
-        if most is not None:
-            if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-                raise ShapeError(f"{where}: max_nodes: expected a number above 0, not {_shown(most)}")
-            values["max_nodes"] = float(most)
-        how, _, count = str(entry.get("oversubscribe", "NO")).upper().partition(":")
-        allowed = ("NO", "YES", "FORCE", "EXCLUSIVE")
-        if how not in allowed or (count and not (count.isdecimal() and 1 <= int(count[:6]) <= 65533)):
-            raise ShapeError(
-                f"{where}: oversubscribe: {_shown(entry['oversubscribe'])} is none of {', '.join(allowed)}"
-            )
-        values["oversubscribe"] = OverSubscribe[how]
+    def finish(self, qos: Any) -> ClusterShape:
+        _expect(bool(qos) and _are_names(qos), self.text, "qos is a list of names", qos)
+        chosen = [partition for partition, _ in self.parts if partition.default]
+        if len(chosen) > 1:
+            raise ShapeError(f"{self.text}: two partitions are the default one: {chosen[0].name}, {chosen[1].name}")
+        parts = []
+        for number, (partition, own) in enumerate(self.parts):
+            rows = own if own is not None else list(range(self.shared))
+            if not rows:
+                raise ShapeError(f"{self.text}: partition {partition.name} has no nodes")
+            parts.append((replace(partition, default=partition.default or (not chosen and number == 0)), rows))
+        return shape(self.found, self.text, parts, qos)
+
+
+_MODES: Final = ("NO", "YES", "FORCE", "EXCLUSIVE")
+
+
+def _settings(name: str, entry: Mapping[str, Any], where: str) -> Partition:
+    default, tier = entry.get("default", False), entry.get("tier", entry.get("priority_tier", 1))
+    limit, most = entry.get("max_time"), entry.get("max_nodes")
+    seconds = math.inf if limit is None else duration(limit) if isinstance(limit, str) else limit
+    _expect(isinstance(default, bool), where, "default: expected true or false", default)
+    _expect(type(tier) is int and 0 <= tier <= 65533, where, "tier: expected a number from 0 to 65533", tier)
+    timed = type(seconds) in {int, float} and seconds > 0
+    _expect(timed, where, "max_time: expected seconds or a time such as 1-12:00:00", limit)
+    _expect(most is None or (type(most) is int and most >= 1), where, "max_nodes: expected a number above 0", most)
+    how, _, count = str(entry.get("oversubscribe", "NO")).upper().partition(":")
+    if how not in _MODES or (count and not (count.isdecimal() and 1 <= int(count[:6]) <= 65533)):
+        raise ShapeError(f"{where}: oversubscribe: {_shown(entry['oversubscribe'])} is none of {', '.join(_MODES)}")
+    return Partition(
+        name,
+        NO_ROWS,
+        priority_tier=tier,
+        oversubscribe=OverSubscribe[how],
         # slurm.conf(5): YES and FORCE without a number mean four jobs.
-        values["oversubscribe_count"] = int(count) if count else 4 if how in {"YES", "FORCE"} else 1
-        return _partition(name, **values)
+        oversubscribe_count=int(count) if count else 4 if how in {"YES", "FORCE"} else 1,
+        max_time=float(seconds),
+        max_nodes=math.inf if most is None else float(most),
+        default=default,
+    )
 
-    @staticmethod
-    def _amount(item: Mapping[str, Any], keys: Mapping[str, int], where: str) -> float:
-        for key, unit in keys.items():
-            number = item.get(key)
-            if number is not None:
-                if not isinstance(number, int | float) or isinstance(number, bool) or not 0 < number < 2**40:
-                    raise ShapeError(f"{where}: {key}: expected a number above 0, not {_shown(number)}")
-                return float(number) * unit
-        return 0.0
 
-    @staticmethod
-    def _whole(item: Mapping[str, Any], key: str, default: int | None, where: str) -> int:
-        number = item.get(key, default)
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise ShapeError(f"{where}: {key}: expected a whole number, not {_shown(number)}")
-        return number
+def _expect(fits: bool, where: str, what: str, value: object) -> None:
+    if not fits:
+        raise ShapeError(f"{where}: {what}, not {_shown(value)}")
 
-    def _list(self, value: Any, key: str, where: str = "") -> list[Any]:
-        if not isinstance(value, list) or not value:
-            raise ShapeError(
-                f"{where or self.where}: {key}: expected a list with at least one entry, not {_shown(value)}"
-            )
-        return value
 
-    @staticmethod
-    def _object(value: Any, where: str) -> Mapping[str, Any]:
-        if not isinstance(value, Mapping):
-            raise ShapeError(f"{where}: expected an object, not {_shown(value)}")
-        return value
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _amount(item: Mapping[str, Any], keys: Mapping[str, int], where: str) -> float:
+    for key, unit in keys.items():
+        number = item.get(key)
+        if number is not None:
+            fits = type(number) in {int, float} and 0 < number < 2**40
+            _expect(fits, where, f"{key}: expected a number above 0", number)
+            return float(number) * unit
+    return 0.0
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    _expect(isinstance(value, list) and bool(value), where, "expected a list with at least one entry", value)
+    return list(value)
+
+
+def _object(value: Any, where: str) -> Mapping[str, Any]:
+    _expect(isinstance(value, Mapping), where, "expected an object", value)
+    return dict(value)

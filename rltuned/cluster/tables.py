@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ Codes = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.intp]
+
+
+NO_ROWS: Final = np.zeros(0, dtype=np.int32)
 
 
 class JobState(enum.IntEnum):
@@ -248,14 +251,14 @@ class Partition:
     name: str
     nodes: Codes
     """Rows of its nodes."""
-    up: bool
+    up: bool = True
     """Whether jobs that wait in it may start."""
-    priority_tier: int
-    oversubscribe: OverSubscribe
+    priority_tier: int = 1
+    oversubscribe: OverSubscribe = OverSubscribe.NO
     """NO, YES, FORCE or EXCLUSIVE."""
-    oversubscribe_count: int
+    oversubscribe_count: int = 1
     """n of YES:n or FORCE:n, 1 otherwise."""
-    max_time: float
+    max_time: float = float("inf")
     max_nodes: float = float("inf")
     default: bool = False
 

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-import numpy as np
-
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.hostlist import expand
-from rltuned.cluster.tables import Partition
+from rltuned.cluster.tables import NO_ROWS, Partition
 from rltuned.cluster.unread import RowKind, Skipped
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.notation import UNLIMITED, bad, count, duration, gres, integer, memory, shared_gpus, text, tres
@@ -285,7 +283,6 @@ def _as_configured(used: dict[str, int], configured: Mapping[str, int]) -> dict[
     return found
 
 
-_NO_ROWS: Final = np.zeros(0, dtype=np.int32)
 _OVERSUBSCRIBE: Final = frozenset({"NO", "YES", "FORCE", "EXCLUSIVE"})
 
 
@@ -295,7 +292,7 @@ def closed_partition(name: str, listed: str = "") -> PartitionLine:
         nodes = expand(listed)
     except SlurmParseError:
         nodes = []
-    return PartitionLine(Partition(name, _NO_ROWS, False, -1, OverSubscribe.NO, 1, math.inf), nodes, understood=False)
+    return PartitionLine(Partition(name, NO_ROWS, up=False, priority_tier=-1), nodes, understood=False)
 
 
 def _partition(words: Mapping[str, str]) -> PartitionLine:
@@ -308,7 +305,7 @@ def _partition(words: Mapping[str, str]) -> PartitionLine:
     limit = duration(_required(words, "MaxTime"))
     partition = Partition(
         name=words[_PARTITION],
-        nodes=_NO_ROWS,
+        nodes=NO_ROWS,
         up=_required(words, "State") in {"UP", "DRAIN"},  # DRAIN takes no new jobs, but starts those that it has
         priority_tier=integer(_required(words, "PriorityTier")),
         oversubscribe=OverSubscribe(mode),
