@@ -6,7 +6,7 @@ then for what is needed, gains nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from operator import itemgetter
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -85,14 +85,35 @@ class LargestRequests:
 NONE_KNOWN: Final = LargestRequests.of({})
 
 
-def _no_records() -> Mapping[int, Applied]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class AppliedChanges:
     """What earlier cycles left on the queue, as `plan()` needs it."""
 
-    by_job: Mapping[int, Applied] = field(default_factory=_no_records)
+    by_job: Mapping[int, Applied] = field(default_factory=dict)
     borrowed: Borrowed = NOTHING
     largest: LargestRequests = NONE_KNOWN
+
+    def of_these(self, jobs: JobTable) -> Self:
+        """Without records of other jobs of the same id: ids start over when slurmctld loses its state."""
+        return replace(
+            self,
+            by_job={
+                job: record
+                for job, record in self.by_job.items()
+                if (row := jobs.row_of.get(job)) is not None and int(jobs.submit_time[row]) == record.submit_time
+            },
+        )
+
+    def on(self, jobs: JobTable, rows: Rows) -> list[tuple[int, Applied]]:
+        """The records of the jobs of `rows`, each with its position there, in that order."""
+        if not self.by_job:
+            return []
+        position = np.full(len(jobs), -1, dtype=np.intp)
+        position[rows] = np.arange(len(rows))
+        places = position.tolist()
+        found = [
+            (places[row], record)
+            for job, record in self.by_job.items()
+            if (row := jobs.row_of.get(job)) is not None and places[row] >= 0
+        ]
+        return sorted(found, key=itemgetter(0))

@@ -1,6 +1,5 @@
 """Which nodes could ever run a job: the pool that its supply, demand and fragmentation are measured against."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -79,12 +78,9 @@ def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, m
     pool_of = np.full(len(common), len(kept), dtype=np.int32)
     pool_of[kept] = np.arange(len(kept))
     pools = pool_of[asked.of].astype(np.int32)
-    names = {
-        snapshot.jobs.partition.names[code]
-        for code in np.unique(snapshot.jobs.partition.codes[rows[pools == len(kept)]])
-        if code >= 0
-    }
-    masks = np.concatenate((masks, _of_partitions(snapshot, names)[None]))
+    of_rest = snapshot.jobs.partition.take(rows[pools == len(kept)])
+    rest = snapshot.nodes_of(part for names in set(of_rest.texts()) for part in snapshot.partitions_of(names))
+    masks = np.concatenate((masks, rest[None]))
     return Pools(pools, masks, np.append(asked.gpu_type[kept], -1).astype(np.int32), len(kept))
 
 
@@ -100,15 +96,6 @@ def _commonest(jobs: JobTable, rows: npt.NDArray[np.intp], of: npt.NDArray[np.in
     common = np.zeros(size, dtype=np.bool_)
     common[np.lexsort((oldest, -np.bincount(of, minlength=size), -users))[:most]] = True
     return common
-
-
-def _of_partitions(snapshot: Snapshot, lists: Iterable[str]) -> Bools:
-    """(M,) nodes of all partitions of these comma lists."""
-    mask = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-    found = {part.name: part for names in lists for part in snapshot.partitions_of(names) if part is not None}
-    for partition in found.values():
-        mask[partition.nodes] = True
-    return mask
 
 
 def distinct_rows(rows: Bools) -> tuple[Bools, npt.NDArray[np.intp]]:
@@ -175,7 +162,8 @@ def _capable(
     """(P, M) nodes that could run the jobs in `rows`, one of each kind."""
     jobs, nodes = snapshot.jobs, snapshot.nodes
     codes, of_code = np.unique(jobs.partition.codes[rows], return_inverse=True)
-    of_partition = [_of_partitions(snapshot, [jobs.partition.names[code]] if code >= 0 else ()) for code in codes]
+    names = (*jobs.partition.names, "")
+    of_partition = [snapshot.nodes_of(snapshot.partitions_of(names[code])) for code in codes]
     masks = np.array(of_partition, dtype=np.bool_).reshape(len(codes), len(nodes))[of_code]
     # By type, then a type that no node has, then (as −1) any type.
     offered = np.zeros((len(nodes.gpu_types) + 2, len(nodes)), dtype=np.int32)

@@ -312,6 +312,13 @@ class Snapshot:
             found = self._partitions_of[names] = tuple(map(self.partition_by_name.get, names.split(",")))
         return found
 
+    def nodes_of(self, partitions: Iterable[Partition | None]) -> Bools:
+        """(M,) nodes of any of these partitions."""
+        mask = np.zeros(len(self.nodes), dtype=np.bool_)
+        for part in filter(None, partitions):
+            mask[part.nodes] = True
+        return mask
+
     def by_partitions(
         self, rows: Rows, value_of: Callable[[tuple[Partition | None, ...]], Any], none: Any, kind: type = np.bool_
     ) -> npt.NDArray[Any]:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from rltuned.cluster.changes import Outcome
 from rltuned.config import PlacementApply
 from rltuned.decide.decision import DecisionRecord
@@ -187,10 +189,10 @@ def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
         for other, index in enumerate(jobs.seen)
         if index >= 0 and jobs.class_of[other] == mine and window.score[index] > score
     )
-    values = window.values
+    medians = np.median(np.array(window.values), axis=0).tolist()
     features = tuple(
-        FeatureValue(name, values[seen][column], _median([row[column] for row in values]), name in record.columns)
-        for column, name in enumerate(record.features)
+        FeatureValue(name, value, median, name in record.columns)
+        for name, value, median in zip(record.features, window.values[seen], medians, strict=True)
     )
     return {
         "score": score,
@@ -214,12 +216,6 @@ def _rollout(record: DecisionRecord, job_id: int) -> str:
         f"place {after} instead of {before} among the first {found.simulated} jobs after {found.rollouts} rollouts; "
         f"their order is expected to save {found.gain / 3600:.1f} h of waiting in all"
     )
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def _placement(record: DecisionRecord, job_id: int) -> str:

@@ -1,14 +1,13 @@
 """The managed jobs of one reading: where Slurm alone has them, where they stand, and with whom they exchange places."""
 
 from dataclasses import dataclass, replace
-from operator import itemgetter
 
 import numpy as np
 
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, OverSubscribe
+from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import Pools, bounded_pools
-from rltuned.cluster.tables import Category, Ints, JobTable, Snapshot
+from rltuned.cluster.tables import Category, Ints, Snapshot
 from rltuned.config import Config
 from rltuned.decide.classes import Classes, classify
 from rltuned.decide.outside import Outside, Rows
@@ -49,12 +48,14 @@ class ManagedJobs:
 
 def managed_jobs(snapshot: Snapshot, config: Config, applied: AppliedChanges) -> ManagedJobs:
     """Who is managed, and all that the reading says of them."""
-    applied = _of_these_jobs(applied, snapshot.jobs)
+    applied = applied.of_these(snapshot.jobs)
     snapshot = _with_isolation(snapshot, applied)
     pools = bounded_pools(snapshot, snapshot.jobs.pending)
     scope = examine(snapshot, pools, config, applied)
     at = scope.managed
-    rows, tier = scope.rows[at], scope.tier[at]
+    rows, tier, jobs = scope.rows[at], scope.tier[at], snapshot.jobs
+    # Of sprio where it lists them: of one moment with the base.
+    own = np.maximum(jobs.base[rows] + jobs.site_factor[rows], 1)
     return ManagedJobs(
         snapshot=snapshot,
         applied=applied,
@@ -62,25 +63,11 @@ def managed_jobs(snapshot: Snapshot, config: Config, applied: AppliedChanges) ->
         at=at,
         rows=rows,
         base=scope.base[at],
-        current=_current(snapshot.jobs, rows),
+        current=np.where(jobs.site_known[rows], own, jobs.priority[rows]),
         tier=tier,
-        classes=classify(snapshot.jobs, rows, tier, config.decide),
+        classes=classify(jobs, rows, tier, config.decide),
         pools=Pools(pools.pool_of[at], pools.nodes, pools.gpu_type),
         outside=Outside(snapshot, pools, scope),
-    )
-
-
-def _of_these_jobs(applied: AppliedChanges, jobs: JobTable) -> AppliedChanges:
-    """Without records of other jobs of the same id: ids start over when slurmctld loses its state."""
-    submit = jobs.submit_time.tolist() if applied.by_job else []
-    return AppliedChanges(
-        {
-            job: record
-            for job, record in applied.by_job.items()
-            if (row := jobs.row_of.get(job)) is not None and int(submit[row]) == record.submit_time
-        },
-        applied.borrowed,
-        applied.largest,
     )
 
 
@@ -97,25 +84,3 @@ def _with_isolation(snapshot: Snapshot, applied: AppliedChanges) -> Snapshot:
     shown = jobs.oversubscribe
     column = Category.of([isolated.get(row, shown.value(row)) for row in range(len(shown.codes))])
     return replace(snapshot, jobs=replace(jobs, oversubscribe=column))
-
-
-def _current(jobs: JobTable, rows: Rows) -> Ints:
-    """(n,) priority that these jobs have now. Of sprio where it lists them: of one moment with the base."""
-    own = np.maximum(jobs.base[rows] + jobs.site_factor[rows], 1)
-    return np.where(jobs.site_known[rows], own, jobs.priority[rows])
-
-
-def records(applied: AppliedChanges, jobs: JobTable, rows: Rows) -> list[tuple[int, Applied]]:
-    """What earlier cycles left on the jobs of `rows`, each with its position there, in that order."""
-    if not applied.by_job:
-        return []
-    position = np.full(len(jobs), -1, dtype=np.intp)
-    position[rows] = np.arange(len(rows))
-    places = position.tolist()
-    found = [
-        (places[row], record)
-        for job, record in applied.by_job.items()
-        if (row := jobs.row_of.get(job)) is not None and places[row] >= 0
-    ]
-    found.sort(key=itemgetter(0))
-    return found

@@ -9,7 +9,7 @@ from rltuned.cluster.borrowed import Loan
 from rltuned.cluster.tables import Bools, Floats, Ints
 from rltuned.config import DecideSection
 from rltuned.decide.borrowing import Purse
-from rltuned.decide.managed import ManagedJobs, records
+from rltuned.decide.managed import ManagedJobs
 from rltuned.decide.outside import Border, Rows
 from rltuned.decide.ranks import (
     Guard,
@@ -57,7 +57,7 @@ def order_classes(managed: ManagedJobs, window: Rows, scores: Floats, settings: 
     visible[window] = True
     old = (managed.snapshot.time - jobs.eligible_time[managed.rows]) > settings.age_bound
     ours = np.zeros(n, dtype=np.bool_)
-    ours[[at for at, record in records(managed.applied, jobs, managed.rows) if record.site_factor != 0]] = True
+    ours[[at for at, record in managed.applied.on(jobs, managed.rows) if record.site_factor != 0]] = True
     rank, base_rank = np.zeros(n, dtype=np.intp), np.zeros(n, dtype=np.intp)
     target, held_behind = managed.base.copy(), np.zeros(n, dtype=np.int64)
     guards = np.where(visible, 0, Guard.OUTSIDE_WINDOW).astype(np.int8)

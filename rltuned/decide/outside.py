@@ -88,13 +88,9 @@ class Outside:
         codes = np.full(len(nodes), -1, dtype=np.int64)
         codes[self.pools.pool_of] = jobs.partition.codes[self.scope.rows]
         for code, name in enumerate(jobs.partition.names):
-            parts = self.snapshot.partitions_of(name)
-            if any(part is not None and not part.up for part in parts):
-                up = np.zeros(nodes.shape[1], dtype=np.bool_)
-                for part in parts:
-                    if part is not None and part.up:
-                        up[part.nodes] = True
-                nodes[codes == code] &= up
+            parts = [part for part in self.snapshot.partitions_of(name) if part is not None]
+            if not all(part.up for part in parts):
+                nodes[codes == code] &= self.snapshot.nodes_of([part for part in parts if part.up])
         bits = np.packbits(distinct_rows(np.concatenate((self.pools.nodes, nodes)).T)[0].T, axis=1)
         first, of = distinct_bits(bits)
         wanted, can_get = np.split(of, 2)
@@ -104,7 +100,8 @@ class Outside:
     def _places(self) -> tuple[Rows, Ints, Ints]:
         """Job, tier and key of each place in the queue: one for each priority that a job's partitions give it."""
         jobs, rows, scope = self.snapshot.jobs, self.scope.rows, self.scope
-        tiers = [*(_tiers(self.snapshot, name) for name in jobs.partition.names), []]
+        parts = (filter(None, self.snapshot.partitions_of(name)) for name in jobs.partition.names)
+        tiers = [*(sorted({part.priority_tier for part in these}) for these in parts), []]
         codes = jobs.partition.codes[rows]
         waiting = scope.base > 0
         at, tier = [], []
@@ -145,10 +142,6 @@ def _first_over(begin: Rows, end: Rows, size: int) -> Rows:
     return first
 
 
-def _tiers(snapshot: Snapshot, partitions: str) -> list[int]:
-    return sorted({part.priority_tier for part in snapshot.partitions_of(partitions) if part is not None})
-
-
 class _Crossing(NamedTuple):
     """Jobs that cross places of the queue."""
 
@@ -170,22 +163,10 @@ class _Group:
     """(L,) the outside job; −1: a job of the class itself."""
     tasks: Ints
     """(m,) how many each moved job of the class counts for."""
-    kind_of: Rows
-    """(m,) kind of each moved job's node set."""
-    type_of_kind: Rows
-    """Type of each kind: equal node sets, as far as they are the outside jobs'. −1: none in common."""
+    type_of: Rows
+    """(m,) type of each moved job: equal node sets, as far as they are the outside jobs'. T: none in common."""
     types: Bits
     """(T, ⌈A/8⌉) groups of nodes in the node set of each type, as bits."""
-
-    @cached_property
-    def type_of(self) -> Rows:
-        """(m,) type of each moved job."""
-        return self.type_of_kind[self.kind_of]
-
-    @cached_property
-    def _counted(self) -> Rows:
-        """(m,) `type_of`, T for those of no type: these are counted by themselves, behind the others."""
-        return np.where(self.type_of < 0, len(self.types), self.type_of)
 
     @cached_property
     def size(self) -> Ints:
@@ -210,7 +191,7 @@ class _Group:
         """(T, l) how many cross each of these places."""
         key = self.key[places]
         shape = len(self.types) + 1, len(key) + 1
-        of, tasks = self._counted[crossing.moved] * shape[1], self.tasks[crossing.moved]
+        of, tasks = self.type_of[crossing.moved] * shape[1], self.tasks[crossing.moved]
         first = key.searchsorted(crossing.since, side="right")
         last = np.maximum(key.searchsorted(crossing.until), first)
         steps = np.bincount(of + first, weights=tasks, minlength=shape[0] * shape[1])
@@ -220,7 +201,7 @@ class _Group:
     def count(self, crossing: "_Crossing", key: int) -> list[int]:
         """(T,) how many cross the place with this key."""
         these = crossing.moved[(crossing.since < key) & (key < crossing.until)]
-        found = np.bincount(self._counted[these], self.tasks[these], len(self.types) + 1)
+        found = np.bincount(self.type_of[these], self.tasks[these], len(self.types) + 1)
         counts: list[int] = found[:-1].astype(np.int64).tolist()
         return counts
 
@@ -340,12 +321,12 @@ class Border:
             both = nodes[kinds] & nodes[one]
             distinct, of = distinct_bits(both)
             shared = both[distinct].any(axis=1)
-            number = np.where(shared, np.cumsum(shared) - 1, -1)[of]
             types = both[distinct[shared]]
             if not len(types):
                 continue
+            number = np.where(shared, np.cumsum(shared) - 1, len(types))[of]
             these = np.flatnonzero(wanted[job] == one)
-            groups.append(_Group(key[these], job[these], tasks, of_kind, number, types))
+            groups.append(_Group(key[these], job[these], tasks, number[of_kind], types))
         return groups
 
     def _around(self, since: Ints, until: Ints, breaks: Ints) -> tuple[Rows, Ints]:
@@ -378,12 +359,8 @@ class Border:
             without = scope.base[self.job] < reserve_from
             kinds = wanted[self.job[without]]
             one_of_each = self.job[without][np.unique(kinds, return_index=True)[1]]
-            extra.append(
-                (
-                    one_of_each,
-                    np.full(len(one_of_each), outside.key_from(reserve_from), dtype=np.int64),
-                )
-            )
+            reserve_key = np.full(len(one_of_each), outside.key_from(reserve_from), dtype=np.int64)
+            extra.append((one_of_each, reserve_key))
         if extra:
             job = np.concatenate((job, *(jobs for jobs, _ in extra)))
             key = np.concatenate((key, *(keys for _, keys in extra)))
@@ -417,16 +394,8 @@ class Border:
         groups = self.groups(moved, since, until, np.concatenate((since, until, low_since, low_until)))
         if old.any():
             own, once = np.sort(self.base[0][old]), np.ones(len(moved), dtype=np.int64)
-            groups.append(
-                _Group(
-                    own,
-                    np.full(len(own), -1),
-                    once,
-                    np.zeros(len(moved), dtype=np.intp),
-                    np.zeros(1, dtype=np.intp),
-                    np.ones((1, 1), dtype=np.uint8),
-                )
-            )
+            theirs, all_alike = np.full(len(own), -1), np.zeros(len(moved), dtype=np.intp)
+            groups.append(_Group(own, theirs, once, all_alike, np.ones((1, 1), dtype=np.uint8)))
         wanted = ranks_of(order)[up]
         flagged: list[tuple[int, int, int]] = []
         ahead, behind = _Crossing(rising, since, until), _Crossing(falling, low_since, low_until)
@@ -436,9 +405,9 @@ class Border:
         # From the front: who is put behind a place no longer crosses what is ahead of it, and nothing else changes.
         for key, number, place in sorted(flagged, reverse=True):
             group = groups[number]
-            types = group.type_of
+            types, none = group.type_of, len(group.types)
             crossing = np.flatnonzero((since < key) & (key < until))
-            crossing = crossing[types[crossing] >= 0]  # those who rise come first among the moved
+            crossing = crossing[types[crossing] < none]  # those who rise come first among the moved
             if not len(crossing):
                 continue
             left = group.count(behind, key)
@@ -501,11 +470,11 @@ class _Turns:
                 continue
             sent += before
             turns += [(other, ()) for other in before]
-            turns.append((member, self._rests_on([member], self._stretches(sent))[0]))
+            turns.append((member, self._rests_on([member], sent)[0]))
         done = set(sent)
         turns += [(member, ()) for member in self._lowered if member not in done]
         late += self._raised[EXACT_TURNS:]
-        return turns + list(zip(late, self._rests_on(late, self._stretches(self._lowered)), strict=True))
+        return turns + list(zip(late, self._rests_on(late, self._lowered), strict=True))
 
     def _needed(self, member: int, sent: Sequence[int]) -> list[int] | None:
         """Members to be lowered before this one is raised, beside those that have been; None: nothing less than all."""
@@ -533,7 +502,7 @@ class _Turns:
         found: tuple[_Group, int] | None = None
         for group in self._groups:
             first, last = (int(group.key.searchsorted(key[member])) for key in (self._from, self._goal))
-            if first == last or group.type_of[self._row[member]] < 0:
+            if first == last or group.type_of[self._row[member]] == len(group.types):
                 continue
             lacking = group.lacking(ahead, behind, first, last)
             if lacking and (found is None or group.key[lacking[-1]] > found[0].key[found[1]]):
@@ -546,49 +515,22 @@ class _Turns:
         start, goal = self._start[members], self._goal[members]
         leaves = (start > high) & (low < key) & (key < start) & ~((goal > high) & (key < goal))
         joins = (goal < low) & (goal < key) & (key < low) & ~((start < low) & (start < key))
-        return np.asarray((group.type_of[self._row[members]] >= 0) & (leaves | joins), dtype=np.bool_)
+        return np.asarray((group.type_of[self._row[members]] < len(group.types)) & (leaves | joins), dtype=np.bool_)
 
-    def _stretches(self, lowered: Sequence[int]) -> "_Stretches":
-        """What these members pass when they are lowered."""
-        members = np.asarray(lowered, dtype=np.intp)
-        return _Stretches(members, self._to[members], self._start[members])
-
-    def _rests_on(self, members: Sequence[int], lowered: "_Stretches") -> list[tuple[int, ...]]:
-        """Of each of the raised members: those of the lowered ones that may have made room for it."""
-        rows = np.asarray(members, dtype=np.intp)
-        return lowered.over(self._from[rows], self._goal[rows])
-
-
-@dataclass(frozen=True)
-class _Stretches:
-    """Stretches of the queue that members pass. Most are short: who passes some place is looked for near it."""
-
-    members: Rows
-    low: Ints
-    high: Ints
-
-    @cached_property
-    def _far(self) -> Rows:
-        """Positions of the longest."""
-        return np.argsort(self.low - self.high, kind="stable")[:FAR]
-
-    @cached_property
-    def _near(self) -> Rows:
-        """Positions of the others, by their lower ends."""
-        near = np.ones(len(self.members), dtype=np.bool_)
-        near[self._far] = False
-        order = np.flatnonzero(near)
-        return order[np.argsort(self.low[order], kind="stable")]
-
-    def over(self, since: Ints, until: Ints) -> list[tuple[int, ...]]:
-        """For each pair of keys the members that pass anything between them, in their order."""
-        far, near = self._far, self._near
-        far_low, far_high, low, high = self.low[far], self.high[far], self.low[near], self.high[near]
-        first = np.searchsorted(low, since - int((high - low).max(initial=0)))
-        last = np.searchsorted(low, until)
+    def _rests_on(self, raised: Sequence[int], lowered: Sequence[int]) -> list[tuple[int, ...]]:
+        """Of each raised member those of the lowered ones, in their order, that may have made room for it."""
+        rows, members = np.asarray(raised, dtype=np.intp), np.asarray(lowered, dtype=np.intp)
+        low, high = self._to[members], self._start[members]
+        # Most stretches of the queue that members pass are short: who passes some place is looked for near it.
+        by_length = np.argsort(low - high, kind="stable")
+        far, near = by_length[:FAR], np.sort(by_length[FAR:])
+        near = near[np.argsort(low[near], kind="stable")]
+        since, until = self._from[rows], self._goal[rows]
+        first = np.searchsorted(low[near], since - int((high - low)[near].max(initial=0)))
+        last = np.searchsorted(low[near], until)
         found = []
         for start, end, one, other in zip(since.tolist(), until.tolist(), first.tolist(), last.tolist(), strict=True):
-            passing = near[one:other][high[one:other] > start]
-            long = far[(far_low < end) & (far_high > start)]
-            found.append(tuple(self.members[np.sort(np.concatenate((passing, long)))].tolist()))
+            close = near[one:other]
+            passing = np.concatenate((close[high[close] > start], far[(low[far] < end) & (high[far] > start)]))
+            found.append(tuple(members[np.sort(passing)].tolist()))
         return found

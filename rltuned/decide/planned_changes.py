@@ -14,7 +14,7 @@ from rltuned.cluster.changes import (
 )
 from rltuned.cluster.tables import Ints, Snapshot
 from rltuned.decide.front import Front
-from rltuned.decide.managed import ManagedJobs, records
+from rltuned.decide.managed import ManagedJobs
 from rltuned.decide.outside import Rows
 from rltuned.decide.ranks import Order, ranks_of
 from rltuned.decide.scope import Veto
@@ -37,7 +37,10 @@ def changes_of(
     leaving = np.isin(jobs.job_id[managed.rows], list(withdrawn))
     # They are given back first, and moved by a later plan: what rests on that waits as long.
     current = np.where(leaving, managed.base, managed.current)
-    before, after = _moves(managed, target)
+    before = jobs.site_factor[managed.rows]
+    # Slurm shows 1 for a sum below it: a job that shall have what it has anyway needs no factor.
+    wanted = np.where(target != managed.base, target - jobs.base[managed.rows], 0)
+    after = np.clip(wanted, -MAX_FACTOR, MAX_FACTOR)
     moved = (target != current) & (before != after)
     steered = np.isin(managed.rows, list(front.isolate)) & ~leaving
     steering: list[Change] = []
@@ -47,15 +50,18 @@ def changes_of(
         job, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
         if _isolable(managed.snapshot, row, applied.by_job.get(job)):
             shown = jobs.oversubscribe.value(row)
-            request, wanted = jobs.request.value(row), OverSubscribe.NO.value
-            steering.append(Change(job, submit, Field.OVERSUBSCRIBE, shown, wanted, position, request=request))
+            request, alone = jobs.request.value(row), OverSubscribe.NO.value
+            steering.append(Change(job, submit, Field.OVERSUBSCRIBE, shown, alone, position, request=request))
     positions = np.flatnonzero(moved[queue])
     moving = queue[positions]
     rows = managed.rows[moving]
     ids = jobs.job_id[rows]
-    present = ranks_of(np.lexsort((ids, -current[moving])))
     places = np.concatenate((positions, np.array([change.position for change in steering], dtype=np.intp)))
-    turns, steering_turns = np.split(_urgent_first(places, present), [len(moving)])
+    # A short budget is spent on jobs that enter or leave the head of the queue: a job moved to the head is only there
+    # once the one before it has moved away. So what counts is the better of the planned place and the present one.
+    urgency = places.copy()
+    urgency[: len(moving)] = np.minimum(positions, ranks_of(np.lexsort((ids, -current[moving]))))
+    turns, steering_turns = np.split(ranks_of(np.lexsort((places, urgency))), [len(moving)])
     turns, rests_on = _in_turn(managed, current, target, moving, turns)
     columns = (
         *(ids, jobs.submit_time[rows].astype(np.int64), before[moving], after[moving]),
@@ -71,21 +77,6 @@ def changes_of(
         changes += [change._replace(turn=turn) for change, turn in zip(steering, steering_turns.tolist(), strict=True)]
         changes.sort(key=attrgetter("position"))  # stable: a job's move stands before its steering
     return tuple(changes)
-
-
-def _urgent_first(places: Rows, present: Order) -> Order:
-    """(k,) turns of k places, first those of the m moved jobs: who enters or leaves the head of the queue first."""
-    urgency = places.copy()
-    np.minimum(urgency[: len(present)], present, out=urgency[: len(present)])
-    return ranks_of(np.lexsort((places, urgency)))
-
-
-def _moves(managed: ManagedJobs, target: Ints) -> tuple[Ints, Ints]:
-    """(n,) site factors now and as wanted."""
-    jobs, rows = managed.snapshot.jobs, managed.rows
-    # Slurm shows 1 for a sum below it: a job that shall have what it has anyway needs no factor.
-    wanted = np.where(target != managed.base, target - jobs.base[rows], 0)
-    return jobs.site_factor[rows], np.clip(wanted, -MAX_FACTOR, MAX_FACTOR)
 
 
 def _in_turn(
@@ -113,23 +104,17 @@ def _in_turn(
 
 def _isolable(snapshot: Snapshot, row: int, record: Applied | None) -> bool:
     """Whether a job that is to be isolated may be: one-way in Slurm, so only from the default."""
-    jobs = snapshot.jobs
+    jobs, parts = snapshot.jobs, snapshot.partitions_of(snapshot.jobs.partition.value(row))
     # The tasks of an array share one record: what is right for the task that starts now would bind all the others.
     single = jobs.array_tasks[row] <= 1
-    asked = jobs.exclusive[row] or not _is_default(jobs.oversubscribe.value(row))
+    # Since 26.05 the default looks like NO: the reader's UNKNOWN. Writing NO to a job that has it changes nothing.
+    default = jobs.oversubscribe.value(row) in {OverSubscribe.OK, OverSubscribe.UNKNOWN} and not jobs.exclusive[row]
     ours = record is not None and record.oversubscribe is not None
-    return bool(single and not asked and not ours and _isolation_counts(snapshot, jobs.partition.value(row)))
-
-
-def _isolation_counts(snapshot: Snapshot, partitions: str) -> bool:
-    """Whether OverSubscribe=NO means something in each of these partitions: not under FORCE, nor under EXCLUSIVE."""
+    # OverSubscribe=NO means nothing under FORCE and EXCLUSIVE.
     counts = {OverSubscribe.NO, OverSubscribe.YES}
-    return all(part is not None and part.oversubscribe in counts for part in snapshot.partitions_of(partitions))
-
-
-def _is_default(shown: str) -> bool:
-    """Whether the job has OverSubscribe's default, which since 26.05 Slurm shows as NO: the reader's UNKNOWN."""
-    return shown in {OverSubscribe.OK, OverSubscribe.UNKNOWN}
+    return bool(
+        single and default and not ours and all(part is not None and part.oversubscribe in counts for part in parts)
+    )
 
 
 def newly_foreign(managed: ManagedJobs) -> tuple[int, ...]:
@@ -150,6 +135,6 @@ def to_withdraw(managed: ManagedJobs) -> tuple[int, ...]:
     order, codes = tuple(Veto), managed.scope.veto.tolist()
     return tuple(
         record.job_id
-        for at, record in records(managed.applied, managed.snapshot.jobs, managed.scope.rows)
+        for at, record in managed.applied.on(managed.snapshot.jobs, managed.scope.rows)
         if record.site_factor and not record.foreign and codes[at] >= 0 and order[codes[at]] not in _HANDS_OFF
     )

@@ -175,17 +175,10 @@ def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges)
     """Our site factor on each job (0: none), whether it is foreign, and whether its request has changed since."""
     site = np.zeros(len(rows), dtype=np.int64)
     foreign, other_request = np.zeros((2, len(rows)), dtype=np.bool_)
-    if applied.by_job:
-        position = np.full(len(jobs), -1, dtype=np.intp)
-        position[rows] = np.arange(len(rows))
-        places, submit = position.tolist(), jobs.submit_time.tolist()
-        for job, record in applied.by_job.items():
-            row = jobs.row_of.get(job)
-            if row is None or places[row] < 0 or int(submit[row]) != record.submit_time:
-                continue
-            at, now = places[row], jobs.request.value(row)
-            site[at], foreign[at] = record.site_factor, record.foreign
-            other_request[at] = bool(record.site_factor and now and record.request) and now != record.request
+    for at, record in applied.on(jobs, rows):
+        now = jobs.request.value(rows[at])
+        site[at], foreign[at] = record.site_factor, record.foreign
+        other_request[at] = bool(record.site_factor and now and record.request) and now != record.request
     return site, foreign, other_request
 
 
