@@ -73,9 +73,9 @@ def parse_verdict(data: bytes) -> GateVerdict:
     if tree.get("version") != VERSION:
         raise RltunedError(f"a verdict of version {tree.get('version')!r}; this rltuned reads {VERSION}")
     model, cluster, settings = (_part(tree, name) for name in ("model", "cluster", "settings"))
-    return GateVerdict(
+    verdict = GateVerdict(
         chosen=_text(tree, "chosen", _NAME),
-        fallback=_rule(tree, "fallback"),
+        fallback=_text(tree, "fallback", _NAME),
         reason=_text(tree, "reason"),
         model=_text(model, "name"),
         model_sha256=_text(model, "manifest_sha256", _SHA256),
@@ -85,6 +85,9 @@ def parse_verdict(data: bytes) -> GateVerdict:
         made_at=_number(tree, "made_at"),
         valid_days=_number(tree, "valid_days"),
     )
+    if verdict.fallback == MODEL:  # it is what is left when the model cannot be used
+        raise RltunedError("its 'fallback' is the model")
+    return verdict
 
 
 def _part(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -98,14 +101,6 @@ def _text(tree: Mapping[str, Any], name: str, pattern: re.Pattern[str] | None = 
     value = tree.get(name)
     if not isinstance(value, str) or (pattern is not None and not pattern.match(value)):
         raise RltunedError(f"its '{name}' is {str(value)[:80]!r}")
-    return value
-
-
-def _rule(tree: Mapping[str, Any], name: str) -> str:
-    """Never the model: it is what is left when the model cannot be used."""
-    value = _text(tree, name, _NAME)
-    if value == MODEL:
-        raise RltunedError(f"its '{name}' is the model")
     return value
 
 

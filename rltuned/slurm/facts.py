@@ -13,7 +13,8 @@ from rltuned.slurm import controller, notation
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Runner, failure
 
-_USER = re.compile(r"(?P<name>.*)\((?P<uid>[0-9]{1,10})\)\Z")
+_USER = re.compile(r".*\((?P<uid>[0-9]{1,10})\)\Z")
+"""``slurm(64030)``."""
 _HOST = re.compile(r"SlurmctldHost\[([0-9]{1,3})\]\Z")
 _INCLUDE = re.compile(r"include\s+(\S+)\Z", re.IGNORECASE)
 _PINGED: Final = re.compile(r"^Slurmctld\([^)\n]*\) at .* is (?:UP|DOWN)$", re.MULTILINE)
@@ -51,7 +52,8 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
     storage = config.get("AccountingStorageType", "")
     accounting = storage.endswith("slurmdbd")
     level, reachable = _admin_level(runner, user) if accounting else (Privilege.NONE, False)
-    if uid == 0 or _is_slurm_user(config.get("SlurmUser", ""), uid):
+    slurm_user = _USER.match(config.get("SlurmUser", ""))
+    if uid == 0 or (slurm_user is not None and int(slurm_user["uid"]) == uid):
         level = Privilege.SLURM_USER
     return ClusterFacts(
         version=version,
@@ -140,12 +142,6 @@ def _admin_level(runner: Runner, user: str) -> tuple[Privilege, bool]:
         if name == user:
             return _LEVELS.get(level.strip().lower(), Privilege.NONE), True
     return Privilege.NONE, True
-
-
-def _is_slurm_user(configured: str, uid: int) -> bool:
-    """``slurm(64030)``."""
-    match = _USER.match(configured)
-    return match is not None and int(match["uid"]) == uid
 
 
 def _name_of(uid: int) -> str:

@@ -200,6 +200,8 @@ def tres_terms(value: str) -> dict[str, int]:
 _GRES_WORD = re.compile(r"[^\x00-\x20\x7f:,=()]{1,128}\Z")
 """Name, type or count; Slurm ends it at ``:``, ``,``, ``=`` or ``(``: ``a100``, ``1g.10gb+me``, ``h100/2``."""
 _ANY_TYPE: Final = ""
+_PARENTHESES = re.compile(r"\([^()]*\)")
+"""Remarks as ``(S:0,2)`` and ``(IDX:0-1,3)``."""
 _NO_CONSUME: Final = "no_consume"
 """A flag of a node's GRES: jobs name it and use none of it up."""
 _NO_TYPE: Final = ":(null)"
@@ -216,7 +218,10 @@ def gres(value: str) -> dict[str, int]:
     found: dict[str, int] = {}
     if value in NOTHING:
         return found
-    for part in _outside_parentheses(value.replace(_NO_TYPE, "")):
+    bare = _PARENTHESES.sub("", value.replace(_NO_TYPE, ""))
+    if "(" in bare or ")" in bare:
+        raise bad("GRES", value)
+    for part in bare.split(","):
         item = part.strip()
         if not item:
             raise bad("GRES", value)
@@ -266,17 +271,6 @@ def _gpu(words: list[str], whole: str) -> tuple[str, int]:
         case [kind, number]:
             return kind, count(number)
     raise bad("GRES", whole)
-
-
-_PARENTHESES = re.compile(r"\([^()]*\)")
-
-
-def _outside_parentheses(value: str) -> list[str]:
-    """Split at commas that are not inside ``(S:0,2)`` or ``(IDX:0-1,3)``, and drop those remarks."""
-    bare = _PARENTHESES.sub("", value)
-    if "(" in bare or ")" in bare:
-        raise bad("GRES", value)
-    return bare.split(",")
 
 
 # --- arrays, dependencies ----------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.separated import refuse_unknown
 from rltuned.slurm.sprio import Factors, multifactor
 from rltuned.slurm.squeue import oversubscribe
-from rltuned.slurm.status import with_strange
+from rltuned.slurm.status import completed
 from rltuned.slurm.writer import ScontrolWriter, unreachable, update_word, verdict
 
 NEEDED: Final = ("Job", "Jobs", "JobSubmitDescription", "RPCError")
@@ -66,7 +66,9 @@ class PyslurmReader(CliReader):
         try:
             jobs = self._pyslurm.Jobs.load()
         except self._pyslurm.RPCError as error:
-            raise _read_error(error) from error
+            said = f"pyslurm: {printable(str(error))}"
+            denied = verdict(said) is Outcome.DENIED
+            raise (SlurmDeniedError(said) if denied else SlurmUnavailableError(said)) from error
         unread = Unread()
         factors = multifactor(self._runner, unread)
         wanted = None if job_ids is None else set(job_ids)
@@ -79,7 +81,7 @@ class PyslurmReader(CliReader):
             if not pending and (wanted is None or state not in _HOLDING):
                 continue  # finished jobs stay listed for MinJobAge
             try:
-                number = _record_id(job, pending=pending)
+                number = int(job.array_id) if pending and job.array_id else int(job.id)
                 if not pending and job.array_id:
                     started.setdefault(int(job.array_id), int(job.submit_time or 0))
                 known = number in found and found[number].pending
@@ -94,20 +96,12 @@ class PyslurmReader(CliReader):
                 if not ids:
                     unread.listed[RowKind.JOB] = found.keys()
         refuse_unknown(reasons, len(found) + len(reasons))
-        for array, submitted in started.items():
-            if wanted is not None and array in wanted and array not in found:
-                found[array] = JobStatus.started(array, submitted)
-        return with_strange(found, wanted, unread) if unread else found
+        return completed(found, wanted, started, unread)
 
 
 _HOLDING: Final = frozenset(
     {"RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STAGE_OUT", "STOPPED", "SIGNALING", "RESIZING"}
 )
-
-
-def _record_id(job: Any, *, pending: bool) -> int:
-    """The array's id for its waiting tasks, else the job's own (as `squeue.Records.ids`)."""
-    return int(job.array_id) if pending and job.array_id else int(job.id)
 
 
 def _status(job: Any, number: int, factors: Factors | None, *, pending: bool) -> JobStatus:
@@ -124,11 +118,6 @@ def _status(job: Any, number: int, factors: Factors | None, *, pending: bool) ->
         oversubscribe=oversubscribe(str(job.resource_sharing), None),
         reason="" if reason == "None" else reason,
     )
-
-
-def _read_error(error: Exception) -> SlurmError:
-    said = f"pyslurm: {printable(str(error))}"
-    return SlurmDeniedError(said) if verdict(said) is Outcome.DENIED else SlurmUnavailableError(said)
 
 
 class PyslurmWriter:
@@ -164,7 +153,10 @@ class PyslurmWriter:
 
     def _modify(self, job: int, changes: Sequence[Change]) -> str:
         """Update one job; what Slurm objected to, "" when nothing."""
-        description = self._pyslurm.JobSubmitDescription(**dict(_attribute(change) for change in changes))
+        names = {Field.SITE_FACTOR: "site_factor", Field.OVERSUBSCRIBE: "resource_sharing"}
+        values = {names[change.field]: change.after for change in changes}
+        wanted = {name: value.lower() if isinstance(value, str) else value for name, value in values.items()}
+        description = self._pyslurm.JobSubmitDescription(**wanted)
         try:
             self._pyslurm.Job(job).modify(description)
         except self._pyslurm.RPCError as error:
@@ -172,13 +164,3 @@ class PyslurmWriter:
                 raise SlurmUnavailableError(f"pyslurm, job {job}: {printable(str(error))}") from error
             return printable(str(error))
         return ""
-
-
-def _attribute(change: Change) -> tuple[str, int | str]:
-    """Name and value of a change in pyslurm's JobSubmitDescription."""
-    value = change.after
-    match change.field:
-        case Field.SITE_FACTOR:
-            return "site_factor", value
-        case Field.OVERSUBSCRIBE:
-            return "resource_sharing", str(value).lower()

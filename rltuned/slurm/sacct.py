@@ -13,10 +13,7 @@ from rltuned.slurm.process import Runner
 
 def read_ended(runner: Runner, start: float, end: float) -> Past:
     """Jobs that ended in [start, end), epoch seconds; see `port.HistoryReader`."""
-    # A second of grace on either side: sacct takes whole seconds, what is outside is dropped here.
-    first, last = math.floor(start) - 1, math.ceil(end) + 1
-    answer = runner.ask("history", f"--starttime={_moment(first)}", f"--endtime={_moment(last)}")
-    past = ended_jobs(answer)
+    past = ended_jobs(_ask(runner, "history", start, end))
     return past._replace(jobs=[job for job in past.jobs if start <= job.end < end])
 
 
@@ -79,9 +76,7 @@ def read_trace(runner: Runner, start: float, end: float) -> TraceRows:
         SlurmUnavailableError: no accounting, or slurmdbd does not answer.
         SlurmParseError: an answer that is truncated, unexpected, or longer than its limit.
     """
-    first, last = math.floor(start) - 1, math.ceil(end) + 1
-    answer = runner.ask("trace", f"--starttime={_moment(first)}", f"--endtime={_moment(last)}")
-    return trace_lines(answer, start, end)
+    return trace_lines(_ask(runner, "trace", start, end), start, end)
 
 
 def trace_header() -> str:
@@ -120,6 +115,10 @@ def _limit(value: str) -> float:
     return notation.duration(value)
 
 
-def _moment(seconds: int) -> str:
-    """As sacct(1) takes it, in UTC (`commands.environment`)."""
-    return datetime.fromtimestamp(max(seconds, 0), tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")
+def _ask(runner: Runner, command: str, start: float, end: float) -> str:
+    # A second of grace on either side: sacct takes whole seconds, and the callers drop what is outside.
+    first, last = (
+        datetime.fromtimestamp(max(seconds, 0), tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")  # as `commands.environment`
+        for seconds in (math.floor(start) - 1, math.ceil(end) + 1)
+    )
+    return runner.ask(command, f"--starttime={first}", f"--endtime={last}")

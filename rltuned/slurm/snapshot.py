@@ -56,9 +56,16 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     factors = multifactor(runner, unread)
     nodes, strange_nodes = listings.nodes(runner.ask("nodes"))
     partitions, strange_partitions = listings.partitions(runner.ask("partitions"))
-    load = _load(runner)
-    if load is not None and not texts["JobID"]:
-        _check_empty(load)
+    try:
+        load = controller.diagnostics(runner.ask("diagnostics"))
+    except SlurmDeniedError:  # the site does not let us ask
+        load = controller.Load(Health(), 0, 0)
+    # PrivateData=jobs shows an empty queue to whoever lost the privilege, with exit status 0.
+    if not texts["JobID"] and (load.jobs_pending or load.jobs_running):
+        raise SlurmParseError(
+            f"squeue shows no job, but slurmctld counts {load.jobs_pending} pending and {load.jobs_running} running "
+            "(sdiag): the answer is cut short, or PrivateData hides the jobs from this user"
+        )
     for row in (*strange_nodes, *strange_partitions):
         unread.skip(row)
     missing = _unlisted(texts, {node.name for node in nodes})
@@ -77,7 +84,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         jobs=_build_jobs(read_records(texts, factors), excluded, node_table, partition_table, unread),
         nodes=node_table,
         partitions=partition_table,
-        health=Health() if load is None else load.health,
+        health=load.health,
         unread=unread,
         arrays=arrays,
         array_of=array_of,
@@ -101,37 +108,17 @@ def _unlisted(columns: Mapping[str, list[str]], known: Collection[str]) -> list[
     return list(missing)
 
 
-def _load(runner: Runner) -> controller.Load | None:
-    """What sdiag says; None where the site does not let us ask."""
-    try:
-        return controller.diagnostics(runner.ask("diagnostics"))
-    except SlurmDeniedError:
-        return None
-
-
-def _check_empty(load: controller.Load) -> None:
-    """PrivateData=jobs shows an empty queue to whoever lost the privilege, with exit status 0: sdiag counts them."""
-    if load.jobs_pending or load.jobs_running:
-        raise SlurmParseError(
-            f"squeue shows no job, but slurmctld counts {load.jobs_pending} pending and {load.jobs_running} running "
-            "(sdiag): the answer is cut short, or PrivateData hides the jobs from this user"
-        )
-
-
 # --- nodes and partitions ----------------------------------------------------------------------------------------
 
 
 def build_nodes(nodes: Sequence[listings.Node]) -> NodeTable:
     """The node table; GPU types in alphabetical order."""
     types = tuple(sorted({kind for node in nodes for kind in (*node.gpus, *node.gpus_alloc)}))
-    column = {kind: index for index, kind in enumerate(types)}
-    gpus = np.zeros((len(nodes), len(types)), dtype=np.int32)
-    gpus_alloc = np.zeros_like(gpus)
-    for row, node in enumerate(nodes):
-        for kind, number in node.gpus.items():
-            gpus[row, column[kind]] = number
-        for kind, number in node.gpus_alloc.items():
-            gpus_alloc[row, column[kind]] = number
+    shape = len(nodes), len(types)
+    gpus, gpus_alloc = (
+        np.array([[of.get(kind, 0) for kind in types] for of in by_type], dtype=np.int32).reshape(shape)
+        for by_type in ([node.gpus for node in nodes], [node.gpus_alloc for node in nodes])
+    )
     return NodeTable(
         names=tuple(node.name for node in nodes),
         gpu_types=types,

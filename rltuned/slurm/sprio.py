@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rltuned.cluster.unread import RowKind, Unread
 from rltuned.slurm import notation
 from rltuned.slurm.commands import SITE_FIELDS
-from rltuned.slurm.process import Answer, Runner, failure
+from rltuned.slurm.process import Runner, failure
 from rltuned.slurm.separated import by_job
 
 
@@ -31,7 +31,8 @@ def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors]:
     """
     answer = runner.run("site-factors")
     if answer.code != 0:
-        if _has_no_factors(answer):
+        said = answer.stderr.lower()
+        if "unable to find jobs" in said or "priority plugin" in said or "multifactor" in said:
             return {}
         raise failure(answer)
     return by_job(answer.stdout, SITE_FIELDS, "sprio", (RowKind.SITE_FACTOR, 1), _factors, unread)
@@ -39,6 +40,11 @@ def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors]:
 
 def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
     ids, sites, shown, tres, *terms = table
+    plain = notation.plain_numbers(ids)
+    if plain is not None and plain.size and plain.min() > 0 and plain.max() < 2**32:
+        numbers = plain.tolist()
+    else:
+        numbers = list(map(notation.named_job, ids))
     site_of = {site: notation.integer(site) for site in set(sites)}
     for column in (shown, *terms):
         for number in set(column):
@@ -47,13 +53,12 @@ def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
         notation.tres_terms(weighted)
     nothing = ("0",) * (len(terms) + 1)
     found: dict[int, Factors] = {}
-    for job, site, priority, of_tres, *others in zip(_ids(ids), sites, shown, tres, *terms, strict=True):
+    for job, site, priority, of_tres, *others in zip(numbers, sites, shown, tres, *terms, strict=True):
         if not of_tres and (site, *others) == nothing:
             continue
         factor = site_of[site]
         base = _base(int(priority), factor, of_tres, others)
-        nice, _, _, _, *given = others
-        decided = _decided(nice, *given)
+        decided = _decided(others[0], *others[4:])
         known = found.get(job)
         if known is not None:
             several = " or ".join(sorted({*known.decided.split(" or "), decided}))
@@ -78,15 +83,3 @@ def _base(shown: int, site: int, tres: str, terms: Sequence[str]) -> int:
     # Slurm shows 1 for every sum below 2, so only the terms tell. Each is rounded, and the sum is no more than `base`.
     nice, *others = (int(term) for term in terms)
     return min(base, sum(others) - nice + sum(notation.tres_terms(tres).values()))
-
-
-def _ids(values: Sequence[str]) -> list[int]:
-    plain = notation.plain_numbers(values)
-    if plain is not None and plain.size and plain.min() > 0 and plain.max() < 2**32:
-        return list(map(int, plain))
-    return [notation.named_job(value) for value in values]
-
-
-def _has_no_factors(answer: Answer) -> bool:
-    said = answer.stderr.lower()
-    return "unable to find jobs" in said or "priority plugin" in said or "multifactor" in said

@@ -122,8 +122,10 @@ class Columns:
             words = {value for value in values if not value.isdigit()}
             some = str(column.plain.start)
             numbers = notation.plain_numbers([v if v.isdigit() else some for v in values] if words else values)
-            if numbers is not None and numbers.size and len(words) <= _WORDS and _within(numbers, column.plain):
-                return self._with_words(field, numbers.astype(column.kind), words)
+            if numbers is not None and numbers.size and len(words) <= _WORDS:
+                low, high = int(numbers.min()), int(numbers.max())
+                if column.plain.start <= low and high < column.plain.stop:
+                    return self._with_words(field, numbers.astype(column.kind), words)
         found, codes = self.distinct(field)
         return np.array(found, dtype=column.kind)[codes]
 
@@ -143,10 +145,6 @@ class Columns:
         """A column of texts."""
         texts, codes = self.coded(field)
         return Category.of(map(notation.text, texts)).take(codes)
-
-
-def _within(numbers: Ints, limits: range) -> bool:
-    return limits.start <= int(numbers.min()) and int(numbers.max()) < limits.stop
 
 
 def _encode(values: list[Any]) -> tuple[list[Any], Codes]:

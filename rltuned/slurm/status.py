@@ -96,19 +96,24 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) 
             request=asked[row],
         )
     skip_strange(records, unread, "squeue (status)")
-    if wanted is not None:
-        for array, began in started_tasks(texts)[0].items():
-            if array in wanted and array not in found:
-                found[array] = JobStatus.started(array, began)
-    return with_strange(found, wanted, unread) if unread else found
+    return completed(found, wanted, started_tasks(texts)[0], unread)
 
 
-def with_strange(found: dict[int, JobStatus], wanted: set[int] | None, unread: Unread) -> dict[int, JobStatus]:
-    """What was found, and the jobs that were not understood. `wanted`: only these jobs, None: all."""
+def completed(
+    found: dict[int, JobStatus], wanted: set[int] | None, arrays: Mapping[int, int], unread: Unread
+) -> dict[int, JobStatus]:
+    """What was found, with arrays that have started (submit time by id) and jobs that were not understood.
+
+    `wanted`: only these jobs, None: all.
+    """
     known = dict(found)
-    for job in {*found, *unread.jobs} if wanted is None else wanted:
-        if job in found and not found[job].pending:
-            continue  # sprio matters for pending jobs only
-        if reason := unread.about(job, queued=job in found):
-            known[job] = JobStatus.not_understood(job, reason)
+    for array, began in arrays.items():
+        if wanted is not None and array in wanted and array not in known:
+            known[array] = JobStatus.started(array, began)
+    if unread:
+        for job in {*known, *unread.jobs} if wanted is None else wanted:
+            if job in known and not known[job].pending:
+                continue  # sprio matters for pending jobs only
+            if reason := unread.about(job, queued=job in known):
+                known[job] = JobStatus.not_understood(job, reason)
     return known

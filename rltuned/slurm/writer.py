@@ -7,8 +7,7 @@ single tasks of an array settle nothing: Slurm reports tasks that have finished 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import MAX_FACTOR, Change, Field, Outcome, WriteResult
 from rltuned.errors import SlurmError, SlurmUnavailableError
@@ -28,25 +27,17 @@ def update_word(change: Change) -> str:
     Raises:
         SlurmError: the value is not one that may be written; names the job and the field.
     """
-    value = change.after
-    if not _legal_id(change.job_id):
-        raise SlurmError(f"refusing the job id {printable(str(change.job_id), 30)!r}")
-    if not _legal(change.field, value):
-        raise SlurmError(f"job {change.job_id}: refusing {change.field}={printable(str(value), 60)!r}")
-    return f"{change.field.value}={value}"
-
-
-def _legal(field: Field, value: int | str) -> bool:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    match field:
+    job, value = change.job_id, change.after
+    if type(job) is not int or not 1 <= job <= MAX_JOB_ID:
+        raise SlurmError(f"refusing the job id {printable(str(job), 30)!r}")
+    match change.field:
         case Field.SITE_FACTOR:
-            return whole and abs(int(value)) <= MAX_FACTOR
+            legal = type(value) is int and abs(value) <= MAX_FACTOR
         case Field.OVERSUBSCRIBE:
-            return isinstance(value, str) and str(value) in _OVERSUBSCRIBE
-
-
-def _legal_id(job_id: object) -> bool:
-    return isinstance(job_id, int) and not isinstance(job_id, bool) and 1 <= job_id <= MAX_JOB_ID
+            legal = value in _OVERSUBSCRIBE
+    if not legal:
+        raise SlurmError(f"job {job}: refusing {change.field}={printable(str(value), 60)!r}")
+    return f"{change.field.value}={value}"
 
 
 _JOB = re.compile(r"\bfor job ([0-9]{1,10})\s*\Z")
@@ -71,8 +62,7 @@ _UNREACHABLE = re.compile(
 """scontrol lost slurmctld on the way ("Unexpected message received" is what it says of a refused connection)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Complaint:
+class _Complaint(NamedTuple):
     """One line of standard error."""
 
     outcome: Outcome | None

@@ -20,7 +20,7 @@ from rltuned.cluster.tables import Health, Partition, Snapshot
 from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm.port import ClusterFacts, Privilege
-from rltuned.slurm.status import with_strange
+from rltuned.slurm.status import completed
 
 NODES = ("n1", "n2", "n3", "n4")
 SHOWS_NO_FOR_DEFAULT = (25, 11)
@@ -411,7 +411,7 @@ class ModelReader:
         self._reach()
         wanted, unread = None if job_ids is None else set(job_ids), self._unread()
         found = {job: status for job, status in self._statuses(wanted).items() if job not in self.slurm.nameless}
-        return with_strange(found, wanted, unread) if unread else found
+        return completed(found, wanted, {}, unread)
 
     def _statuses(self, wanted: set[int] | None) -> dict[int, JobStatus]:
         slurm = self.slurm
