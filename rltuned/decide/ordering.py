@@ -16,11 +16,12 @@ from rltuned.decide.ranks import (
     Order,
     age_bound,
     defer,
+    hand_out,
     policy_order,
     ranks_of,
     slurm_order,
+    with_hysteresis,
 )
-from rltuned.decide.targets import hand_out, with_hysteresis
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ from rltuned.cluster.tables import Bools, Floats, Ints, Snapshot
 from rltuned.config import Config
 from rltuned.decide.borrowing import Purse, charged
 from rltuned.decide.classes import Classes
-from rltuned.decide.front import Front, place_front
 from rltuned.decide.managed import ManagedJobs, managed_jobs
 from rltuned.decide.ordering import Ordered, order_classes
 from rltuned.decide.outside import Rows
-from rltuned.decide.planned_changes import changes_of, newly_foreign, to_withdraw
+from rltuned.decide.planned_changes import Front, changes_of, newly_foreign, place_front, to_withdraw
 from rltuned.decide.rollout import RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope
 from rltuned.estimates.predictions import EndedJobs, RunTimePredictions

@@ -1,5 +1,6 @@
-"""What has to be written for a plan, in the order of writing; and which jobs are to be given back instead."""
+"""What is written for a plan, with the placement of its front, in the order of writing; what is given back instead."""
 
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
@@ -12,12 +13,43 @@ from rltuned.cluster.changes import (
     Field,
     OverSubscribe,
 )
+from rltuned.cluster.pools import Pools
 from rltuned.cluster.tables import Ints, Snapshot
-from rltuned.decide.front import Front
+from rltuned.config import PlacementApply, PlacementSection
 from rltuned.decide.managed import ManagedJobs
 from rltuned.decide.outside import Rows
 from rltuned.decide.ranks import Order, ranks_of
 from rltuned.decide.scope import Veto
+from rltuned.placement import Placement, build, isolated, place
+
+
+@dataclass(frozen=True)
+class Front:
+    """The K jobs that the placement is about."""
+
+    rows: Rows
+    """(K,) rows of the job table in the planned order."""
+    placement: Placement | None
+    """Its jobs are positions in `rows`. None: placement is off, or there is no job."""
+    isolate: frozenset[int]
+    """Rows of the job table: jobs that the placement spreads onto idle nodes."""
+
+
+_NOTHING: Final = Front(np.zeros(0, dtype=np.intp), None, frozenset())
+
+
+def place_front(managed: ManagedJobs, queue: Rows, window: Rows, settings: PlacementSection) -> Front:
+    """Place the front of the queue, (n,) positions of managed jobs, as far as they are in the (w,) `window`."""
+    if settings.apply is PlacementApply.OFF or not len(queue):
+        return _NOTHING
+    visible = np.zeros(len(queue), dtype=np.bool_)
+    visible[window] = True
+    head = queue[visible[queue]][: settings.top_k]
+    rows, pools = managed.rows[head], managed.pools
+    problem = build(managed.snapshot, rows, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
+    placement = place(problem, settings)
+    isolate = isolated(placement, problem, managed.snapshot.nodes.asleep)
+    return Front(rows, placement, frozenset(int(rows[k]) for k in isolate))
 
 
 def changes_of(

@@ -121,8 +121,7 @@ def rollout_request(
     `estimates`: (N,) predicted run times of all jobs of the table, seconds, NaN where there is none. The others are as
     in `RolloutRequest`.
     """
-    before, known = _outcomes(policy, ended)
-    run_times = _corrected(snapshot, policy, estimates, known)
+    before, run_times, known = _expected(snapshot, policy, estimates, ended)
     recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
     return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, classes, base)
 
@@ -131,23 +130,21 @@ def uncertain_run_times(
     snapshot: Snapshot, policy: Policy, estimates: Floats, ended: EndedJobs | None
 ) -> tuple[Floats, float]:
     """(N,) expected run times of all jobs of the table, seconds, and their spread, as `rollout_request` has them."""
-    known = _outcomes(policy, ended)[1]
-    return _corrected(snapshot, policy, estimates, known), known.spread
+    _, run_times, known = _expected(snapshot, policy, estimates, ended)
+    return run_times, known.spread
 
 
-def _outcomes(policy: Policy, ended: EndedJobs | None) -> tuple[Floats, PredictionError]:
-    """(n,) what the policy expected of ended jobs, and how wrong that was."""
-    if ended is None:
-        return np.zeros(0), PredictionError()
-    before = expected_run_times(policy, ended.estimate, ended.time_limit)
-    return before, prediction_error(before, ended.run_time)
-
-
-def _corrected(snapshot: Snapshot, policy: Policy, estimates: Floats, known: PredictionError) -> Floats:
+def _expected(
+    snapshot: Snapshot, policy: Policy, estimates: Floats, ended: EndedJobs | None
+) -> tuple[Floats, Floats, PredictionError]:
+    """What the policy expected of ended jobs, how wrong that was, and (N,) what is expected of those of the table."""
+    before, known = np.zeros(0), PredictionError()
+    if ended is not None:
+        before = expected_run_times(policy, ended.estimate, ended.time_limit)
+        known = prediction_error(before, ended.run_time)
     limit = snapshot.jobs.time_limit
     run_times = expected_run_times(policy, estimates, limit) * np.exp(known.bias)
-    found: Floats = np.maximum(np.fmin(run_times, limit), 1.0)
-    return found
+    return before, np.maximum(np.fmin(run_times, limit), 1.0), known
 
 
 def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, expected: Floats) -> RecentJobs | None:

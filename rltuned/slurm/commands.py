@@ -73,6 +73,9 @@ class Command:
         return words
 
 
+GPU_OPTIONS: Final = ("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket")
+"""--gpus, --gpus-per-node and --gres, --gpus-per-task, --gpus-per-socket."""
+
 JOB_FIELDS: Final = (
     "JobID",
     "ArrayJobID",
@@ -96,10 +99,7 @@ JOB_FIELDS: Final = (
     "MinMemory",
     "MinTmpDisk",
     "tres-alloc",
-    "tres-per-job",
-    "tres-per-node",
-    "tres-per-task",
-    "tres-per-socket",
+    *GPU_OPTIONS,
     "mem-per-tres",
     "Feature",
     "ReqNodes",
@@ -122,10 +122,7 @@ REQUEST_FIELDS: Final = (
     "TimeLimit",
     "NumNodes",
     "NumCPUs",
-    "tres-per-job",
-    "tres-per-node",
-    "tres-per-task",
-    "tres-per-socket",
+    *GPU_OPTIONS,
 )
 """What a pending job asks for, and in whose name: what was lent to a job was lent to this request."""
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from rltuned.cluster.tables import (
 from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmDeniedError, SlurmParseError
 from rltuned.slurm import controller, listings, notation
+from rltuned.slurm.commands import GPU_OPTIONS
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.separated import refuse_unknown
 from rltuned.slurm.sprio import Factors, multifactor
@@ -282,14 +283,10 @@ class _Requests(NamedTuple):
     mem: Floats
 
 
-_OPTIONS: Final = ("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket")
-"""--gpus, --gpus-per-node and --gres, --gpus-per-task, --gpus-per-socket."""
-
-
 def _requests(table: Columns) -> _Requests:
     """GPUs, their type, CPUs and memory of each job: of `tres-alloc` where gres/gpu is tracked, else of options."""
     asked, row = table.distinct("tres-alloc")
-    options = {field: table.distinct(field) for field in _OPTIONS}
+    options = {field: table.distinct(field) for field in GPU_OPTIONS}
     number = {
         field: np.array([sum(found.values()) for found in distinct], dtype=np.int64)[codes]
         for field, (distinct, codes) in options.items()

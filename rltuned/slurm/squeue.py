@@ -21,7 +21,7 @@ from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobStat
 from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
-from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, JOB_FIELDS, REQUEST_FIELDS, STATUS_FIELDS
+from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, GPU_OPTIONS, JOB_FIELDS, REQUEST_FIELDS, STATUS_FIELDS
 from rltuned.slurm.notation import NOTHING, PENDING, named_job
 from rltuned.slurm.process import Runner
 from rltuned.slurm.separated import by_job, ids_in, refuse_unknown, skip_misfits, table
@@ -65,9 +65,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
     **dict.fromkeys(("NumNodes", "NumTasks", "NumCPUs"), Column(notation.count, np.int32)),
     **dict.fromkeys(("MinMemory", "MinTmpDisk"), Column(notation.memory, np.float64, math.nan)),
     "tres-alloc": Column(notation.tres, object, notation.Tres()),
-    **dict.fromkeys(
-        ("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"), Column(notation.gres, object, {})
-    ),
+    **dict.fromkeys(GPU_OPTIONS, Column(notation.gres, object, {})),
     **dict.fromkeys(("Deadline", "mem-per-tres"), Column(notation.is_given, np.bool_)),
     "Dependency": Column(notation.begins_with_value, np.bool_),
     **dict.fromkeys(("PriorityLong", "Nice"), _NUMBER),

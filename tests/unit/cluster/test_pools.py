@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.constraint import compile_constraint
 from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.pools import job_pools
+from rltuned.cluster.pools import compile_constraint, job_pools
 from rltuned.cluster.tables import Partition, Snapshot
 
 

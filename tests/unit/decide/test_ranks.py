@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.decide.ranks import age_bound, defer, policy_order, ranks_of, slurm_order
-from rltuned.decide.targets import hand_out, with_hysteresis
+from rltuned.decide.ranks import age_bound, defer, hand_out, policy_order, ranks_of, slurm_order, with_hysteresis
 
 NOBODY = np.array([False])
 
