@@ -62,7 +62,6 @@ def generate(preset: str, jobs: int, shape: ClusterShape, seed: int, load: float
 
     Raises:
         ConfigError: an unknown preset, a number out of its range, or a cluster without GPUs.
-        WorkloadError: presets.toml is damaged.
     """
     tables = presets()
     if preset not in tables.presets:
