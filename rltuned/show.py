@@ -302,7 +302,7 @@ def findings(console: Console, items: Iterable[Any]) -> None:
 
 
 def workload(console: Console, described: Mapping[str, Any]) -> None:
-    """What a trace is like (`Description.to_json`)."""
+    """What a trace is like (`rltuned.workload.describe`)."""
 
     def number(key: str, form: str, unit: str = "", factor: float = 1) -> str:
         value = described[key]

@@ -78,7 +78,7 @@ def traces_describe(
         math.inf if until is None else moment(until, whole.source),
         rows,
     )
-    described = describe(part).to_json()
+    described = describe(part)
     if as_json:
         emit(described)
     else:

@@ -17,14 +17,13 @@ Must not be imported here: the simulator, anything that runs Slurm, TensorFlow, 
 user names.
 """
 
-from rltuned.workload.describe import Description, between, describe, moment
+from rltuned.workload.describe import between, describe, moment
 from rltuned.workload.jobs import Source, Workload, workload
 from rltuned.workload.readers import FORMS, read
 from rltuned.workload.shapes import read_shape
 
 __all__ = [
     "FORMS",
-    "Description",
     "Source",
     "Workload",
     "between",

@@ -8,7 +8,7 @@ batches together into a `Workload`.
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from rltuned.cluster.durations import duration
 from rltuned.cluster.tables import Bools, Category, Floats, Ints
 from rltuned.errors import WorkloadError
-from rltuned.workload.jobs import Source, Workload
+from rltuned.workload.jobs import NUMBERS, TEXTS, Source, Workload
 
 MAX_TIME: Final = 1e11
 """Largest time stamp, seconds: milliseconds since the epoch are beyond it."""
@@ -221,41 +221,9 @@ class Batch:
         return list(map(known.__getitem__, cells))
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The jobs of a batch, before bad rows are dropped. Columns as in `Workload`; NaN in any of them: not known."""
-
-    submit_time: Floats
-    run_time: Floats
-    gpus: Floats
-    job_id: Floats | None = None
-    time_limit: Floats | None = None
-    wait_time: Floats | None = None
-    nodes: Floats | None = None
-    cpus: Floats | None = None
-    mem: Floats | None = None
-    tmp: Floats | None = None
-    user: Sequence[str] | None = None
-    account: Sequence[str] | None = None
-    partition: Sequence[str] | None = None
-    qos: Sequence[str] | None = None
-    gpu_type: Sequence[str] | None = None
-
-
-_NUMBERS: Final = {
-    "submit_time": np.float64,
-    "run_time": np.float64,
-    "gpus": np.int32,
-    "job_id": np.int64,
-    "time_limit": np.float64,
-    "wait_time": np.float64,
-    "nodes": np.int32,
-    "cpus": np.int32,
-    "mem": np.float64,
-    "tmp": np.float64,
-}
-_KEEP_NAN: Final = frozenset({"time_limit", "wait_time"})
-_TEXTS: Final = ("user", "account", "partition", "qos", "gpu_type")
+Rows = dict[str, Any]
+"""Columns of the jobs of a batch as in `Workload`, before bad rows are dropped; NaN, None or no such column: not known.
+"""
 
 
 class Collector:
@@ -270,9 +238,9 @@ class Collector:
         self.unknown = 0
         self._skip_bad = skip_bad
         self._keep_unknown = keep_unknown
-        self._numbers: dict[str, list[npt.NDArray[Any]]] = {column: [] for column in (*_NUMBERS, "line")}
-        self._codes: dict[str, list[npt.NDArray[np.int32]]] = {column: [] for column in _TEXTS}
-        self._index: dict[str, dict[str, int]] = {column: {"": -1} for column in _TEXTS}
+        self._numbers: dict[str, list[npt.NDArray[Any]]] = {column: [] for column in NUMBERS}
+        self._codes: dict[str, list[npt.NDArray[np.int32]]] = {column: [] for column in TEXTS}
+        self._index: dict[str, dict[str, int]] = {column: {"": -1} for column in TEXTS}
 
     def bad(self, line: int, reason: str) -> None:
         """A row that cannot be read.
@@ -291,7 +259,7 @@ class Collector:
         Raises:
             WorkloadError: the first row with a note, unless such rows are skipped.
         """
-        run_time = rows.run_time
+        run_time: Floats = rows["run_time"]
         missing = ~batch.never_ran & ~np.isfinite(run_time)
         batch.unknown |= missing
         for row in sorted(batch.notes):
@@ -301,22 +269,16 @@ class Collector:
         self.left_out += int((good & batch.never_ran).sum())
         good &= ~batch.never_ran
         self.unknown += int((good & batch.unknown).sum())
-        if self._keep_unknown:
-            run_time = np.where(batch.unknown, 0.0, run_time)
-        else:
+        if not self._keep_unknown:
             good &= ~batch.unknown
         keep = np.flatnonzero(good)
-        self._numbers["line"].append(batch.lines[keep])
-        for column, kind in _NUMBERS.items():
-            values = run_time if column == "run_time" else getattr(rows, column)
-            if values is None:
-                values = np.full(len(batch), np.nan)
-            kept = values[keep]
-            if column not in _KEEP_NAN:
-                kept = np.where(np.isnan(kept), 0.0, kept)
-            self._numbers[column].append(kept.astype(kind))
-        for column in _TEXTS:
-            texts = getattr(rows, column)
+        columns = rows | {"line": batch.lines, "run_time": np.where(batch.unknown, 0.0, run_time)}
+        for column, (kind, default) in NUMBERS.items():
+            values = columns.get(column)
+            kept = np.full(len(keep), default) if values is None else values[keep]
+            self._numbers[column].append(np.where(np.isnan(kept), default, kept).astype(kind))
+        for column in TEXTS:
+            texts = rows.get(column)
             if texts is None:
                 codes = np.full(len(keep), -1, dtype=np.int32)
             else:

@@ -1,7 +1,6 @@
 """Statistics of a workload: the columns of the paper's Tables 2 and 4, and the demand."""
 
 import math
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,62 +10,9 @@ from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import Source, Workload
 
 
-@dataclass(frozen=True)
-class Description:
-    """What a workload is like. Times in seconds; NaN where the trace does not tell."""
-
-    name: str
-    form: str
-    sha256: str
-    jobs: int
-    cpu_jobs: int
-    """Jobs of no GPUs, counted in all the rest."""
-    skipped: int
-    """Lines of the file that could not be read; of the whole file, as the next two."""
-    left_out: int
-    """Jobs of the file that never ran or have not ended."""
-    unknown_run_time: int
-    """Jobs whose run time the trace does not know; in the statistics with 0, left out of replays."""
-    start: float
-    """Submission of the first job on the file's own clock (docs/workloads.md)."""
-    span: float
-    """From the first submission to the last."""
-    wait_mean: float
-    """On the machine of the trace, of the jobs for which it is known."""
-    run_mean: float
-    run_median: float
-    run_max: float
-    gpus_mean: float
-    gpus_max: int
-    gpus_total: int
-    """Sum over the jobs."""
-    one_gpu: float
-    """Share of jobs with one GPU."""
-    arrival_rate: float
-    """Jobs per second: jobs / span."""
-    demand: float
-    """Σ run time · GPUs / span: GPUs kept busy on average if nobody waits."""
-    users: int
-    partitions: int
-    gpu_counts: dict[int, int]
-    """Jobs by number of GPUs, the most frequent first."""
-    limit_known: float
-    """Share of jobs with a time limit."""
-    limit_used: float
-    """Mean of run time / limit, at most 1 a job: how well people guess. Of jobs with a finite limit."""
-    limit_reached: float
-    """Share of those that ran to their limit or past it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """One JSON object; null for what is not known."""
-        return {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in asdict(self).items()
-        }
-
-
-def describe(workload: Workload) -> Description:
-    """The statistics of a workload of at least one job. With one submission time only there is no rate and no demand.
+def describe(workload: Workload) -> dict[str, Any]:
+    """The statistics of a workload of at least one job, as JSON-able data; docs/workloads.md says what each is. Times
+    in seconds; None for what the trace does not tell. With one submission time only there is no rate and no demand.
 
     Raises:
         WorkloadError: no jobs.
@@ -81,34 +27,37 @@ def describe(workload: Workload) -> Description:
     used = run[limited] / workload.time_limit[limited]
     values, counts = np.unique(gpus, return_counts=True)
     order = np.lexsort((values, -counts))
-    return Description(
-        name=source.name,
-        form=source.form,
-        sha256=source.sha256,
-        jobs=n,
-        cpu_jobs=int((gpus == 0).sum()),
-        skipped=source.skipped,
-        left_out=source.left_out,
-        unknown_run_time=source.unknown,
-        start=source.start + float(workload.submit_time.min()),
-        span=span,
-        wait_mean=float(waits.mean()) if len(waits) else math.nan,
-        run_mean=float(run.mean()),
-        run_median=float(np.median(run)),
-        run_max=float(run.max()),
-        gpus_mean=float(gpus.mean()),
-        gpus_max=int(gpus.max()),
-        gpus_total=int(gpus.sum()),
-        one_gpu=float((gpus == 1).mean()),
-        arrival_rate=n / span if span > 0 else math.nan,
-        demand=float((run * gpus).sum()) / span if span > 0 else math.nan,
-        users=len(np.unique(workload.user.codes[workload.user.codes >= 0])),
-        partitions=len(np.unique(workload.partition.codes[workload.partition.codes >= 0])),
-        gpu_counts={int(values[at]): int(counts[at]) for at in order},
-        limit_known=float((~np.isnan(workload.time_limit)).mean()),
-        limit_used=float(np.minimum(used, 1).mean()) if len(used) else math.nan,
-        limit_reached=float((used >= 1).mean()) if len(used) else math.nan,
-    )
+    return {
+        "name": source.name,
+        "form": source.form,
+        "sha256": source.sha256,
+        "jobs": n,
+        "cpu_jobs": int((gpus == 0).sum()),
+        # Of the whole file, as the next two.
+        "skipped": source.skipped,
+        "left_out": source.left_out,
+        "unknown_run_time": source.unknown,
+        "start": source.start + float(workload.submit_time.min()),
+        "span": span,
+        "wait_mean": float(waits.mean()) if len(waits) else None,
+        "run_mean": float(run.mean()),
+        "run_median": float(np.median(run)),
+        "run_max": float(run.max()),
+        "gpus_mean": float(gpus.mean()),
+        "gpus_max": int(gpus.max()),
+        "gpus_total": int(gpus.sum()),
+        "one_gpu": float((gpus == 1).mean()),
+        "arrival_rate": n / span if span > 0 else None,
+        # GPUs kept busy on average if nobody waits.
+        "demand": float((run * gpus).sum()) / span if span > 0 else None,
+        "users": len(np.unique(workload.user.codes[workload.user.codes >= 0])),
+        "partitions": len(np.unique(workload.partition.codes[workload.partition.codes >= 0])),
+        "gpu_counts": {int(values[at]): int(counts[at]) for at in order},
+        "limit_known": float((~np.isnan(workload.time_limit)).mean()),
+        # Of jobs with a finite limit: how well people guess, and who ran to the limit or past it.
+        "limit_used": float(np.minimum(used, 1).mean()) if len(used) else None,
+        "limit_reached": float((used >= 1).mean()) if len(used) else None,
+    }
 
 
 def between(

@@ -1,7 +1,8 @@
 """`Workload`: the jobs of a trace or a generator, as columns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +94,23 @@ class Estimates:
     """r, seconds, ≥ 1, ≤ time_limit: what the policy ranks on. Changed in place by a `Predictor` as jobs end."""
 
 
+NUMBERS: Final[Mapping[str, tuple[Any, float]]] = {
+    "job_id": (np.int64, 0),
+    "line": (np.int64, 0),
+    "submit_time": (np.float64, 0.0),
+    "run_time": (np.float64, 0.0),
+    "time_limit": (np.float64, np.nan),
+    "wait_time": (np.float64, np.nan),
+    "gpus": (np.int32, 0),
+    "nodes": (np.int32, 0),
+    "cpus": (np.int32, 0),
+    "mem": (np.float64, 0.0),
+    "tmp": (np.float64, 0.0),
+}
+"""Type of each column of numbers of a `Workload`, and what stands where it is not known."""
+TEXTS: Final = ("user", "account", "partition", "qos", "gpu_type")
+
+
 def workload(source: Source, submit_time: Any, run_time: Any, gpus: Any, **columns: Any) -> Workload:
     """A workload from the three required columns and any others, as sequences or one value for all rows.
 
@@ -103,27 +121,11 @@ def workload(source: Source, submit_time: Any, run_time: Any, gpus: Any, **colum
     """
     submit = np.asarray(submit_time, dtype=np.float64)
     n = len(submit)
-    number: dict[str, tuple[Any, Any]] = {
-        "job_id": (np.int64, np.arange(1, n + 1)),
-        "line": (np.int64, 0),
-        "submit_time": (np.float64, submit),
-        "run_time": (np.float64, run_time),
-        "time_limit": (np.float64, np.nan),
-        "wait_time": (np.float64, np.nan),
-        "gpus": (np.int32, gpus),
-        "nodes": (np.int32, 0),
-        "cpus": (np.int32, 0),
-        "mem": (np.float64, 0.0),
-        "tmp": (np.float64, 0.0),
-    }
-    text = ("user", "account", "partition", "qos", "gpu_type")
-    unknown = set(columns) - set(number) - set(text)
-    if unknown:
-        raise TypeError(f"unknown workload columns: {', '.join(sorted(unknown))}")
-    built: dict[str, Any] = {"source": source}
-    for name, (kind, default) in number.items():
+    columns = {"job_id": np.arange(1, n + 1), **columns, "submit_time": submit, "run_time": run_time, "gpus": gpus}
+    built: dict[str, Any] = {name: value for name, value in columns.items() if name not in {*NUMBERS, *TEXTS}}
+    for name, (kind, default) in NUMBERS.items():
         built[name] = np.broadcast_to(np.asarray(columns.get(name, default), dtype=kind), (n,)).copy()
-    for name in text:
+    for name in TEXTS:
         values = columns.get(name, "")
         built[name] = Category.of([values] * n if isinstance(values, str) else values)
-    return Workload(**built).take(np.argsort(submit, kind="stable"))
+    return Workload(source, **built).take(np.argsort(submit, kind="stable"))

@@ -4,10 +4,11 @@ import codecs
 import hashlib
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, Self
+from typing import BinaryIO, Final, Self
 
 from rltuned.errors import WorkloadError
 from rltuned.workers.progress import Progress, silent
@@ -57,27 +58,12 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
-class _Bytes(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-class _Plain:
-    """Blocks of a plain file."""
-
-    def __init__(self, file: _Bytes) -> None:
-        self._file = file
-
-    def read(self) -> bytes:
-        """The next block; empty at the end."""
-        return self._file.read(BLOCK)
-
-
 class _Gzip:
     """Blocks of a gzip file. Unlike `gzip.GzipFile` it gives all that is there before it says that the rest is
     missing.
     """
 
-    def __init__(self, file: _Bytes) -> None:
+    def __init__(self, file: "io.BufferedReader[_Counted]") -> None:
         self._file = file
         self._member = zlib.decompressobj(wbits=31)
         self._packed = b""
@@ -144,7 +130,8 @@ class TextFile:
         if problem:
             self._file.close()
             raise WorkloadError(f"{self.name}: {problem}")
-        self._stream: _Plain | _Gzip = _Gzip(buffered) if magic.startswith(b"\x1f\x8b") else _Plain(buffered)
+        packed = magic.startswith(b"\x1f\x8b")
+        self._block: Callable[[], bytes] = _Gzip(buffered).read if packed else partial(buffered.read, BLOCK)
         self._head: bytes | None = None
 
     def __enter__(self) -> Self:
@@ -194,7 +181,7 @@ class TextFile:
     def _read(self, line: int) -> bytes:
         """The next bytes; as long as a truncated stream gives any, those."""
         try:
-            data = self._stream.read()
+            data = self._block()
         except (EOFError, zlib.error, OSError) as error:
             reason = "the gzip stream ends here: the file is truncated"
             if not isinstance(error, EOFError):

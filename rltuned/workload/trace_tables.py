@@ -366,7 +366,7 @@ def _sacct(batch: Batch) -> Rows:
         gpu_type=asked.gpu_type,
     )
     for column, most in (("gpus", MAX_GPUS), ("nodes", MAX_NODES), ("cpus", MAX_CPUS), ("mem", MAX_MEM)):
-        values = getattr(rows, column)
+        values = rows[column]
         with np.errstate(invalid="ignore"):
             batch.note(values > most, lambda row, c=column, v=values: f"{c}: {v[row]:,.0f} is too large")  # type: ignore[misc] # the defaults bind the loop's values
     return rows

@@ -29,29 +29,27 @@ FOUR = workload(
 
 def test_statistics_of_four_jobs():
     found = describe(FOUR)
-    assert (found.jobs, found.cpu_jobs, found.left_out) == (4, 1, 3)
-    assert (found.start, found.span) == (50, 40)
-    assert found.wait_mean == 10
-    assert (found.run_mean, found.run_median, found.run_max) == (40, 30, 100)
-    assert (found.gpus_mean, found.gpus_max, found.gpus_total) == (2.5, 8, 10)
-    assert found.one_gpu == 0.5
-    assert found.arrival_rate == 0.1
+    assert (found["jobs"], found["cpu_jobs"], found["left_out"]) == (4, 1, 3)
+    assert (found["start"], found["span"]) == (50, 40)
+    assert found["wait_mean"] == 10
+    assert (found["run_mean"], found["run_median"], found["run_max"]) == (40, 30, 100)
+    assert (found["gpus_mean"], found["gpus_max"], found["gpus_total"]) == (2.5, 8, 10)
+    assert found["one_gpu"] == 0.5
+    assert found["arrival_rate"] == 0.1
     # (100·1 + 20·8 + 40·1) / 40
-    assert found.demand == 7.5
-    assert (found.users, found.partitions) == (2, 1)
-    assert list(found.gpu_counts.items()) == [(1, 2), (0, 1), (8, 1)]
-    assert found.limit_known == 0.75
+    assert found["demand"] == 7.5
+    assert (found["users"], found["partitions"]) == (2, 1)
+    assert list(found["gpu_counts"].items()) == [(1, 2), (0, 1), (8, 1)]
+    assert found["limit_known"] == 0.75
     # 100/100 and 20/80; the unlimited job has nothing to use up.
-    assert found.limit_used == (1 + 0.25) / 2
-    assert found.limit_reached == 0.5
+    assert found["limit_used"] == (1 + 0.25) / 2
+    assert found["limit_reached"] == 0.5
 
 
 def test_one_job_has_no_rate_and_no_demand():
     found = describe(FOUR.take(slice(0, 1)))
-    assert math.isnan(found.arrival_rate)
-    assert math.isnan(found.demand)
-    text = json.dumps(found.to_json(), allow_nan=False)
-    assert json.loads(text)["demand"] is None
+    assert (found["arrival_rate"], found["demand"]) == (None, None)
+    json.dumps(found, allow_nan=False)
     with pytest.raises(WorkloadError, match="no jobs to describe"):
         describe(FOUR.take(slice(0, 0)))
 
@@ -121,17 +119,17 @@ def test_real_traces_have_the_statistics_that_are_published_beside_them(name, st
         jobs = between(jobs, moment(start, jobs.source), moment(until, jobs.source))
     found = describe(jobs)
     shown = (
-        found.jobs,
-        round(found.span / 86_400, 1),
-        None if math.isnan(found.wait_mean) else found.wait_mean,
-        found.run_mean,
-        round(found.run_median),
-        round(found.run_max / 86_400, 1),
-        found.gpus_mean,
-        found.gpus_max,
-        round(found.one_gpu * 100, 1),
-        round(found.arrival_rate, 6),
-        round(found.demand),
+        found["jobs"],
+        round(found["span"] / 86_400, 1),
+        found["wait_mean"],
+        found["run_mean"],
+        round(found["run_median"]),
+        round(found["run_max"] / 86_400, 1),
+        found["gpus_mean"],
+        found["gpus_max"],
+        round(found["one_gpu"] * 100, 1),
+        round(found["arrival_rate"], 6),
+        round(found["demand"]),
     )
     expected = PUBLISHED[name, start, until]
     assert shown == tuple(None if value is None else pytest.approx(value, rel=5e-4) for value in expected)

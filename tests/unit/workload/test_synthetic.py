@@ -202,5 +202,5 @@ def test_traces_generate_writes_what_it_says(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, [*arguments, "--load", "0.9", "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert "200 jobs" in result.output
-    assert describe(read(out)).to_json()["jobs"] == 200
+    assert describe(read(out))["jobs"] == 200
     assert same(read(out), generate("philly", 200, parse_shape("20x8:p100"), 3, 0.9))
