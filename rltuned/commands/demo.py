@@ -86,7 +86,7 @@ def demo(
     with screen.status(loading):
         with needed("the demonstration"):
             from rltuned.demo_clusters import Demo, DemoSettings, play
-            from rltuned.report import charts, demonstration, page
+            from rltuned.report import build, charts, page
             from rltuned.simulate.rankers import compile_kernel
         compile_kernel()
     memory = Path("/dev/shm")  # noqa: S108 - a directory of its own is made there, as in any temporary place
@@ -125,7 +125,7 @@ def demo(
             try:
                 shown.keep(place, summary)
                 if summary["jobs"]["compared"]:
-                    made = demonstration.of_demo(shown, SystemClock().time())
+                    made = build.of_demo(shown, SystemClock().time())
                     (place / "report.html").write_text(page.render(made, charts.draw(made)), encoding="utf-8")
             except OSError as error:
                 screen.print(f"nothing was kept: {place}: {error.strerror}")

@@ -86,7 +86,7 @@ def report(
     from rltuned.daemon import decisions
     from rltuned.daemon.clock import SystemClock
     from rltuned.daemon.debts import read_debts
-    from rltuned.report import build, text
+    from rltuned.report import build, report_tables
     from rltuned.report.period import read
 
     if until <= since:
@@ -120,7 +120,6 @@ def report(
         bound=config.decide.age_bound,
         missing=missing,
         made_at=SystemClock().time(),
-        revision=revision(),
         cluster=about,
         names=names,
         borrowed=borrowed,
@@ -142,7 +141,7 @@ def report(
     if out == "-":
         click.echo(value, nl=False)
     else:
-        text.show_report(console(), made)
+        report_tables.show_report(console(), made)
     for file in (html, path):
         if file is not None:
             click.echo(f"{file}: written", err=out == "-")

@@ -5,9 +5,9 @@
 `gains`      whose gain and whose loss that is, and how well run times were predicted
 `advice`     go, no go, or undecided, with the reasons
 `build`      all of it as one JSON value
-`text`, `page`, `charts`  that value for people: tables, one HTML page, its drawings
+`report_tables`, `page`, `charts`  that value for people: tables, one HTML page, its drawings
 
-What may be changed freely: texts, drawings, the order of sections. What must stay: `period` and `text` need nothing
-that the controller host lacks; only `replay` and `gains` need the simulator, only `charts` matplotlib. The page loads
-nothing from elsewhere, and every text of the cluster in it is escaped.
+What may be changed freely: texts, drawings, the order of sections. What must stay: `period` and `report_tables` need
+nothing that the controller host lacks; only `replay` and `gains` need the simulator, only `charts` matplotlib. The page
+loads nothing from elsewhere, and every text of the cluster in it is escaped.
 """

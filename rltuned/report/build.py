@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from rltuned import __version__
+from rltuned import __version__, revision
 from rltuned.cluster.borrowed import Borrowed
 from rltuned.report.advice import CERTAINLY, NEAR, advise, in_words
-from rltuned.report.period import POINTS, Period
+from rltuned.report.period import POINTS, Period, read
 
 if TYPE_CHECKING:  # needs the simulator
+    from rltuned.demo_clusters import Demo
     from rltuned.report.replay import Replay
 
 FORMAT: Final = 1
@@ -22,30 +23,22 @@ def assemble(
     bound: float,
     missing: list[str],
     made_at: float,
-    revision: str,
     cluster: str,
     names: bool,
     borrowed: Borrowed | None = None,
 ) -> dict[str, Any]:
-    """The report.
+    """The report of a period, and of the replay of its jobs where it could be made.
 
-    Args:
-        period: of the decision log.
-        replayed: the period's jobs, None where they could not be replayed.
-        bound: `decide.age_bound`, seconds.
-        missing: what is not in it, and why: sentences.
-        made_at: epoch seconds.
-        revision: of the program.
-        cluster: what it is about, "" where not known.
-        names: with the tables of accounts and of single jobs that lose, and with sentences of faults.
-        borrowed: what accounts have borrowed by now.
+    `bound` is `decide.age_bound`, seconds. `missing` are sentences: what is not in it, and why. `cluster` is what it is
+    about, "" where not known. `names`: with the tables of accounts and of single jobs that lose, and with sentences of
+    faults.
     """
     log = period.to_json(names=names) if period.total else None
     replay = None if replayed is None else _replay(replayed, period, bound, names=names)
     policy = period.policy or (replayed.policy if replayed is not None else "")
     return {
         "format": FORMAT,
-        "program": {"name": "rltuned", "version": __version__, "revision": revision},
+        "program": {"name": "rltuned", "version": __version__, "revision": revision()},
         "made_at": made_at,
         "since": period.since,
         "until": period.until,
@@ -59,6 +52,42 @@ def assemble(
         **advise(log, replay, period.mode.value),
         "missing": missing,
     }
+
+
+def of_demo(demo: "Demo", made_at: float) -> dict[str, Any]:
+    """The report of a demonstration that is over and still open (docs/demo.md): both orders have really run.
+
+    Raises:
+        EvaluationError: no job has run in both clusters.
+    """
+    from rltuned.daemon import decisions  # noqa: PLC0415 - as below: whoever has a demonstration has all of this
+    from rltuned.demo_clusters import EPOCH  # noqa: PLC0415
+    from rltuned.report import replay  # noqa: PLC0415
+
+    since, until = float(EPOCH), demo.steered.clock.time() + 1.0
+    (plain_start, plain_end), (start, end) = demo.times(demo.plain), demo.times(demo.steered)
+    policy = "rltuned"  # not the policy's name: that may be Slurm's own order
+    found = replay.of_times(
+        demo.jobs,
+        {replay.REAL: start, policy: start, replay.SLURM: plain_start},
+        {replay.REAL: end, policy: end, replay.SLURM: plain_end},
+        capacity=float(demo.shape.gpus),
+        zero=since,
+        policy=policy,
+        reference=policy,
+        in_period=len(demo.jobs),
+        seed=demo.settings.seed,
+        exact=True,
+    )
+    return assemble(
+        read(decisions.entries(demo.directory, since, until), since, until),
+        found,
+        bound=demo.config.decide.age_bound,
+        missing=[],
+        made_at=made_at,
+        cluster=f"{demo.shape.text} (simulated)",
+        names=True,
+    )
 
 
 def _borrowed(known: Borrowed, budget: float | None) -> dict[str, Any] | None:
@@ -76,7 +105,6 @@ def _borrowed(known: Borrowed, budget: float | None) -> dict[str, Any] | None:
 def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> dict[str, Any]:
     from rltuned.report import gains  # noqa: PLC0415 - needs the simulator; whoever has a `Replay` has it
 
-    predictions = {job: (one.run_time, one.time_limit, one.learned) for job, one in period.predictions.items()}
     groups, values = gains.by_group(found), found.values()
     if not names:
         del groups["account"]
@@ -94,7 +122,7 @@ def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> di
         "fairness": gains.fairness(found),
         "starvation": gains.starvation(found, bound),
         "series": gains.over_time(found, period.since, period.until, POINTS // 2),
-        "predictions": gains.prediction_quality(found.jobs.job_id, found.jobs.run_time, predictions),
+        "predictions": gains.prediction_quality(found.jobs.job_id, found.jobs.run_time, period.predictions),
         "canary": gains.canary(found.jobs, period.canary, period.others, found.seed),
     }
 
@@ -114,10 +142,5 @@ def nearness(found: "Replay") -> Mapping[str, Any]:
             f"{in_words(asdict(used))} times the GPUs in use. Near is a wait from {1 - NEAR:g} to {1 + NEAR:g} times "
             f"the real one, with an interval within {1 - CERTAINLY:g} to {1 + CERTAINLY:g}."
         )
-    return {
-        "near": near,
-        "of": found.reference,
-        "wait": asdict(wait),
-        "utilization": asdict(used),
-        "sentence": sentence,
-    }
+    ratios = {"wait": asdict(wait), "utilization": asdict(used)}
+    return {"near": near, "of": found.reference, **ratios, "sentence": sentence}

@@ -1,7 +1,6 @@
 """Whose gain and whose loss a replay shows, over time and by group, and how well run times were predicted."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -9,14 +8,22 @@ import numpy.typing as npt
 
 from rltuned.cluster.borrowed import owners
 from rltuned.cluster.tables import Bools, Category, Floats, Ints
-from rltuned.evaluate.bootstrap import FAIRNESS, Comparison
+from rltuned.evaluate.bootstrap import FAIRNESS
 from rltuned.evaluate.evaluation_settings import AGAIN
 from rltuned.evaluate.window_metrics import over_slurm
 from rltuned.report.replay import SLURM, Replay
 from rltuned.workload.jobs import Workload
 
-SIZES: Final = ((0, 0), (1, 1), (2, 4), (5, 8), (9, 16), (17, 64), (65, 10**9))
-"""GPUs of a job: from, to."""
+SIZES: Final = (
+    (0, 0, "no GPU"),
+    (1, 1, "1 GPU"),
+    (2, 4, "2–4 GPUs"),
+    (5, 8, "5–8 GPUs"),
+    (9, 16, "9–16 GPUs"),
+    (17, 64, "17–64 GPUs"),
+    (65, 10**9, "over 64 GPUs"),
+)
+"""GPUs of a job: from, to, and in words."""
 SMALL: Final = 10
 """A group of fewer jobs is counted with the others: its mean says nothing."""
 MOST_GROUPS: Final = 15
@@ -27,20 +34,12 @@ def size_names(gpus: npt.NDArray[Any]) -> Category:
     """The class of size of each job."""
     codes = np.full(len(gpus), -1, dtype=np.int32)
     names: list[str] = []
-    for low, high in SIZES:
+    for low, high, name in SIZES:
         here = (gpus >= low) & (gpus <= high)
         if here.any():
             codes[here] = len(names)
-            names.append(_size(low, high))
+            names.append(name)
     return Category(codes, tuple(names))
-
-
-def _size(low: int, high: int) -> str:
-    if high == 0:
-        return "no GPU"
-    if low == high:
-        return f"{low} GPU" + ("s" if low > 1 else "")
-    return f"{low}–{high} GPUs" if high < 10**9 else f"over {low - 1} GPUs"
 
 
 def by_group(found: Replay) -> dict[str, list[dict[str, Any]]]:
@@ -64,12 +63,11 @@ def _groups(found: Replay, category: Category, *, ordered: bool) -> list[dict[st
 
 
 def _group(found: Replay, name: str, chosen: Bools) -> dict[str, Any]:
-    waits = {of: round(float(values[chosen].mean()), 1) for of, values in found.waits.items()}
     gained = found.wait[found.policy] - found.wait[SLURM]
     return {
         "name": name,
         "jobs": int(chosen.sum()),
-        **{f"wait_{of}": value for of, value in waits.items()},
+        **{f"wait_{of}": round(float(values[chosen].mean()), 1) for of, values in found.waits.items()},
         "change": round(float(gained[chosen].mean()), 1),
         "sooner": int((gained[chosen] < -60.0).sum()),
         "later": int((gained[chosen] > 60.0).sum()),
@@ -208,13 +206,12 @@ def canary(jobs: Workload, treated: set[int], others: set[int], seed: int) -> di
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.nanpercentile(means[0] / means[1], [2.5, 97.5])
     mean = [float(of.mean()) for of in waits]
-    ratio = mean[0] / mean[1] if mean[1] > 0 else None
     return {
         "jobs": len(waits[0]),
         "others": len(waits[1]),
         "wait": round(mean[0], 1),
         "wait_others": round(mean[1], 1),
-        **asdict(
-            Comparison(ratio, float(low) if np.isfinite(low) else None, float(high) if np.isfinite(high) else None)
-        ),
+        "ratio": mean[0] / mean[1] if mean[1] > 0 else None,
+        "lo": float(low) if np.isfinite(low) else None,
+        "hi": float(high) if np.isfinite(high) else None,
     }

@@ -1,9 +1,8 @@
 """The report as one HTML page that loads nothing: style, tables and SVG charts are in it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rltuned.report.advice import Advice
 from rltuned.report.report_tables import Table, facts, headline, tables
@@ -55,8 +54,7 @@ figure svg text { font-family: inherit; }
 _TONES: Final = {Advice.GO: "--go", Advice.NO_GO: "--no", Advice.UNDECIDED: "--maybe"}
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A part of the page: the tables that carry its name, behind a heading and a chart where it has them."""
 
     name: str

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rltuned.cluster.changes import Outcome
 from rltuned.config import Stage
@@ -24,8 +24,7 @@ SOUND: Final = frozenset({"done", "standby"})
 _NUMBER: Final = re.compile(r"\d[\d.,]*")
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(NamedTuple):
     """What was expected of a job when the policy first saw it. Seconds."""
 
     run_time: float
@@ -34,17 +33,8 @@ class Prediction:
     """Rests on finished jobs, not on the time limit."""
 
 
-@dataclass
-class Fault:
-    """Cycles that did not do what they should, for one cause."""
-
-    stage: str
-    outcome: str
-    what: str
-    """The sentence of the first; "" in a report without names: a sentence may carry ids of jobs and text of users."""
-    count: int = 0
-    first: float = 0.0
-    last: float = 0.0
+Faults = dict[tuple[str, str, str], dict[str, Any]]
+"""Cycles that did not do what they should, by stage, outcome and cause: how many, the first and the last."""
 
 
 @dataclass
@@ -54,15 +44,14 @@ class Period:
     since: float
     until: float
     interval: float = 60.0
-    """Seconds from one cycle to the next, as configured."""
     cycles: Counter[str] = field(default_factory=Counter)
     """By outcome."""
     stages: Counter[Stage] = field(default_factory=Counter)
     policies: Counter[str] = field(default_factory=Counter)
     covered: float = 0.0
     """Seconds of which the log has cycles."""
-    faults: dict[tuple[str, str, str], Fault] = field(default_factory=dict)
-    held_back: dict[tuple[str, str, str], Fault] = field(default_factory=dict)
+    faults: Faults = field(default_factory=dict)
+    held_back: Faults = field(default_factory=dict)
     sums: Counter[str] = field(default_factory=Counter)
     """Over the cycles with a plan: of those (`cycles`), and of jobs (`pending`, `managed`, `moved`, `changes`)."""
     most_pending: int = 0
@@ -76,14 +65,11 @@ class Period:
     skipped: int = 0
     """Cycles with rows that could not be understood."""
     decisions: int = 0
-    """Entries that have their decision."""
     forward: set[int] = field(default_factory=set)
     """Jobs that were to stand further ahead at some time."""
     back: set[int] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
-    """Managed jobs."""
     written: set[int] = field(default_factory=set)
-    """Jobs on which a change was applied."""
     canary: set[int] = field(default_factory=set)
     others: set[int] = field(default_factory=set)
     """Jobs that stage canary left alone."""
@@ -157,9 +143,8 @@ class Period:
             elif rank > base:
                 self.back.add(job)
             if seen >= 0 and job not in self.predictions:
-                self.predictions[job] = Prediction(
-                    window.run_time[seen], window.time_limit[seen], window.predicted[seen]
-                )
+                expected = window.run_time[seen], window.time_limit[seen], window.predicted[seen]
+                self.predictions[job] = Prediction(*expected)
         for job, outcomes in made.outcomes.items():
             if Outcome.APPLIED in outcomes.values():
                 self.written.add(job)
@@ -168,18 +153,13 @@ class Period:
             self.others.update(made.vetoed.get(Veto.CANARY, ()))
 
     def series(self) -> dict[str, list[float]]:
-        """Means over stretches of the period: `time` (its middle, epoch seconds), `pending`, `gpus`, `gpus_used`,
-        `moved`.
-        """
+        """Means over stretches of the period, and `time`, the middle of each, epoch seconds."""
         step = (self.until - self.since) / POINTS
         rows = sorted(self.points.items())
-        return {
-            "time": [round(self.since + (at + 0.5) * step, 1) for at, _ in rows],
-            **{
-                name: [round(point[name] / point["count"], 2) for _, point in rows]
-                for name in ("pending", "gpus", "gpus_used", "moved")
-            },
-        }
+        found = {"time": [round(self.since + (at + 0.5) * step, 1) for at, _ in rows]}
+        for name in ("pending", "gpus", "gpus_used", "moved"):
+            found[name] = [round(point[name] / point["count"], 2) for _, point in rows]
+        return found
 
     def to_json(self, *, names: bool = True) -> dict[str, Any]:
         """Plain data; sums as means over the cycles with a plan. `names`: with the sentences of faults."""
@@ -225,21 +205,23 @@ def read(entries: Iterable[CycleEntry], since: float, until: float, interval: fl
     return period
 
 
-def _count(faults: dict[tuple[str, str, str], Fault], entry: CycleEntry, sentence: str) -> None:
+def _count(faults: Faults, entry: CycleEntry, sentence: str) -> None:
     stage, outcome = entry.stage.value, entry.outcome
-    key = (stage, outcome, _NUMBER.sub("#", sentence))
-    fault = faults.setdefault(key, Fault(stage, outcome, sentence, first=entry.time))
-    fault.count += 1
-    fault.last = entry.time
+    fault = faults.setdefault(
+        (stage, outcome, _NUMBER.sub("#", sentence)),
+        {"stage": stage, "outcome": outcome, "what": sentence, "count": 0, "first": entry.time},
+    )
+    fault["count"] += 1
+    fault["last"] = entry.time
 
 
-def _listed(faults: dict[tuple[str, str, str], Fault], *, names: bool) -> list[dict[str, Any]]:
-    found = list(faults.values())
-    if not names:
-        together: dict[tuple[str, str], Fault] = {}
-        for one in found:
-            fault = together.setdefault((one.stage, one.outcome), Fault(one.stage, one.outcome, "", first=one.first))
-            fault.count += one.count
-            fault.first, fault.last = min(fault.first, one.first), max(fault.last, one.last)
-        found = list(together.values())
-    return [vars(fault) for fault in sorted(found, key=lambda fault: -fault.count)[:MOST_FAULTS]]
+def _listed(faults: Faults, *, names: bool) -> list[dict[str, Any]]:
+    """Without names no sentence: it may carry ids of jobs and text of users."""
+    found: Faults = {}
+    for (stage, outcome, cause), one in faults.items():
+        fault = found.setdefault((stage, outcome, cause if names else ""), {**one, "count": 0})
+        if not names:
+            fault["what"] = ""
+        fault["count"] += one["count"]
+        fault["first"], fault["last"] = min(fault["first"], one["first"]), max(fault["last"], one["last"])
+    return sorted(found.values(), key=lambda fault: -fault["count"])[:MOST_FAULTS]

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.cluster.tables import Bools, Floats, Rows
 from rltuned.config import Config
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
@@ -53,7 +52,7 @@ class Replay:
     start: Mapping[str, Floats]
     """(n,) epoch seconds."""
     end: Mapping[str, Floats]
-    block: npt.NDArray[np.intp]
+    block: Rows
     """(n,) of consecutive jobs, that each belongs to."""
     measured: Mapping[str, Mapping[str, Floats]]
     """(B,) by policy and name of `MEANS`: its mean over each block's jobs, times their number, so that a mean over
@@ -65,7 +64,6 @@ class Replay:
     in_period: int
     """Jobs that were submitted in the period and have ended."""
     gpus: float
-    """Of the cluster."""
     seed: int
     exact: bool = False
     """Reality is a simulation itself, that of `reference`."""
@@ -118,29 +116,18 @@ class Replay:
         }
 
 
-def replayed_policy(config: Config, logged: str) -> str:
-    """The policy to replay, as `rltuned evaluate` names it: that of the log, else that of the configuration.
-
-    Slurm's own order, which `auto` begins with, is not compared with itself: the model is.
-    """
-    name = logged or config.policy.name
-    return name if name in PLAIN and name != SLURM else "rl"
-
-
 def settings_of(config: Config, logged: str, given: Mapping[str, Any]) -> EvaluationSettings:
-    """Settings of a replay: what the daemon is configured to do, beside Slurm's order.
+    """Settings of a replay: the policy of the log ("": none says), else of the configuration, beside Slurm's order.
 
-    Args:
-        config: of the daemon.
-        logged: the policy of the decision log, "" where there is none.
-        given: `trace` or `from_sacct`; `cluster`, as `gate.as_configured`.
+    `given`: `trace` or `from_sacct`; `cluster`, as `gate.as_configured`.
 
     Raises:
         EvaluationError, ConfigError: as `EvaluationSettings`.
     """
-    return gate.as_configured(
-        config, {"policies": f"{replayed_policy(config, logged)},{SLURM},{AGAIN}", "gate": False, **given}
-    )
+    name = logged or config.policy.name
+    # Slurm's own order, which `auto` begins with, is not compared with itself: the model is.
+    policy = name if name in PLAIN and name != SLURM else "rl"
+    return gate.as_configured(config, {"policies": f"{policy},{SLURM},{AGAIN}", "gate": False, **given})
 
 
 def replay(
@@ -159,18 +146,9 @@ def replay(
 ) -> Replay:
     """Replay the jobs of [since, until), epoch seconds, in one go: what a job leaves in the queue concerns the next.
 
-    Args:
-        settings: `settings_of`, with the cluster's scheduler parameters.
-        jobs: the site's. Of those before the period, the ones that ended within `LEAD_DAYS` of it count.
-        shape: its cluster.
-        since: the period's begin.
-        until: its end.
-        most: jobs; of more, the last ones.
-        revision: of the program.
-        wrote: whether rltuned steered the queue in the period, so that its replay should be like reality.
-        workers: processes; more than two have nothing to do.
-        progress: called as the simulations go on.
-        tell: called with a sentence: how long they will take.
+    `settings` are of `settings_of`, with the cluster's scheduler parameters. Of the `jobs` before the period the ones
+    that ended within `LEAD_DAYS` of it count; of more than `most` in it, the last ones are replayed. `wrote`: rltuned
+    steered the queue in the period, so that its replay should be like reality. `tell` is told how long it will take.
 
     Raises:
         EvaluationError: too few jobs, or none that both the cluster and its replay could run.
@@ -235,35 +213,26 @@ def of_times(
     start: Mapping[str, Floats],
     end: Mapping[str, Floats],
     *,
-    chosen: Bools,
     capacity: float,
     zero: float,
     policy: str,
     reference: str,
     in_period: int,
     seed: int,
+    chosen: Bools | None = None,
     exact: bool = False,
 ) -> Replay:
     """A replay of the times that N jobs had in reality (`REAL`), under Slurm's order (`SLURM`) and under `policy`.
 
-    Args:
-        jobs: in order of submission.
-        start: (N,) each, seconds on the jobs' clock; NaN: never ran.
-        end: as `start`.
-        chosen: (N,) the jobs to report; the others only count as load.
-        capacity: GPUs of the cluster.
-        zero: of the jobs' clock, epoch seconds.
-        policy: as `Replay`, and the next four.
-        reference: see `policy`.
-        in_period: see `policy`.
-        seed: of the bootstrap.
-        exact: see `policy`.
+    `start` and `end` are (N,) seconds on the jobs' clock, which begins at `zero`, epoch seconds; NaN: never ran.
+    `capacity`: GPUs of the cluster. `chosen`: (N,) the jobs to report, None: all; the others only count as load.
 
     Raises:
         EvaluationError: no job ran in all three.
     """
     # The same jobs for all three: what only one of them could run is nobody's gain.
-    rows = np.flatnonzero(np.logical_and.reduce([np.isfinite(end[name]) for name in end]) & chosen)
+    ran = np.logical_and.reduce([np.isfinite(of) for of in end.values()])
+    rows = np.flatnonzero(ran if chosen is None else ran & chosen)
     if not len(rows):
         raise EvaluationError("no job of the period ran both in reality and in its replay: is this the right cluster?")
     blocks = np.array_split(rows, min(max(len(rows) // SMALLEST_BLOCK, 1), BLOCKS))

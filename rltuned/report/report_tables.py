@@ -1,9 +1,11 @@
 """The report's tables and sentences: titles, columns and rows of texts, the same in the terminal and on the page."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+from rich.console import Console
+
+from rltuned import show
 from rltuned.decide.explain import GUARD_MEANING
 from rltuned.report.advice import METRICS, Advice, in_words
 from rltuned.show import duration, moment
@@ -23,9 +25,11 @@ WORDS = {
     ("active", Advice.UNDECIDED): "Undecided: the evidence does not say whether rltuned is worth its place.",
 }
 
+WIDTH: Final = 150
+"""Columns where the text does not go to a terminal."""
 
-@dataclass(frozen=True)
-class Table:
+
+class Table(NamedTuple):
     """One table. The first column is text, the others are numbers unless `text` names them."""
 
     title: str
@@ -42,6 +46,29 @@ def headline(report: Mapping[str, Any]) -> str:
     return WORDS[report["mode"], Advice(report["advice"])]
 
 
+def show_report(console: Console, report: Mapping[str, Any]) -> None:
+    """All but the charts, in a terminal."""
+    if not console.is_terminal:
+        console.width = WIDTH
+    console.print(f"[bold]{show.plain(headline(report))}[/bold]")
+    for kind, mark in (("against", "−"), ("weak", "?"), ("for", "+")):
+        for sentence in report[kind]:
+            console.print(f"  {mark} {show.plain(sentence)}")
+    if report["weak"]:
+        console.print("  Evidence is weak, for the reasons marked with ?.")
+    for sentence in report["missing"]:
+        console.print(f"  Missing: {show.plain(sentence)}")
+    console.print()
+    for name, value in facts(report):
+        console.print(f"{name:<10}{show.plain(value)}")
+    for _, table in tables(report):
+        console.print()
+        numbers = [column for column in table.columns[1:] if column not in table.text]
+        console.print(show.table(table.title, table.columns, table.rows, right=numbers))
+        if table.note:
+            console.print(f"[dim]{show.plain(table.note)}[/dim]")
+
+
 def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What the report is about."""
     log, replay = report["log"], report["replay"]
@@ -54,12 +81,8 @@ def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         stages = ", ".join(f"{name} {count:,}" for name, count in log["stages"].items())
         found.append(("cycles", f"{stages}; the log covers {log['covered']:.0%} of the period"))
     if replay is not None:
-        found.append(
-            (
-                "replayed",
-                f"{replay['jobs']:,} of {replay['jobs_in_period']:,} jobs, in {replay['blocks']} blocks",
-            )
-        )
+        jobs = f"{replay['jobs']:,} of {replay['jobs_in_period']:,} jobs"
+        found.append(("replayed", f"{jobs}, in {replay['blocks']} blocks"))
     return found
 
 
@@ -98,22 +121,12 @@ def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
             yield "log", Table("Jobs left to Slurm", ("reason", "jobs in a cycle, mean"), rows)
         for name, title in (("faults", "Faults"), ("held_back", "Why nothing was written")):
             if log[name]:
-                yield (
-                    "faults",
-                    Table(
-                        title,
-                        ("what", "cycles", "first", "last"),
-                        [
-                            (
-                                one["what"] or f"stage {one['stage']}: {one['outcome']}",
-                                f"{one['count']:,}",
-                                moment(one["first"]),
-                                moment(one["last"]),
-                            )
-                            for one in log[name]
-                        ],
-                    ),
-                )
+                yield "faults", Table(title, ("what", "cycles", "first", "last"), [_fault(one) for one in log[name]])
+
+
+def _fault(one: Mapping[str, Any]) -> tuple[str, ...]:
+    what = one["what"] or f"stage {one['stage']}: {one['outcome']}"
+    return what, f"{one['count']:,}", moment(one["first"]), moment(one["last"])
 
 
 def effect(report: Mapping[str, Any]) -> Table:
@@ -121,11 +134,7 @@ def effect(report: Mapping[str, Any]) -> Table:
     replay = report["replay"]
     means, compared = replay["means"], replay["effect"]
     rows = [
-        (
-            name,
-            *(_value(metric, means[of][metric]) for of in REPLAYS),
-            in_words(compared[metric]),
-        )
+        (name, *(_value(metric, means[of][metric]) for of in REPLAYS), in_words(compared[metric]))
         for metric, name in METRICS.items()
     ]
     how = {"active": " (with rltuned)", "canary": " (with rltuned for a part)"}.get(report["mode"], "")

@@ -11,8 +11,8 @@ from rltuned.workload.jobs import Source, Workload
 
 
 def describe(workload: Workload) -> dict[str, Any]:
-    """The statistics of a workload of at least one job, as JSON-able data; docs/workloads.md says what each is. Times
-    in seconds; None for what the trace does not tell. With one submission time only there is no rate and no demand.
+    """The statistics of a workload of at least one job, as JSON-able data. Times in seconds; None for what the
+    trace does not tell. With one submission time only there is no rate and no demand.
 
     Raises:
         WorkloadError: no jobs.

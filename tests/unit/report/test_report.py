@@ -71,10 +71,7 @@ def test_what_accounts_lose_is_said_beside_what_chance_does(made):
     starts = {"real": np.arange(10.0), "multifactor": np.arange(10.0), "saf": order, AGAIN: np.arange(10.0)}
     start = {name: 1000.0 * at + 10.0 for name, at in starts.items()}
     end = {name: at + 1000.0 for name, at in start.items()}
-    every = np.ones(10, dtype=np.bool_)
-    found = of_times(
-        jobs, start, end, chosen=every, capacity=1.0, zero=5e9, policy="saf", reference="saf", in_period=10, seed=1
-    )
+    found = of_times(jobs, start, end, capacity=1.0, zero=5e9, policy="saf", reference="saf", in_period=10, seed=1)
     told = fairness(found)
     assert told["chance"] == {"accounts_worse": 0.0, "service_moved": 0.0}
     assert told["rltuned"] == {"accounts_worse": 0.5, "service_moved": pytest.approx(4 / 6, abs=0.01)}
