@@ -11,7 +11,7 @@ import click
 from rltuned.commands.common import (
     EXIT_ABSENT,
     EXIT_FINDINGS,
-    MOMENT,
+    NUMBER,
     anywhere,
     config_option,
     console,
@@ -19,6 +19,7 @@ from rltuned.commands.common import (
     job_number,
     json_option,
     load,
+    moment,
     remark,
 )
 from rltuned.config import Stage, UsersSection
@@ -50,7 +51,7 @@ def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | Non
 
 
 @click.command()
-@click.argument("job_ids", metavar="[JOBID]...", nargs=-1, type=click.IntRange(min=1))
+@click.argument("job_ids", metavar="[JOBID]...", nargs=-1, type=NUMBER)
 @config_option
 @click.option(
     "--orphans",
@@ -144,7 +145,7 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 @click.option("--fresh", is_flag=True, help="Read Slurm now instead of the running daemon's last decision.")
 @click.option(
     "--at",
-    type=MOMENT,
+    type=moment,
     metavar="TIME",
     help="From the decision log: the decision that held then. TIME: 2026-11-23T10:05, or 2h for two hours ago.",
 )
@@ -200,46 +201,34 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
         raise click.exceptions.Exit(EXIT_ABSENT)
 
 
-class _Duration(click.ParamType[float]):
-    """As sbatch(1) --time: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes …"""
+def _time_limit(value: str) -> float:
+    """Seconds of a time as for sbatch(1) --time."""
+    from rltuned.cluster.durations import duration
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
-        from rltuned.cluster.durations import duration
-
-        seconds = value if isinstance(value, float) else duration(str(value))
-        if not 0.0 < seconds < float("inf"):
-            self.fail(f"{value!r} is no time limit; write it as for sbatch: 90, 8:00:00 or 1-12", param, ctx)
-        return seconds
+    seconds = duration(value)
+    if not 0.0 < seconds < float("inf"):
+        raise click.BadParameter(f"{value!r} is no time limit; write it as for sbatch: 90, 8:00:00 or 1-12")
+    return seconds
 
 
-class _Memory(click.ParamType[float]):
-    """As sbatch(1) --mem: a number, with K, M, G or T; without, M."""
-
-    name = "memory"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """MiB."""
-        if isinstance(value, float):
-            return value
-        text = str(value).upper().removesuffix("B")
-        units = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
-        number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
-        if not number.replace(".", "", 1).isdigit() or not number.isascii():
-            self.fail(f"{value!r} is no amount of memory; write it as for sbatch: 64G, 500M", param, ctx)
-        return float(number) * unit
+def _memory(value: str) -> float:
+    """MiB of an amount as for sbatch(1) --mem: a number, with K, M, G or T; without, M."""
+    text = value.upper().removesuffix("B")
+    units = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    if not number.replace(".", "", 1).isdigit() or not number.isascii():
+        raise click.BadParameter(f"{value!r} is no amount of memory; write it as for sbatch: 64G, 500M")
+    return float(number) * unit
 
 
 @click.command()
 @click.argument("job_id", metavar="[JOBID]", required=False, type=job_number)
 @config_option
 @click.option("--gpus", type=click.IntRange(min=0), default=None, help="Of all nodes together.")
-@click.option("--time", "limit", type=_Duration(), help="Time limit, as for sbatch: 8:00:00.")
-@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--cpus", type=click.IntRange(min=1), default=1, show_default=True, help="Of all nodes together.")
-@click.option("--mem", type=_Memory(), default=0.0, help="Memory per node, as for sbatch: 64G.")
+@click.option("--time", "limit", type=_time_limit, metavar="TIME", help="Time limit, as for sbatch: 8:00:00.")
+@click.option("--nodes", type=NUMBER, default=1, show_default=True)
+@click.option("--cpus", type=NUMBER, default=1, show_default=True, help="Of all nodes together.")
+@click.option("--mem", type=_memory, default="0", metavar="MEMORY", help="Memory per node, as for sbatch: 64G.")
 @click.option("--partition", default="", help="[default: the one in which it starts first]")
 @json_option
 def when(
@@ -283,7 +272,7 @@ def when(
     assert job_id is not None  # noqa: S101 - either of them is given
     answer = start_answers.of_job(config, job_id)
     if as_json:
-        emit(answer.as_dict())
+        emit(answer._asdict())
     else:
         show.start_answer(console(), answer, now)
     if answer.start is None:

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.errors import WorkloadError
 from rltuned.estimates.predictions import COVER, RunTimePredictions
-from rltuned.estimates.regression import mean_regression
 from rltuned.observe.features import RUN_TIME_HORIZON
 
 Known = npt.NDArray[np.float32]
@@ -56,9 +55,14 @@ _RESOLUTION: Final = np.float32(2000.0)
 """Of ln(seconds), where values and weights share 32 bits: 0.05 %."""
 _SHARE: Final = np.float32(65_535.0)
 
+_NEWTON_STEPS = 100
+_CLOSE = 1e-6
+
 
 class Mixture:
-    """Weights of the ways in which jobs are like earlier ones. Does not change what it is given."""
+    """Weights of the ways in which jobs are like earlier ones. Its arrays are replaced, never changed: a shallow copy
+    is independent.
+    """
 
     def __init__(self) -> None:
         self._weights: Floats = _start()
@@ -69,21 +73,11 @@ class Mixture:
         """c0, c1, c2 of ln T = c0 + c1 ln m + c2 ln L: the mean T of the jobs of which the mixture has the mean m, and
         of limit L. Limits say something that earlier run times do not."""
 
-    def copy(self) -> "Mixture":
-        """An independent one that knows the same."""
-        other = Mixture()
-        # Replaced, never changed.
-        other._weights, other._wider, other._mean = self._weights, self._wider, self._mean
-        return other
-
     def learn(self, known: Known, time_limit: Floats, run_time: Floats) -> None:
-        """Weights and interval anew, from jobs that have ended, in this order.
+        """Weights and interval anew, from n jobs that have ended, in this order; seconds, limits infinite or NaN: none.
 
-        Args:
-            known: (n, levels, `LAST`) ln(seconds) of the earlier jobs of each kind, the last one first; NaN: no such
-                job. Those that had ended when these jobs started.
-            time_limit: (n,) seconds, infinite or NaN: none.
-            run_time: (n,) seconds.
+        `known`: (n, levels, `LAST`) ln(seconds) of the earlier jobs of each kind that had ended when these started, the
+        last one first; NaN: no such job.
         """
         took, limit = np.log(np.maximum(run_time, 1.0)), _log_limit(time_limit)
         there, count = _present(known)
@@ -137,12 +131,7 @@ class Mixture:
         return RunTimePredictions(*seconds)
 
     def _of(self, known: Known, limit: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """ln(seconds): of the mean, the median, and the ends of the interval as the mixture has them.
-
-        Args:
-            known: as in `learn`.
-            limit: (n,) ln(seconds).
-        """
+        """ln(seconds): of the mean, the median, and the ends of the interval as the mixture has them."""
         found = np.empty((4, len(known)))
         for first in range(0, len(known), _AT_ONCE):
             rows = slice(first, first + _AT_ONCE)
@@ -240,16 +229,30 @@ _OFFSETS: Final[Sequence[Floats]] = tuple(
 _ANYTHING: Final = _ANY[0] + _ANY[1] * _laplace_points(8)
 
 
-def _quantiles(values: Known, weights: Known, most: Known, parts: Sequence[float]) -> list[Floats]:
-    """Weighted quantiles of each row. Value and weight share 32 bits: sorting one array of integers is ten times as
-    fast as sorting by an index.
+def mean_regression(columns: Floats, values: Floats, weights: Floats | None = None) -> Floats:
+    """(k,) c for which exp(columns · c) is the mean of (N,) `values` above 0, which count by `weights`. A constant must
+    be among the (N, k) columns.
 
-    Args:
-        values: (n, k) ln(seconds).
-        weights: (n, k) at most 1 in all.
-        most: (n,) what values are cut to.
-        parts: 0 to 1 each.
+    Regression with a gamma distribution and a logarithmic link (McCullagh and Nelder 1989, chapter 8). Its loss, the
+    mean of y e^−xc + xc, is convex: Newton's method, each step so short that no mean changes by more than a factor e.
     """
+    counts = np.ones(len(values)) if weights is None else weights
+    root = np.sqrt(counts)
+    found, *_ = np.linalg.lstsq(columns * root[:, None], np.log(values) * root, rcond=None)
+    for _ in range(_NEWTON_STEPS):
+        share = values * np.exp(-columns @ found)
+        curvature = columns.T @ (columns * (counts * share)[:, None])
+        step, *_ = np.linalg.lstsq(curvature, columns.T @ (counts * (share - 1.0)), rcond=None)
+        moved = float(np.abs(columns @ step).max())
+        found = found + step / max(1.0, moved)
+        if moved < _CLOSE:
+            break
+    return np.asarray(found, dtype=np.float64)
+
+
+def _quantiles(values: Known, weights: Known, most: Known, parts: Sequence[float]) -> list[Floats]:
+    """Weighted quantiles of each row of (n, k) values, cut to (n,) `most`; the weights are at most 1 in all."""
+    # Value and weight share 32 bits: sorting one array of integers is ten times as fast as sorting by an index.
     packed = (np.clip(values, np.float32(0.0), most[:, None]) * _RESOLUTION + np.float32(0.5)).astype(np.uint32)
     packed <<= np.uint32(16)
     packed |= (weights * _SHARE + np.float32(0.5)).astype(np.uint32)

@@ -52,9 +52,8 @@ class EndedJobs:
     """What they took."""
     job_id: Ints
     gpus: Floats
-    """In all."""
+    """In all, like `cpus`."""
     cpus: Floats
-    """In all."""
     began: Floats
     """Epoch seconds of their starts."""
 
@@ -62,8 +61,7 @@ class EndedJobs:
         return len(self.run_time)
 
 
-@dataclass(frozen=True)
-class PredictionError:
+class PredictionError(NamedTuple):
     """How run times differ from what was expected of them."""
 
     bias: float = 0.0

@@ -9,6 +9,7 @@ short.
 import math
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
@@ -96,7 +97,7 @@ class RunTimeHistory:
         """An independent history that knows the same."""
         other = RunTimeHistory(self._most)
         other._place, other._took = self._place.copy(), self._took.copy()
-        other._log, other._new, other._mixture = self._log.copy(), self._new, self._mixture.copy()
+        other._log, other._new, other._mixture = self._log.copy(), self._new, copy(self._mixture)
         return other
 
     def ended(self, kind: Kind, run_time: float, end: float, submitted: float = math.nan) -> None:
@@ -143,14 +144,8 @@ class RunTimeHistory:
             last.append([*key, np.exp(took).round(1).tolist()])
         number = {row: at for at, row in enumerate(self._place.values())}
         log = [
-            [
-                [number[row] for row in job.rows],
-                job.run_time,
-                job.end,
-                job.asked,
-                job.limit if math.isfinite(job.limit) else None,
-            ]
-            for job in self._log
+            [[number[row] for row in rows], *times, limit if math.isfinite(limit) else None]
+            for rows, *times, limit in self._log
         ]
         return {"format": FORMAT, "last": last, "log": log, "new": self._new, "mixture": self._mixture.to_json()}
 
@@ -200,11 +195,9 @@ class RunTimeHistory:
 
 
 def _with_last(last: Known, took: float) -> Known:
-    """(levels, `LAST`) `last` with a job of ln(seconds) `took`.
-
-    Slight jobs that end one after the other are kept as one: else ten runs of a few seconds would drive out all that is
-    known of a user's long jobs, and the next long one would be expected to be short, at hardly any cost.
-    """
+    """(levels, `LAST`) `last` with a job of ln(seconds) `took`."""
+    # Slight jobs that end one after the other are kept as one: else ten runs of a few seconds would drive out all that
+    # is known of a user's long jobs, and the next long one would be expected to be short, at hardly any cost.
     slight = np.fmax.reduce(last, axis=1, initial=0.0) + math.log(SLIGHT)
     again = (took < slight) & (last[:, 0] < slight)  # False where there is no last one (NaN)
     made = np.where(again[:, None], last, np.roll(last, 1, axis=1))
@@ -227,15 +220,7 @@ def _keys(kind: Kind, partition: str) -> tuple[_Key, ...]:
 
 
 def _as_of(rows: Ints, took: Floats, ends: Floats, asked: Floats) -> npt.NDArray[np.float32]:
-    """(n, levels, `LAST`) what was known of each job at its submission: ln(seconds) of the last jobs of its keys that
-    had ended, the last one first; NaN: none.
-
-    Args:
-        rows: (n, levels) of the keys.
-        took: (n,) ln(seconds).
-        ends: (n,) seconds, never decreasing.
-        asked: (n,) seconds.
-    """
+    """`known` of `Mixture.learn` for jobs of keys `rows` (n, levels), `asked` about when; `ends` is in order."""
     known = np.full((*rows.shape, LAST), np.nan, dtype=np.float32)
     place = np.arange(len(rows))
     ended = np.searchsorted(ends, asked, side="right")

@@ -40,7 +40,6 @@ class ArrivalModel:
 
     submissions: Submissions
     now: float
-    """Epoch seconds; what is sampled comes later."""
     per_hour: float
     """Batches in an hour, in the mean over the week."""
     by_hour: Floats
@@ -88,14 +87,9 @@ class ArrivalModel:
         return cls(submissions, now, per_hour, by_hour, by_weekday, busy, ptr, rows, np.cumsum(weight) / weight.sum())
 
     def sample(self, scenario: int, horizon: float, most: int) -> tuple[Floats, Rows]:
-        """What comes within `horizon` seconds from now, in the order of submission: seconds from now, and the rows of
-        `submissions` whose like each is. What comes in an hour depends on the hour and the scenario, so that forecasts
-        of one minute and the next see the same.
-
-        Args:
-            scenario: its number.
-            horizon: seconds.
-            most: jobs; the later ones are left out.
+        """What comes within `horizon` seconds from now, at `most` so many jobs, in the order of submission: seconds
+        from now, and the rows of `submissions` whose like each is. What comes in an hour depends on the hour and the
+        number of the scenario, so that forecasts of one minute and the next see the same.
         """
         level = self._level(scenario)
         times: list[Floats] = [np.zeros(0)]
@@ -139,14 +133,7 @@ def _weekday_of(times: Floats) -> Ints:
 
 
 def _profile(of: Ints, hours: Ints, exposure: Floats, size: int) -> Floats:
-    """(size,) events over the mean in each part of the day or the week, shrunk to 1 where few were seen.
-
-    Args:
-        of: part of each event.
-        hours: part of each hour that was looked at.
-        exposure: how much of that hour was.
-        size: number of parts.
-    """
+    """(size,) events over the mean in each part of the day or the week, shrunk to 1 where few were seen."""
     seen = np.bincount(of, minlength=size).astype(np.float64)
     looked = np.bincount(hours, weights=exposure, minlength=size)
     expected = looked * (len(of) / max(exposure.sum(), 1e-9))
@@ -155,9 +142,7 @@ def _profile(of: Ints, hours: Ints, exposure: Floats, size: int) -> Floats:
 
 
 def _busy(began: Floats, hours: Floats, expected: Floats) -> float:
-    """Relative standard deviation of the batches of a day, beyond that of a Poisson number; 0 with less than three
-    days.
-    """
+    """Relative deviation of the batches of a day, beyond that of a Poisson number; 0 with less than three days."""
     day = np.floor(hours / DAY).astype(np.int64)
     first = int(day[0])
     mean = np.bincount(day - first, weights=expected)

@@ -8,7 +8,7 @@ and the distribution of scores is the product-limit estimate (Kaplan and Meier, 
 """
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -35,8 +35,7 @@ NEIGHBOURS: Final = 200
 """Outcomes that a forecast is calibrated on: those of the forecasts that were most like it."""
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """A job that nobody has submitted: when would it start? It asks for a share of nodes, and so stands for all jobs
     that ask for no more.
     """
@@ -51,24 +50,12 @@ class Probe:
     time_limit: float
     """Seconds."""
 
-    def covers(self, partition: str, nodes: int, gpus: int, cpus: int, mem: float, time_limit: float) -> bool:
-        """Whether a job that asks for so much per node starts no later. `partition`: "" is any."""
-        return (
-            partition in {"", self.partition}
-            and self.nodes >= nodes
-            and self.gpus >= gpus
-            and self.cpus >= cpus
-            and self.mem >= mem
-            and self.time_limit >= time_limit
-        )
-
 
 @dataclass(frozen=True)
 class StartRequest:
     """A queue in the order that is in force."""
 
     snapshot: Snapshot
-    """The cluster as read."""
     rows: Rows
     """(n,) pending jobs, as rows of the job table, the front first; later ones than `MOST_JOBS` are left out."""
     run_times: Floats
@@ -97,20 +84,13 @@ class StartForecast:
         return len(self.rows)
 
 
-class StartForecaster(Protocol):
-    """Simulates the cluster forward under the order in force."""
-
-    def __call__(self, request: StartRequest) -> StartForecast | None:
-        """The forecast. None: it cannot be done now."""
-
-
 class Scores(NamedTuple):
     """How forecasts have turned out, (n,) each."""
 
     middle: Floats
     """ln(median wait + GRAIN) that was forecast."""
     score: Floats
-    """Of the outcome: 0 where it was the median, −1 and 1 where it was an outer quantile (`score_of`)."""
+    """0 where the outcome was the median, −1 and 1 where it was an outer quantile."""
     open: Bools
     """The job still waits, so its score will be higher than this."""
 
@@ -179,8 +159,7 @@ def score_of(waits: Floats, outcome: Floats) -> Floats:
 
 def calibrated(waits: Floats, known: Scores) -> Interval:
     """(n, 3) quantiles of forecasts as intervals that hold the outcome so often as they should, by the scores of
-    earlier forecasts with about the same median. The median itself stays: shifted, it would be further off
-    (docs/start-times.md).
+    earlier forecasts with about the same median. The median itself stays (docs/start-times.md).
     """
     middle, below, above = in_logs(waits)
     shifts = np.empty((len(middle), 2))
@@ -202,9 +181,9 @@ def calibrated(waits: Floats, known: Scores) -> Interval:
 
 def score_quantiles(score: Floats, still_open: Bools) -> tuple[float, float]:
     """Scores at the outer two of `LEVELS`, of outcomes and of a prior that counts as `PRIOR` of them."""
-    prior = np.interp((np.arange(PRIOR) + 0.5) / PRIOR, LEVELS, _UNCALIBRATED)
-    # Beyond the outer levels the prior goes on as straight as before.
     outer = (np.arange(PRIOR) + 0.5) / PRIOR
+    prior = np.interp(outer, LEVELS, _UNCALIBRATED)
+    # Beyond the outer levels the prior goes on as straight as before.
     slope = (_UNCALIBRATED[2] - _UNCALIBRATED[1]) / (LEVELS[2] - LEVELS[1])
     prior = np.where(outer > LEVELS[2], _UNCALIBRATED[2] + slope * (outer - LEVELS[2]), prior)
     prior = np.where(outer < LEVELS[0], _UNCALIBRATED[0] - slope * (LEVELS[0] - outer), prior)
@@ -220,14 +199,8 @@ def score_quantiles(score: Floats, still_open: Bools) -> tuple[float, float]:
 
 
 def known_at(middle: Floats, waits: Floats, made: Floats, started: Floats, now: float) -> Scores:
-    """Scores of forecasts at a moment: of those that have an outcome by then, and of those that have not.
-
-    Args:
-        middle: (n,) ln(median + GRAIN) of each forecast.
-        waits: (n, 3) its quantiles, seconds.
-        made: (n,) when it was made.
-        started: (n,) when its job started; NaN: it waits.
-        now: on the same clock.
+    """Scores of forecasts at a moment, with (n,) `middle`, ln(median + GRAIN), and (n, 3) quantiles `waits`, seconds,
+    `made` when, of jobs that `started` when; NaN: it waits.
     """
     ended = started <= now
     outcome = np.where(ended, started, now) - made

@@ -1,11 +1,9 @@
 """Answers to "when does it start?", from what the daemon's last forecast says."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rltuned.decide.decision import ProbeRecord
-from rltuned.forecast.start_forecast import Probe
 
 MOST_ALTERNATIVES: Final = 4
 _SOONER: Final = 0.8
@@ -14,8 +12,7 @@ _SOON: Final = 300.0
 """Seconds: nothing starts noticeably sooner than what starts this soon."""
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """A job that nobody has submitted."""
 
     partition: str
@@ -31,8 +28,7 @@ class Asked:
     """Seconds."""
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """What is known of such a job."""
 
     asked: Asked
@@ -47,11 +43,10 @@ class Offer:
         """JSON-able form."""
         found = None if self.found is None else self.found._asdict()
         sooner = [probe._asdict() for probe in self.sooner]
-        return {"asked": asdict(self.asked), "found": found, "sooner": sooner, "outcomes": self.outcomes}
+        return {"asked": self.asked._asdict(), "found": found, "sooner": sooner, "outcomes": self.outcomes}
 
 
-@dataclass(frozen=True)
-class JobAnswer:
+class JobAnswer(NamedTuple):
     """What is known of a pending job."""
 
     job_id: int
@@ -65,28 +60,22 @@ class JobAnswer:
     """A sentence, or why nothing is forecast."""
     outcomes: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return asdict(self)
-
 
 def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int) -> Offer:
     """The answer, from the probes of the last forecasts."""
     gpus, cpus = -(-asked.gpus // asked.nodes), -(-asked.cpus // asked.nodes)
-    wanted = asked.partition, asked.nodes, gpus, cpus, asked.mem, asked.time_limit
+    wanted = asked.nodes, gpus, cpus, asked.mem, asked.time_limit
     # In each partition the least that covers it; of these the one that starts first.
     best: dict[str, ProbeRecord] = {}
     for probe in sorted(probes, key=_size):
-        simulated = Probe(probe.partition, probe.nodes, probe.gpus, probe.cpus, probe.mem, probe.time_limit)
-        if simulated.covers(*wanted):
+        has = probe.nodes, probe.gpus, probe.cpus, probe.mem, probe.time_limit
+        if asked.partition in {"", probe.partition} and _no_more(wanted, has):
             best.setdefault(probe.partition, probe)
     found = min(best.values(), key=lambda probe: (_middle(probe), _size(probe)), default=None)
     sooner: list[ProbeRecord] = []
     if found is not None and _middle(found) > _SOON:
         for probe in sorted(probes, key=lambda one: (_middle(one), tuple(-part for part in _size(one)))):
-            less = probe.partition == found.partition and all(
-                mine <= theirs for mine, theirs in zip(_size(probe), _size(found), strict=True)
-            )
+            less = probe.partition == found.partition and _no_more(_size(probe), _size(found))
             useful = asked.gpus == 0 or probe.gpus > 0
             if less and useful and probe != found and _middle(probe) <= _SOONER * _middle(found):
                 sooner.append(probe)
@@ -98,14 +87,17 @@ def _telling(sooner: Sequence[ProbeRecord]) -> list[ProbeRecord]:
     kept: list[ProbeRecord] = []
     for probe in sooner:
         worse = any(
-            other is not probe
-            and _middle(other) <= _middle(probe) + _SOON
-            and all(mine <= theirs for mine, theirs in zip(_size(probe), _size(other), strict=True))
+            other is not probe and _middle(other) <= _middle(probe) + _SOON and _no_more(_size(probe), _size(other))
             for other in sooner
         )
         if not worse:
             kept.append(probe)
     return kept
+
+
+def _no_more(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether the one asks for no more of anything than the other."""
+    return all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
 
 
 def _size(probe: ProbeRecord) -> tuple[float, ...]:

@@ -32,15 +32,8 @@ def start_request(
     submissions: Submissions | None = None,
     probes: tuple[Probe, ...] = (),
 ) -> StartRequest:
-    """The request.
-
-    Args:
-        plan: of this cycle.
-        policy: that made it.
-        ended: jobs that have ended; None: not known.
-        moves: whether the plan is written to Slurm; else Slurm's own order is in force.
-        submissions: whom arrivals are like.
-        probes: jobs that nobody has submitted.
+    """The request after a plan, which `policy` made. `ended`: None: not known. `moves`: the plan is written to Slurm;
+    else Slurm's own order is in force.
     """
     jobs, scope = plan.snapshot.jobs, plan.scope
     codes = np.array([veto in _NOT_FOR_ROOM for veto in Veto] + [False])

@@ -14,7 +14,7 @@ from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import Bools, Category, Floats, Ints, Rows, Snapshot
 from rltuned.forecast.arrivals import DAY, ArrivalModel
 from rltuned.forecast.start_forecast import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
-from rltuned.forecast.submissions import Submissions, no_submissions
+from rltuned.forecast.submissions import Submissions
 from rltuned.simulate import records as k
 from rltuned.simulate.initial_state import ArrivalRoom, initial_state
 from rltuned.simulate.requests import capacity
@@ -40,7 +40,7 @@ _SPREADS: Final = 0.1
 
 @dataclass(frozen=True)
 class StartSimulation:
-    """Satisfies `rltuned.forecast.start_forecast.StartForecaster`."""
+    """Simulates the cluster forward under the order in force."""
 
     scenarios: int = 16
     """At most; of a long queue fewer (`most_scenarios`)."""
@@ -51,7 +51,7 @@ class StartSimulation:
     """Asked before each scenario."""
 
     def __call__(self, request: StartRequest) -> StartForecast | None:
-        """As the protocol says. None: there is nothing to say, or no time for `LEAST_SCENARIOS` scenarios."""
+        """The forecast. None: there is nothing to say, or no time for `LEAST_SCENARIOS` scenarios."""
         begun = self.seconds_left()
         rows = request.rows[:MOST_JOBS]
         if not len(rows) and not request.probes:
@@ -84,10 +84,8 @@ class StartSimulation:
                 found.append(np.full(len(LEVELS), np.nan))
                 continue
             record, need = come.as_probe(row), come.need[row]
-            waits = [
-                rollouts.start_of(number, come.first, record, need, PROBE_HORIZON, self._enough)
-                for number in range(scenarios)
-            ]
+            probe = come.first, record, need, PROBE_HORIZON, self._enough
+            waits = [rollouts.start_of(number, *probe) for number in range(scenarios)]
             if self._enough():
                 break
             found.append(quantiles(np.array(waits)[:, None], PROBE_HORIZON)[0])
@@ -145,13 +143,9 @@ def quantiles(waits: Floats, horizon: float) -> Floats:
 
 
 def planned_starts(snapshot: Snapshot, rows: Rows, settings: SimulationSettings) -> Floats:
-    """(n,) seconds from now at which sched/backfill expects each pending job to start, as `squeue --start` shows it:
-    one pass over the queue, by time limits, with nobody to come. NaN: it expects nothing.
-
-    Args:
-        snapshot: the cluster as read.
-        rows: (n,) pending jobs in the order of their priorities.
-        settings: of the simulated Slurm; its backfill must be Slurm's.
+    """(n,) seconds from now at which sched/backfill expects each of `rows` (pending jobs in the order of their
+    priorities) to start, as `squeue --start` shows it: one pass, by time limits, with nobody to come. NaN: it expects
+    nothing. The backfill of `settings` must be Slurm's.
     """
     limits = np.where(np.isfinite(snapshot.jobs.time_limit), snapshot.jobs.time_limit, 365 * DAY)
     state = initial_state(snapshot, rows, limits, settings)
@@ -192,7 +186,7 @@ class Arrivals:
 
     @classmethod
     def of(cls, request: StartRequest, rows: Rows) -> "Arrivals":
-        """Of a request."""
+        """Who may come, and the probes, of a request about the pending jobs `rows`."""
         model = None
         if request.submissions is not None:
             model = ArrivalModel.of(request.submissions, request.snapshot.time)
@@ -241,14 +235,8 @@ class Arrivals:
         return times[ok], which[ok]
 
     def into(self, scenario: Scenario, slots: int, probe_slot: int, times: Floats, which: Rows) -> Scenario:
-        """The scenario with these arrivals, and with an empty row for a probe.
-
-        Args:
-            scenario: of the state that has the rows.
-            slots: where those of the arrivals begin.
-            probe_slot: where that of the probe begins.
-            times: (n,) seconds from now.
-            which: (n,) rows of `known`.
+        """The scenario with arrivals at (n,) `times`, seconds from now, of rows `which` of `known`, whose slots begin
+        at `slots`, and with an empty row for a probe.
         """
         n = len(times)
         records, need = scenario.jobs.copy(), scenario.need.copy()
@@ -274,7 +262,9 @@ class Arrivals:
 
     def _write(self, records: Any, which: Rows) -> None:
         limit = np.maximum(self.known.time_limit[which], 1.0)
-        records["limit"], records["run"] = limit, np.clip(_run_times(self.known)[which], 1.0, limit)
+        took = self.known.run_time[which]
+        run_time = np.where(np.isnan(took), self.known.expected[which], took)
+        records["limit"], records["run"] = limit, np.clip(run_time, 1.0, limit)
         records["fixed"] = self.place[which]
         for name in ("partition", "tier", "pool", "form", "least", "alone"):
             records[name] = getattr(self, name)[which]
@@ -284,7 +274,6 @@ class Arrivals:
 def _with_probes(request: StartRequest) -> Submissions:
     """The submissions of a request and, behind them, its probes."""
     probes, now = request.probes, request.snapshot.time
-    past = request.submissions or no_submissions()
     nodes = np.array([probe.nodes for probe in probes], dtype=np.int32)
     gpus = np.array([probe.gpus for probe in probes], dtype=np.int32)
     limit = np.array([probe.time_limit for probe in probes], dtype=np.float64)
@@ -307,7 +296,7 @@ def _with_probes(request: StartRequest) -> Submissions:
         expected=np.maximum(share * limit, 1.0),
         run_time=np.full(len(probes), np.nan),
     )
-    return past.and_then(asked)
+    return asked if request.submissions is None else request.submissions.and_then(asked)
 
 
 def _partition_of(snapshot: Snapshot, known: Submissions) -> tuple[Ints, Bools]:
@@ -349,21 +338,16 @@ def _fits(snapshot: Snapshot, pools: Bools, pool: Ints, need: Ints, per_node: Bo
 
 
 def _places(request: StartRequest, rows: Rows, known: Submissions) -> Floats:
-    """(S,) where a submission is queued: the waiting jobs have the places 0, 1, 2 …
-
-    Which rule is in force is seen from the queue itself: the jobs stand by expected run time, by that times size, or by
-    submission. By submission, and where nobody can tell, arrivals go behind.
-    """
+    """(S,) where a submission is queued: the waiting jobs have the places 0, 1, 2 …"""
+    # Which rule is in force is seen from the queue itself: the jobs stand by expected run time, by that times size, or
+    # by submission. By submission, and where nobody can tell, arrivals go behind.
     jobs, n = request.snapshot.jobs, len(rows)
     place = np.arange(n, dtype=np.float64)
     run_times = np.maximum(request.run_times[rows], 1.0)
     area = run_times * size(jobs.gpus[rows], jobs.cpus[rows])
     submitted = np.nan_to_num(jobs.submit_time[rows], nan=request.snapshot.time)
     expected = np.maximum(known.expected, 1.0)
-    rules: list[tuple[Floats, Floats]] = [
-        (area, expected * size(known.gpus, known.cpus)),
-        (run_times, expected),
-    ]
+    rules = ((area, expected * size(known.gpus, known.cpus)), (run_times, expected))
     best, found = _likeness(submitted, place) if n > 2 else 1.0, np.full(len(known), float(n))
     for own, theirs in rules:
         like = _likeness(own, place) if n > 2 else 0.0
@@ -376,8 +360,3 @@ def _likeness(values: Floats, place: Floats) -> float:
     """Spearman's rank correlation; 0 where all values are alike."""
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
     return float(np.corrcoef(ranks, place)[0, 1]) if np.ptp(values) > 0 else 0.0
-
-
-def _run_times(known: Submissions) -> Floats:
-    """(S,) seconds: what was taken, or is expected of those that have not ended."""
-    return np.where(np.isnan(known.run_time), known.expected, known.run_time)

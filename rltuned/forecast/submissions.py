@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rltuned.cluster.tables import Category, Codes, Floats, Ints, Rows
+from rltuned.cluster.tables import Category, Codes, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,6 @@ class Submissions:
     def __len__(self) -> int:
         return len(self.job_id)
 
-    def take(self, rows: Rows) -> "Submissions":
-        """These rows, in that order."""
-        columns: dict[str, Any] = {}
-        for column in fields(self):
-            value = getattr(self, column.name)
-            columns[column.name] = value.take(rows) if isinstance(value, Category) else value[rows]
-        return Submissions(**columns)
-
     def and_then(self, other: "Submissions") -> "Submissions":
         """These and, behind them, the others."""
         columns: dict[str, Any] = {}
@@ -61,24 +53,3 @@ class Submissions:
         """The same without the names of users."""
         users = Category(self.user.codes, tuple(str(number) for number in range(len(self.user.names))))
         return replace(self, user=users)
-
-
-def no_submissions() -> Submissions:
-    """Of nobody."""
-    whole, number = np.zeros(0, dtype=np.int32), np.zeros(0)
-    text = Category(whole, ())
-    return Submissions(
-        job_id=np.zeros(0, dtype=np.int64),
-        submit_time=number,
-        user=text,
-        partition=text,
-        gpu_type=text,
-        nodes=whole,
-        gpus=whole,
-        gpus_per_node=whole,
-        cpus=whole,
-        mem=number,
-        time_limit=number,
-        expected=number,
-        run_time=number,
-    )

@@ -1,6 +1,7 @@
 """Text files in blocks of lines: packed or not, hashed as they are read, with the number of every line."""
 
 import codecs
+import gzip
 import hashlib
 import io
 import zlib
@@ -58,45 +59,6 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
-class _Gzip:
-    """Blocks of a gzip file. Unlike `gzip.GzipFile` it gives all that is there before it says that the rest is
-    missing.
-    """
-
-    def __init__(self, file: "io.BufferedReader[_Counted]") -> None:
-        self._file = file
-        self._member = zlib.decompressobj(wbits=31)
-        self._packed = b""
-        self._pending = False
-        """Whether there may be more output without more input."""
-
-    def read(self) -> bytes:
-        """The next bytes, at most a block; empty at the end.
-
-        Raises:
-            EOFError: the file ends inside a stream.
-            zlib.error: the stream is damaged.
-        """
-        while True:
-            if self._member.eof:
-                # Members may follow each other, and zeros the last.
-                rest = self._member.unused_data.lstrip(b"\0")
-                while not rest:
-                    packed = self._file.read(BLOCK)
-                    if not packed:
-                        return b""
-                    rest = packed.lstrip(b"\0")
-                self._member, self._packed, self._pending = zlib.decompressobj(wbits=31), rest, False
-            if not self._packed and not self._pending:
-                self._packed = self._file.read(BLOCK)
-                if not self._packed:
-                    raise EOFError
-            data = self._member.decompress(self._packed, BLOCK)
-            self._packed, self._pending = self._member.unconsumed_tail, len(data) == BLOCK
-            if data:
-                return data
-
-
 class TextFile:
     """One pass over a file, gzip or plain by its first bytes. Use as a context; `sha256` is known at its end."""
 
@@ -130,8 +92,9 @@ class TextFile:
         if problem:
             self._file.close()
             raise WorkloadError(f"{self.name}: {problem}")
-        packed = magic.startswith(b"\x1f\x8b")
-        self._block: Callable[[], bytes] = _Gzip(buffered).read if packed else partial(buffered.read, BLOCK)
+        # Of a truncated stream `read1` gives all that is there before it says that the rest is missing.
+        read = gzip.GzipFile(fileobj=buffered).read1 if magic.startswith(b"\x1f\x8b") else buffered.read
+        self._block: Callable[[], bytes] = partial(read, BLOCK)
         self._head: bytes | None = None
 
     def __enter__(self) -> Self:
@@ -185,7 +148,8 @@ class TextFile:
         except (EOFError, zlib.error, OSError) as error:
             reason = "the gzip stream ends here: the file is truncated"
             if not isinstance(error, EOFError):
-                reason = f"the gzip stream is damaged: {error}" if isinstance(error, zlib.error) else str(error)
+                damaged = isinstance(error, zlib.error | gzip.BadGzipFile)
+                reason = f"the gzip stream is damaged: {error}" if damaged else str(error)
             raise WorkloadError(f"{self.name}:{line}: {reason}") from error
         self._progress("reading", self._raw.count, self._size)
         return data

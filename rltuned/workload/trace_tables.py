@@ -8,7 +8,7 @@ import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -157,18 +157,10 @@ def lasted(start: Floats, end: Floats, batch: Batch, what: str) -> Floats:
 
 
 def job_ids(batch: Batch, name: str) -> Floats:
-    """The column as integers; NaN (then the jobs are numbered) where one of them is none. Never wrong: ids may be
-    text.
-    """
-    cells = batch.columns.get(name, ())
-    joined = "".join(cells)
-    if cells and joined.isascii() and joined.isdigit() and max(map(len, cells)) <= 15 and "" not in cells:
-        return np.array(list(map(float, cells)))
-    return np.array(
-        [float(cell) if cell.isascii() and cell.isdigit() and len(cell) <= 15 else np.nan for cell in cells]
-        if cells
-        else [np.nan] * len(batch)
-    )
+    """The column as integers; NaN (then the jobs are numbered) where one is none. Never wrong: ids may be text."""
+    cells = batch.columns.get(name, [""] * len(batch))
+    whole = (cell.isascii() and cell.isdigit() and len(cell) <= 15 for cell in cells)
+    return np.array([float(cell) if ok else np.nan for cell, ok in zip(cells, whole, strict=True)])
 
 
 # --- the columns of this project ---------------------------------------------------------------------------------
@@ -243,27 +235,15 @@ _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGTPE]?)[cn]?\Z", re.ASC
 _POWER: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 
-@dataclass(frozen=True)
-class TresList:
-    """What a TRES list says; NaN or "" for what it does not."""
+class _Tres(NamedTuple):
+    """What a TRES list says, NaN or "" for what it does not; or columns of that."""
 
-    gpus: float = np.nan
-    gpu_type: str = ""
-    cpus: float = np.nan
-    mem: float = np.nan
+    gpus: Any = np.nan
+    gpu_type: Any = ""
+    cpus: Any = np.nan
+    mem: Any = np.nan
     """MiB."""
-    nodes: float = np.nan
-
-
-@dataclass(frozen=True)
-class _Tres:
-    """The same as columns."""
-
-    gpus: Floats
-    gpu_type: Sequence[str]
-    cpus: Floats
-    mem: Floats
-    nodes: Floats
+    nodes: Any = np.nan
 
 
 def _amount(text: str, unit: str) -> float:
@@ -275,7 +255,7 @@ def _amount(text: str, unit: str) -> float:
     return float(match.group(1)) * 1024.0 ** (_POWER[letter] - _POWER[unit])
 
 
-def parse_tres(text: str) -> TresList | None:
+def _parse_tres(text: str) -> _Tres | None:
     """``billing=4,cpu=4,gres/gpu:p100=8,gres/gpu=8,mem=4000M,node=2``, in any order; None when it is no TRES list."""
     found = {"cpu": np.nan, "mem": np.nan, "node": np.nan, "gres/gpu": np.nan}
     typed: dict[str, float] = {}
@@ -297,32 +277,19 @@ def parse_tres(text: str) -> TresList | None:
         gpus = max(np.nan_to_num(gpus), sum(typed.values()))
     # Jobs of two types at once cannot be said in one column; they may then take any.
     only = next(iter(typed)) if len(typed) == 1 and sum(typed.values()) >= gpus else ""
-    return TresList(gpus, only, found["cpu"], found["mem"], found["node"])
+    return _Tres(gpus, only, found["cpu"], found["mem"], found["node"])
 
 
 def _tres_column(batch: Batch, name: str) -> _Tres:
     """The columns of a TRES list; a bad one is noted."""
-    cells = batch.columns.get(name)
-    if cells is None:
-        nothing = np.full(len(batch), np.nan)
-        return _Tres(nothing, [""] * len(batch), nothing, nothing, nothing)
-    known = {cell: parse_tres(cell) for cell in dict.fromkeys(cells)}
+    cells = batch.columns.get(name, [""] * len(batch))
+    known = {cell: _parse_tres(cell) for cell in dict.fromkeys(cells)}
     if None in known.values():
         for row, cell in enumerate(cells):
             if known[cell] is None:
                 batch.notes.setdefault(row, f"{name}: {shown(cell)} is no TRES list such as cpu=4,mem=4000M,gres/gpu=2")
-    # Once for each different list, then by row.
-    at = {cell: row for row, cell in enumerate(known)}
-    rows = np.array(list(map(at.__getitem__, cells)), dtype=np.intp)
-    lists = [tres or TresList() for tres in known.values()]
-    types = [tres.gpu_type for tres in lists]
-    return _Tres(
-        gpus=np.array([tres.gpus for tres in lists])[rows],
-        gpu_type=[types[row] for row in rows.tolist()],
-        cpus=np.array([tres.cpus for tres in lists])[rows],
-        mem=np.array([tres.mem for tres in lists])[rows],
-        nodes=np.array([tres.nodes for tres in lists])[rows],
-    )
+    gpus, gpu_type, *others = zip(*(known[cell] or _Tres() for cell in cells), strict=True)
+    return _Tres(np.array(gpus), gpu_type, *map(np.array, others))
 
 
 def _sacct(batch: Batch) -> Rows:
@@ -341,7 +308,9 @@ def _sacct(batch: Batch) -> Rows:
         run = lasted(start, end, batch, "job")
     batch.never_ran |= _not_replayable(batch, start, end, run)
     asked, got = _tres_column(batch, "reqtres"), _tres_column(batch, "alloctres")
-    limit = batch.limit("timelimitraw", scale=60.0) if _numeric_limits(batch) else batch.slurm_limit("timelimit")
+    # TimelimitRaw, unless it is the only empty one of the two.
+    numeric = batch.has("timelimitraw") and (any(batch.columns["timelimitraw"]) or not batch.has("timelimit"))
+    limit = batch.limit("timelimitraw", scale=60.0) if numeric else batch.slurm_limit("timelimit")
     with np.errstate(invalid="ignore"):
         wait = np.where(start >= submit, start - submit, np.nan)
         gpus, cpus, mem = (
@@ -372,11 +341,6 @@ def _sacct(batch: Batch) -> Rows:
     return rows
 
 
-def _numeric_limits(batch: Batch) -> bool:
-    """Whether TimelimitRaw is to be used: it is there, and not the only empty one of the two."""
-    return batch.has("timelimitraw") and not (batch.has("timelimit") and not any(batch.columns["timelimitraw"]))
-
-
 _NOT_ENDED: Final = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "STOPPED")
 
 
@@ -397,9 +361,7 @@ def _not_replayable(batch: Batch, start: Floats, end: Floats, run: Floats) -> Bo
 
 
 def _nodes(batch: Batch, asked: _Tres, got: _Tres) -> Floats:
-    """Nodes that the job asked for; 0 (any number) where it asked for one and got several: it named GPUs or tasks
-    only.
-    """
+    """Nodes asked for; 0 (any number) where a job asked for one and got several: it named GPUs or tasks only."""
     want = asked.nodes
     have = np.where(np.isnan(got.nodes), batch.count("nnodes", MAX_NODES), got.nodes)
     with np.errstate(invalid="ignore"):

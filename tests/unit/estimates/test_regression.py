@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rltuned.estimates.regression import mean_regression
+from rltuned.estimates.mixture import mean_regression
 
 
 def test_the_regression_is_of_the_mean_and_not_of_the_mean_logarithm():

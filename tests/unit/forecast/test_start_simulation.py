@@ -10,8 +10,10 @@ from unit.simulate.test_rollout import FixedKeys, in_the_middle, seen, shares_ar
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
+from rltuned.decide.decision import ProbeRecord
 from rltuned.forecast.arrivals import DAY, HOUR, ArrivalModel
 from rltuned.forecast.start_forecast import Probe, StartRequest, probes_of
+from rltuned.forecast.start_offer import Asked, offer_of
 from rltuned.forecast.start_simulation import StartSimulation, planned_starts
 from rltuned.forecast.submissions import Submissions
 from rltuned.policy.heuristics import by_name
@@ -244,13 +246,17 @@ def test_a_smaller_probe_starts_no_later_and_probes_do_not_change_the_forecast()
 
 
 def test_a_probe_stands_for_jobs_that_ask_for_no_more():
-    one = Probe("gpu", 2, 4, 32, 1000, HOUR)
-    assert one.covers("", 1, 4, 32, 1000, HOUR)
-    assert one.covers("gpu", 2, 1, 1, 0, 60.0)
+    one = ProbeRecord("gpu", 2, 4, 32, 1000, HOUR, 0.0, 0.0, 0.0, 0.0)
+
+    def found(*asked):
+        return offer_of(Asked(*asked), [one], 0).found is one
+
+    assert found("", 1, 4, 32, 1000, HOUR)
+    assert found("gpu", 2, 2, 2, 0, 60.0)
     for more in (("other", 1, 1, 1, 0, 60.0), ("", 3, 1, 1, 0, 60.0), ("", 1, 5, 1, 0, 60.0), ("", 1, 1, 33, 0, 60.0)):
-        assert not one.covers(*more)
-    assert not one.covers("", 1, 1, 1, 1001, 60.0)
-    assert not one.covers("", 1, 1, 1, 0, HOUR + 1)
+        assert not found(*more)
+    assert not found("", 1, 1, 1, 1001, 60.0)
+    assert not found("", 1, 1, 1, 0, HOUR + 1)
 
 
 # --- squeue --start
