@@ -35,7 +35,8 @@ NEIGHBOURS: Final = 200
 """Outcomes that a forecast is calibrated on: those of the forecasts that were most like it."""
 
 
-class Probe(NamedTuple):
+@dataclass(frozen=True)
+class Probe:
     """A job that nobody has submitted: when would it start? It asks for a share of nodes, and so stands for all jobs
     that ask for no more.
     """
