@@ -7,21 +7,28 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltuned.config import DEFAULT_PATH, Effective, resolve
-from rltuned.errors import ConfigError, EvaluationError
+from rltuned.errors import ConfigError, EvaluationError, RltunedError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+# docs/exit-codes.md
 EXIT_FINDINGS = 10
-"""`doctor` found an error, `restore` left something (docs/exit-codes.md)."""
+"""`doctor` found an error, `restore` left something."""
+EXIT_UNPROVEN = 14
+"""`gate`, `learn`: nothing is certainly better than Slurm's own order."""
 EXIT_ABSENT = 16
-"""`explain`: the job does not wait (docs/exit-codes.md)."""
+"""`explain`: the job does not wait."""
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+FILE_OR_DASH = click.Path(dir_okay=False, allow_dash=True)
+NUMBER = click.IntRange(min=1)
 
 
 def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any:
@@ -42,8 +49,7 @@ config_option = click.option(
     "--config",
     "config_path",
     callback=anywhere,
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
+    type=FILE,
     help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
 )
 
@@ -63,40 +69,30 @@ def job_number(name: str) -> int:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value for machines.")
 
 
-class MomentType(click.ParamType[float]):
-    """A time: 2026-11-23, 2026-11-23T10:05 (this host's time zone), or so long ago: 14d, 12h, 30min."""
+def moment(value: str) -> float:
+    """Epoch seconds of 2026-11-23, 2026-11-23T10:05 (this host's time zone), or so long ago: 14d, 12h, 30min; a type
+    of click.
+    """
+    try:
+        if match := re.fullmatch(r"(\d+(?:\.\d+)?)(min|h|d)", value):
+            unit = {"min": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
+            seconds = datetime.now(UTC).timestamp() - float(match[1]) * unit
+        else:
+            seconds = datetime.fromisoformat(value).timestamp()
+        datetime.fromtimestamp(seconds, UTC).astimezone()  # it can be written, in this host's time zone, too
+    except (ValueError, OverflowError, OSError):
+        seconds = -1.0
+    if seconds < 0.0:
+        raise click.BadParameter(
+            f"{value!r} is no time since 1970; write 2026-11-23, 2026-11-23T10:05, or 14d for 14 days ago"
+        )
+    return seconds
 
-    name = "time"
-    _AGO = re.compile(r"(\d+(?:\.\d+)?)(min|h|d)")
-    _SECONDS = MappingProxyType({"min": 60.0, "h": 3600.0, "d": 86_400.0})
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Epoch seconds."""
-        if isinstance(value, float):
-            return value
-        try:
-            if match := self._AGO.fullmatch(value):
-                seconds = datetime.now(UTC).timestamp() - float(match[1]) * self._SECONDS[match[2]]
-            else:
-                seconds = datetime.fromisoformat(value).timestamp()
-            datetime.fromtimestamp(seconds, UTC).astimezone()  # it can be written, in this host's time zone, too
-        except (ValueError, OverflowError, OSError):
-            seconds = -1.0
-        if seconds < 0.0:
-            self.fail(
-                f"{value!r} is no time since 1970; write 2026-11-23, 2026-11-23T10:05, or 14d for 14 days ago",
-                param,
-                ctx,
-            )
-        return seconds
-
-
-MOMENT = MomentType()
 
 STORE_OPTION = click.option(
     "--store",
     "root",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     metavar="DIR",
     help="The model store. [default: that of policy.model]",
 )
@@ -172,11 +168,8 @@ NICE = 10
 
 
 def processes(workers: int | None, most: int | None = None) -> int:
-    """Processes that simulate. Beside slurmctld: one unless more are asked for, and slurmctld goes first.
-
-    Args:
-        workers: as asked for.
-        most: where nothing is asked for; None: one for each core that this process may use.
+    """Processes that simulate, of the `workers` that were asked for. Beside slurmctld: one unless more are, and
+    slurmctld goes first; elsewhere one for each core that this process may use, at `most` so many.
     """
     from rltuned.daemon.host import slurmctld_runs
 
@@ -199,7 +192,7 @@ def usage() -> Iterator[None]:
         raise click.UsageError(str(error)) from error
 
 
-def check_outputs(files: Mapping[str, Path | None], folders: Mapping[str, Path | None] | None = None) -> None:
+def check_outputs(files: Mapping[str, Path | None]) -> None:
     """Refuse before the work what could not be written after it. By option; the directory of a file is never made.
 
     Raises:
@@ -207,14 +200,26 @@ def check_outputs(files: Mapping[str, Path | None], folders: Mapping[str, Path |
     """
     for option, path in files.items():
         if path is not None:
-            _writable(option, path, path.parent)
-    for option, path in (folders or {}).items():
-        if path is not None:
-            _writable(option, path, path if path.exists() else path.parent)
+            if not path.parent.is_dir():
+                raise click.UsageError(f"{option}: {path} cannot be written: there is no directory {path.parent}")
+            if not os.access(path.parent, os.W_OK | os.X_OK):
+                raise click.UsageError(f"{option}: {path} cannot be written: {path.parent} is not yours")
 
 
-def _writable(option: str, path: Path, folder: Path) -> None:
-    if not folder.is_dir():
-        raise click.UsageError(f"{option}: {path} cannot be written: there is no directory {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise click.UsageError(f"{option}: {path} cannot be written: {folder} is not yours")
+def write(path: Path, content: str, **how: Any) -> None:
+    """Write a file whole or not at all. `how`: as of `safe_files.write_atomic`.
+
+    Raises:
+        RltunedError: it cannot be written.
+    """
+    from rltuned.safe_files import write_atomic
+
+    try:
+        write_atomic(path, content.encode(), **how)
+    except OSError as error:
+        raise RltunedError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the user gave."""
+    return {name: value for name, value in options.items() if value is not None}

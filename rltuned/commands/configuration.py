@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from rltuned.commands.common import config_option, emit, json_option, load
+from rltuned.commands.common import FILE, config_option, emit, json_option, load
 from rltuned.config import DEFAULT_PATH, Effective, sample, toml_value
 from rltuned.errors import RltunedError
 
 
 @click.command("check-config")
-@click.argument("path", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("path", required=False, type=FILE)
 @config_option
 @json_option
 def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rltuned.commands.common import EXIT_FINDINGS, console, emit, json_option
+from rltuned.commands.common import EXIT_FINDINGS, FOLDER, console, emit, json_option
 from rltuned.config import PlacementApply
 
 
@@ -46,16 +46,13 @@ from rltuned.config import PlacementApply
 @click.option(
     "--speed", default=0.0, type=click.FloatRange(0), help="Virtual seconds per second at most. [default: no bound]"
 )
-@click.option(
-    "--seconds", default=None, type=click.FloatRange(0, min_open=True), help="Stop after so many real seconds."
-)
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many real seconds.")
 @click.option(
     "--metrics-port", default=0, type=click.IntRange(0, 65535), help="Port on 127.0.0.1. [default: any free one]"
 )
 @click.option(
     "--state",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=None,
+    type=FOLDER,
     help="Directory for configuration, log, last decision and summary. [default: ~/.cache/rltuned/demo]",
 )
 @json_option

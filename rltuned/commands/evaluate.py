@@ -7,14 +7,23 @@ from typing import Any
 import click
 
 from rltuned import revision
-from rltuned.commands.common import check_outputs, config_option, console, load, processes, remark, usage
-from rltuned.errors import EvaluationError, RltunedError
+from rltuned.commands.common import (
+    EXIT_UNPROVEN,
+    FILE,
+    FILE_OR_DASH,
+    NUMBER,
+    check_outputs,
+    config_option,
+    console,
+    given,
+    load,
+    processes,
+    remark,
+    usage,
+    write,
+)
+from rltuned.errors import EvaluationError
 
-EXIT_UNPROVEN = 14
-"""`gate` found nothing that is certainly better than Slurm's own order (docs/exit-codes.md)."""
-
-_NUMBER = click.IntRange(min=1)
-_WORKERS = click.option("--workers", type=_NUMBER, help="Processes. [default: one per core, one beside slurmctld]")
 _OF_BOTH = (
     click.option("--trace", metavar="FILE", help="Jobs: CSV or sacct -P; gzip or not. See `rltuned traces`."),
     click.option("--cluster", help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json[#path.in.it]."),
@@ -40,7 +49,7 @@ _OF_BOTH = (
         help="warm: the jobs before the window run and queue when it begins, by FIFO, the same for every policy. "
         "[default: idle; of gate: warm]",
     ),
-    click.option("--warm-jobs", type=_NUMBER, help="How many jobs before it. [default: as many as --window]"),
+    click.option("--warm-jobs", type=NUMBER, help="How many jobs before it. [default: as many as --window]"),
     click.option("--seed", type=click.IntRange(min=0), help="Of windows, estimates, resamples. [default: 7]"),
     click.option("--model", help="Of rl: a name, or a manifest's path."),
     click.option(
@@ -59,7 +68,7 @@ _OF_BOTH = (
     ),
     click.option("--skip-bad", is_flag=True, default=None, help="Count lines that cannot be read and go on."),
     config_option,
-    _WORKERS,
+    click.option("--workers", type=NUMBER, help="Processes. [default: one per core, one beside slurmctld]"),
 )
 """Options that mean the same to both."""
 
@@ -72,8 +81,8 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @_of_both
-@click.option("--window", default=1024, show_default=True, type=_NUMBER, help="Jobs of a window.")
-@click.option("--windows", default=30, show_default=True, type=_NUMBER, help="How many windows.")
+@click.option("--window", default=1024, show_default=True, type=NUMBER, help="Jobs of a window.")
+@click.option("--windows", default=30, show_default=True, type=NUMBER, help="How many windows.")
 @click.option(
     "--policies",
     metavar="NAME,NAME…",
@@ -110,7 +119,7 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--json",
     "out",
-    type=click.Path(dir_okay=False, allow_dash=True),
+    type=FILE_OR_DASH,
     metavar="OUT",
     help="Write the report there; - for standard output instead of the table.",
 )
@@ -152,7 +161,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     if easy:
         options["backfill"], options["placement"] = options["backfill"] or "easy", options["placement"] or "best"
     with usage():
-        settings, shape = from_options({"cluster": "", **_given(options)}), None
+        settings, shape = from_options({"cluster": "", **given(options)}), None
     executor = LocalExecutor(processes(workers))
     if options["from_slurm"]:
         settings, shape = site.of_slurm(settings, load(config_path).config.slurm, SystemClock().time())
@@ -175,15 +184,15 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     metavar="DAYS",
     help="Jobs of the last DAYS from sacct, instead of --trace.",
 )
-@click.option("--window", type=_NUMBER, help="Jobs of a window. [default: 256, or fewer in a short history]")
-@click.option("--windows", type=_NUMBER, help="How many windows, at most. [default: 30]")
+@click.option("--window", type=NUMBER, help="Jobs of a window. [default: 256, or fewer in a short history]")
+@click.option("--windows", type=NUMBER, help="How many windows, at most. [default: 30]")
 @click.option(
     "--policies", metavar="NAME,NAME…", help="rl, multifactor and plain rules. [default: with all that are chosen from]"
 )
 @click.option(
     "--out",
     "verdict_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="VERDICT.json",
     help="Write the verdict there.",
 )
@@ -193,7 +202,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 @click.option(
     "--json",
     "report_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="OUT",
     help="Write the report of the evaluation there.",
 )
@@ -224,7 +233,6 @@ def gate(
     from rltuned.evaluate import gate as judged
     from rltuned.evaluate.evaluation import evaluate as run_all
     from rltuned.evaluate.executors import LocalExecutor
-    from rltuned.safe_files import write_atomic
     from rltuned.workers.progress import progress_bar
 
     _one_cluster(options)
@@ -238,7 +246,7 @@ def gate(
         remark(f"the gate simulates the defaults of {', '.join(differing)}, where your configuration differs")
     options["from_slurm"] = options["cluster"] is None
     with usage():
-        settings = judged.as_configured(config, _given(options | {"from_sacct": from_sacct}))
+        settings = judged.as_configured(config, given(options | {"from_sacct": from_sacct}))
         judged.checked(settings)
     executor, clock = LocalExecutor(processes(workers)), SystemClock()
     with progress_bar() as progress:
@@ -252,10 +260,7 @@ def gate(
     for line in judged.lines(made):
         click.echo(line)
     if verdict_path is not None:
-        try:
-            write_atomic(verdict_path, judged.text(made).encode())
-        except OSError as error:
-            raise RltunedError(f"{verdict_path}: cannot be written: {error.strerror or error}") from error
+        write(verdict_path, judged.text(made))
         click.echo(f'{verdict_path}: written; a daemon with policy.name = "auto" takes it over on SIGHUP')
     if made["chosen"] == SLURM:
         raise click.exceptions.Exit(EXIT_UNPROVEN)
@@ -264,10 +269,6 @@ def gate(
 def _one_cluster(options: Mapping[str, Any]) -> None:
     if options["cluster"] is not None and options["from_slurm"]:
         raise click.UsageError("--cluster and --from-slurm both name a cluster")
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _refuse_empty(result: Mapping[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """`rltuned learn`: renew the site's own model and its verdict."""
 
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,12 @@ import click
 
 from rltuned import revision
 from rltuned.commands.common import (
+    EXIT_UNPROVEN,
+    NUMBER,
     STORE_OPTION,
     config_option,
     emit,
+    given,
     json_option,
     load,
     processes,
@@ -20,8 +22,6 @@ from rltuned.commands.common import (
     usage,
 )
 
-EXIT_UNPROVEN = 14
-"""Nothing is certainly better than Slurm's own order (docs/exit-codes.md)."""
 BUDGET = 30.0
 """Minutes on 2 cores, as of `rltuned train`."""
 MOST_WORKERS = 8
@@ -55,9 +55,7 @@ MOST_WORKERS = 8
 )
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of training and gate.")
 @click.option("--valid-days", type=click.FloatRange(1, 366), help="Of the verdict. [default: 90]")
-@click.option(
-    "--workers", type=click.IntRange(min=1), help="Processes. [default: cores, at most 8; beside slurmctld 1]"
-)
+@click.option("--workers", type=NUMBER, help="Processes. [default: cores, at most 8; beside slurmctld 1]")
 @config_option
 @json_option
 def learn(
@@ -106,11 +104,11 @@ def learn(
         raise click.UsageError("--trace needs --cluster, and does not go with --from-sacct")
     config = load(config_path).config
     store, clock = ModelStore(store_root(root, config_path)), SystemClock()
-    given = {name: value for name, value in options.items() if value is not None} | {"seed": seed}
-    given |= {"trace": trace} if trace is not None else {"from_sacct": from_sacct or 60.0}
-    given |= {"cluster": cluster} if cluster is not None else {"from_slurm": True}
+    asked = given(options) | {"seed": seed}
+    asked |= {"trace": trace} if trace is not None else {"from_sacct": from_sacct or 60.0}
+    asked |= {"cluster": cluster} if cluster is not None else {"from_slurm": True}
     with usage():
-        settings = gate.as_configured(config, given)
+        settings = gate.as_configured(config, asked)
         gate.checked(settings)
     workers = processes(workers, MOST_WORKERS)
     work = store.root / "work"
@@ -121,7 +119,28 @@ def learn(
         why_not = "" if budget else "--budget 0"
         if not why_not and find_spec("tensorflow") is None:
             why_not = "TensorFlow is not installed on this host (docs/training.md)"
-        train = partial(_train, iterations, budget, seed, workers, progress)
+
+        def train(jobs: Any, shape: Any, out: Path) -> Path:
+            """A candidate, as `rltuned train` makes one; goes on with what an interrupted run has left."""
+            from rltuned.learn import command
+            from rltuned.learn.curriculum import CurriculumSettings, Site
+
+            # Two windows at least in the part that chooses the checkpoint.
+            most = min(CurriculumSettings().window[1], round(0.15 * len(jobs)) // 2)
+            asked = command.settings(name="site", budget=budget, iterations=iterations, seed=seed, window=most)
+            made = command.run(
+                [Site(jobs, shape)],
+                asked,
+                out,
+                command="rltuned learn",
+                revision=revision(),
+                processes=workers,
+                resume=True,
+                minutes=budget,
+                progress=progress,
+            )
+            return made.path
+
         made = renew.renew(
             store,
             settings,
@@ -151,34 +170,3 @@ def learn(
         click.echo(f"version {made.version} of {store.root} is in force, and its verdict is new")
     if made.verdict["chosen"] == SLURM:
         raise click.exceptions.Exit(EXIT_UNPROVEN)
-
-
-def _train(
-    iterations: int | None,
-    budget: float,
-    seed: int,
-    workers: int,
-    progress: Any,
-    jobs: Any,
-    shape: Any,
-    out: Path,
-) -> Path:
-    """A candidate, as `rltuned train` makes one; goes on with what an interrupted run has left."""
-    from rltuned.learn import command
-    from rltuned.learn.curriculum import CurriculumSettings, Site
-
-    # Two windows at least in the part that chooses the checkpoint.
-    window = min(CurriculumSettings().window[1], round(0.15 * len(jobs)) // 2)
-    asked = command.settings(name="site", budget=budget, iterations=iterations, seed=seed, window=window)
-    made = command.run(
-        [Site(jobs, shape)],
-        asked,
-        out,
-        command="rltuned learn",
-        revision=revision(),
-        processes=workers,
-        resume=True,
-        minutes=budget,
-        progress=progress,
-    )
-    return made.path

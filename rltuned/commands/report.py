@@ -2,12 +2,24 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rltuned import revision
-from rltuned.commands.common import MOMENT, check_outputs, config_option, console, load, processes, remark
+from rltuned.commands.common import (
+    FILE,
+    FILE_OR_DASH,
+    check_outputs,
+    config_option,
+    console,
+    given,
+    load,
+    moment,
+    processes,
+    remark,
+    write,
+)
 from rltuned.config import Config, Stage
 from rltuned.errors import RltunedError
 from rltuned.installed import how_to_install
@@ -18,13 +30,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--since", type=MOMENT, default="14d", show_default=True, metavar="TIME", help="2026-11-23, or 14d ago.")
-@click.option("--until", type=MOMENT, default="0d", metavar="TIME", help="As --since. [default: now]")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write one HTML page.")
+@click.option("--since", type=moment, default="14d", show_default=True, metavar="TIME", help="2026-11-23, or 14d ago.")
+@click.option("--until", type=moment, default="0d", metavar="TIME", help="As --since. [default: now]")
+@click.option("--html", type=FILE, metavar="FILE", help="Write one HTML page.")
 @click.option(
     "--json",
     "out",
-    type=click.Path(dir_okay=False, allow_dash=True),
+    type=FILE_OR_DASH,
     metavar="FILE",
     help="Write JSON; - for standard output instead of the text.",
 )
@@ -124,6 +136,7 @@ def report(
         names=names,
         borrowed=borrowed,
     )
+    outputs: dict[Path, str] = {}
     if html is not None:
         from rltuned.report import page
 
@@ -134,17 +147,19 @@ def report(
         except ImportError:
             missing.append(_lacking("matplotlib", "the charts"))
             drawn = {}
-        _write(html, page.render(made, drawn))
+        outputs[html] = page.render(made, drawn)
     value = json.dumps(made, indent=1, allow_nan=False) + "\n"
     if path is not None:
-        _write(path, value)
+        outputs[path] = value
+    for file, content in outputs.items():
+        # Readable as the umask says, so that a web server may show it.
+        write(file, content, durable=False, mode=0o666)
     if out == "-":
         click.echo(value, nl=False)
     else:
         report_tables.show_report(console(), made)
-    for file in (html, path):
-        if file is not None:
-            click.echo(f"{file}: written", err=out == "-")
+    for file in outputs:
+        click.echo(f"{file}: written", err=out == "-")
 
 
 def _replayed(
@@ -171,14 +186,11 @@ def _replayed(
     # A job is in the accounting when it has ended: what the period left running or waiting is asked for, too.
     lead = LEAD_DAYS * 86_400.0
     asked = min(SystemClock().time(), period.until + lead)
-    given: dict[str, Any] = (
-        {"from_sacct": (asked - period.since + lead) / 86_400.0} if trace is None else {"trace": trace}
-    )
-    if cluster is not None:
-        given["cluster"] = cluster
+    days = (asked - period.since + lead) / 86_400.0 if trace is None else None
+    chosen = given({"from_sacct": days, "trace": trace, "cluster": cluster}) | {"from_slurm": cluster is None}
     try:
         with progress_bar() as progress:
-            settings = settings_of(config, period.policy, given | {"from_slurm": cluster is None})
+            settings = settings_of(config, period.policy, chosen)
             settings, jobs, shape = gate.site_of(settings, config.slurm, asked, remark, progress)
             made = replay(
                 settings,
@@ -208,13 +220,3 @@ def _replayed(
 
 def _lacking(module: str, what: str) -> str:
     return f"{what}, because {module} is not installed here: {how_to_install('simulate')}"
-
-
-def _write(path: Path, content: str) -> None:
-    """Whole or not at all; readable as the umask says, so that a web server may show it."""
-    from rltuned.safe_files import write_atomic
-
-    try:
-        write_atomic(path, content.encode(), durable=False, mode=0o666)
-    except OSError as error:
-        raise RltunedError(f"{path}: cannot be written: {error.strerror or error}") from error

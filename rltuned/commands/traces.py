@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from rltuned.commands.common import console, emit, json_option
+from rltuned.commands.common import FILE, console, emit, json_option
 
 
 @click.group()
@@ -21,9 +21,7 @@ def traces() -> None:
     """
 
 
-def _rows(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    if value is None:
-        return None
+def _rows(value: str) -> tuple[int, int]:
     first, colon, last = value.partition(":")
     if not colon or not (first or "0").isdigit() or not (last or "0").isdigit():
         raise click.BadParameter("expected FIRST:LAST, such as 0:1000")
@@ -36,9 +34,7 @@ def _rows(_context: click.Context, _option: click.Parameter, value: str | None) 
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @click.option("--from", "start", metavar="TIME", help="Jobs submitted from here on: seconds as in the file, or a date.")
 @click.option("--until", metavar="TIME", help="Jobs submitted before.")
-@click.option(
-    "--rows", metavar="FIRST:LAST", callback=_rows, help="Jobs by order of submission, from 0; LAST excluded."
-)
+@click.option("--rows", metavar="FIRST:LAST", type=_rows, help="Jobs by order of submission, from 0; LAST excluded.")
 @json_option
 def traces_describe(
     file: Path,
@@ -95,7 +91,7 @@ def traces_describe(
     "--seed", default=7, show_default=True, type=click.IntRange(min=0), help="The same seed gives the same jobs."
 )
 @click.option("--load", default=1.0, show_default=True, help="Demand over the cluster's GPUs; above 1 the queue grows.")
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="FILE.csv or FILE.csv.gz.")
+@click.option("--out", required=True, type=FILE, help="FILE.csv or FILE.csv.gz.")
 def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float, out: Path) -> None:
     """Generate a workload like that of a published trace, for a cluster.
 

@@ -8,6 +8,8 @@ import click
 
 from rltuned import revision
 from rltuned.commands.common import (
+    FOLDER,
+    NUMBER,
     config_option,
     emit,
     json_option,
@@ -24,9 +26,7 @@ from rltuned.commands.common import (
 )
 @click.option("--from-sacct", type=click.FloatRange(min=0, min_open=True), metavar="DAYS", help="This site's own jobs.")
 @config_option
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="Run directory: model, curves, checkpoints."
-)
+@click.option("--out", type=FOLDER, help="Run directory: model, curves, checkpoints.")
 @click.option("--name", default="site", show_default=True, help="Name of the model.")
 @click.option(
     "--objective",
@@ -55,9 +55,7 @@ from rltuned.commands.common import (
     "--iterations", type=click.IntRange(min=0), help="Iterations of PPO. [default: as many as --budget allows]"
 )
 @click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 1024]")
-@click.option(
-    "--processes", type=click.IntRange(min=1), help="Worker processes that simulate windows. [default: cores]"
-)
+@click.option("--processes", type=NUMBER, help="Worker processes that simulate windows. [default: cores]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
 @click.option(
     "--rule",

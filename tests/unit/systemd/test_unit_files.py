@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.commands.learn import EXIT_UNPROVEN
+from rltuned.commands.common import EXIT_UNPROVEN
 from rltuned.commands.main import cli
 from rltuned.daemon.liveness import STALE_SECONDS
 from rltuned.daemon.service import RESTORE_WAIT
