@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import prometheus_client
@@ -101,7 +101,6 @@ class DemoSettings:
     cluster: str = ""
     """As `--cluster` of ``rltuned evaluate``; "": the built-in one."""
     policy: str = "model"
-    """`model`, or a plain rule by name."""
     model: str = DEFAULT_MODEL
     past: int = 3000
     """Jobs before the first, which the accounting remembers."""
@@ -111,8 +110,7 @@ class DemoSettings:
     """On the loopback; 0: any free one, None: no endpoint."""
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One of the two clusters, or a partition of it, at a moment."""
 
     queue: int
@@ -122,8 +120,7 @@ class Side:
     """Mean of the jobs submitted so far, those that still wait included, seconds; NaN before the first."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A partition, or the whole cluster, at a moment."""
 
     name: str
@@ -132,8 +129,7 @@ class Part:
     plain: Side
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(NamedTuple):
     """How things stand."""
 
     time: float
@@ -147,27 +143,8 @@ class Scene:
     """Jobs at another rank than Slurm alone would give them."""
     left_alone: int
     applied: int
-    """Changes so far."""
     parts: tuple[Part, ...]
     """Partitions, then the whole cluster."""
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What ``rltuned restore`` left."""
-
-    time: float
-    pending: int
-    changed: int
-    """Pending jobs that carried something of rltuned's before."""
-    restored: int
-    left: int
-    """Pending jobs that are not as people alone left them, after. 0, or it is a defect."""
-    named: int
-    """Pending jobs that restore itself names as ones that Slurm cannot take back (OverSubscribe=NO on some
-    releases)."""
-    others: int
-    """Jobs that people had changed themselves: left to them."""
 
 
 class _Known:
@@ -180,7 +157,7 @@ class _Known:
         """Nothing is learnt."""
 
     def predicted(self, jobs: JobTable) -> RunTimePredictions:
-        """As `rltuned.daemon.history.RunTimes.predicted`; how wrong they are is not known."""
+        """As `RunTimes.predicted`; how wrong they are is not known."""
         estimate, unknown = self._run_time[jobs.job_id - 1], np.full(len(jobs), np.nan)
         return RunTimePredictions(estimate, estimate, unknown, unknown)
 
@@ -225,6 +202,7 @@ class Demo:
         self.shape = read_shape(settings.cluster) if settings.cluster else from_json(CLUSTER, "built-in")
         both = generate(settings.preset, settings.past + settings.jobs, self.shape, settings.seed, settings.load)
         self.jobs, past = split(both, settings.past, self.shape)
+        self._last_submission = float(self.jobs.submit_time[-1])
         known = self._estimates()
         interventions, profile = draw_interventions(self.jobs, settings.seed), Profile(epoch=EPOCH)
         self.steered = SimulatedSlurm(
@@ -251,7 +229,7 @@ class Demo:
         self._plan: Plan | None = None
         self._busiest: tuple[Plan, tuple[Result, ...]] | None = None
         self._report: CycleReport | None = None
-        self.proof: Proof | None = None
+        self.proof: dict[str, float] | None = None
         self.cycles = self.moved = 0
         self.outcomes: Counter[Outcome] = Counter()
         self._run_times = self._source(known)
@@ -296,16 +274,13 @@ class Demo:
             "metrics": {"enabled": settings.metrics_port is not None, "port": settings.metrics_port or 0},
             "state": {"directory": str(directory), "mirror": ""},
         }
-        lines = [
-            line
-            for section, values in chosen.items()
-            for line in (f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in values.items()), "")
-        ]
+        lines = []
+        for section, values in chosen.items():
+            lines += [f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in values.items()), ""]
         return "\n".join(lines)
 
     def keep(self, directory: Path, summary: Mapping[str, Any]) -> None:
-        """Leave configuration, last record, log and summary in a directory that stays, for ``rltuned explain`` and for
-        people.
+        """Leave configuration, last record, log and summary in a directory that stays.
 
         Raises:
             OSError: it cannot be written.
@@ -354,10 +329,6 @@ class Demo:
         waiting = len(self.steered.simulation.pending) + len(self.plain.simulation.pending)
         return not waiting or now > self._last_submission + PATIENCE
 
-    @property
-    def _last_submission(self) -> float:
-        return float(self.jobs.submit_time[-1])
-
     def step(self) -> CycleReport:
         """To the next full minute, in both clusters, and one cycle of the daemon."""
         until = (math.floor(self.steered.simulation.now / INTERVAL) + 1.0) * INTERVAL
@@ -379,18 +350,16 @@ class Demo:
         return report
 
     def _is_worth_proving(self) -> bool:
-        """Late, and in a queue that is well mixed up if there is such a moment; at the last submission at the
-        latest.
-        """
+        """Late, and in a queue that is well mixed up if there is such a moment before the last submission."""
         now, submit = self.steered.simulation.now, self.jobs.submit_time
         if now >= self._last_submission:
             return True
         late = int((submit <= now).sum()) >= WELL_ON * len(submit)
         return late and len({left.job_id for left in self.steered.leftovers()}) >= MIXED_UP
 
-    def prove(self) -> Proof:
+    def prove(self) -> dict[str, float]:
         """Stop the daemon, run ``rltuned restore``, and compare every pending job with what people alone made of it;
-        then the daemon starts again.
+        then the daemon starts again. Returns what restore left.
         """
         self._stop_daemon()
         slurm = self.steered
@@ -404,15 +373,17 @@ class Demo:
         if report is None:  # pragma: no cover - only with if_stale
             raise RuntimeError("nothing was restored")
         others, named = set(report.foreign), {left.job_id for left in report.left}
-        self.proof = Proof(
-            time=slurm.simulation.now,
-            pending=len(slurm.status_of(None)),
-            changed=len(changed),
-            restored=len(report.restored),
-            left=len({left.job_id for left in slurm.leftovers()} - others - named),
-            named=len(named),
-            others=len(others),
-        )
+        self.proof = {
+            "time": slurm.simulation.now,
+            "pending": len(slurm.status_of(None)),
+            "changed": len(changed),
+            "restored": len(report.restored),
+            # Not as people alone left them. 0, or it is a defect.
+            "left": len({left.job_id for left in slurm.leftovers()} - others - named),
+            # That Slurm cannot take back: OverSubscribe=NO on some releases.
+            "named": len(named),
+            "others": len(others),
+        }
         self._start_daemon()
         return self.proof
 
@@ -426,7 +397,7 @@ class Demo:
         if len(groups) > 1:
             every = np.arange(len(self.shape.nodes), dtype=np.int32)
             groups.append(("all", np.ones(len(self.jobs), dtype=np.bool_), every))
-        report = self._report
+        report, both = self._report, (self.steered, self.plain)
         return Scene(
             time=self.steered.simulation.now - float(self.jobs.submit_time[0]),
             submitted=submitted,
@@ -437,12 +408,7 @@ class Demo:
             left_alone=report.pending - report.managed if report is not None else 0,
             applied=self.outcomes[Outcome.APPLIED],
             parts=tuple(
-                Part(
-                    name,
-                    int(self.shape.nodes.gpus[nodes].sum()),
-                    self._side(self.steered, members),
-                    self._side(self.plain, members),
-                )
+                Part(name, int(self.shape.nodes.gpus[nodes].sum()), *(self._side(of, members) for of in both))
                 for name, members, nodes in groups
             ),
         )
@@ -461,9 +427,8 @@ class Demo:
     # --- what came of it
 
     def summary(self, *, interrupted: bool = False) -> dict[str, Any]:
-        """Everything, as JSON-able data. Ends the demonstration: the running jobs run to their end without the daemon.
-
-        Only jobs that ran in both clusters are compared; when it was interrupted, those that had started in both.
+        """Everything, as JSON-able data, of the jobs that started in both clusters. Ends the demonstration: the running
+        jobs run to their end without the daemon.
         """
         seconds = self.steered.simulation.now - float(self.jobs.submit_time[0])
         proof = self.proof or self.prove()
@@ -514,7 +479,7 @@ class Demo:
                 for name in plain
                 if math.isfinite(plain[name]) and math.isfinite(steered[name])
             },
-            "restore": asdict(proof),
+            "restore": proof,
             "example_job": self._example(),
         }
 
@@ -531,8 +496,7 @@ class Demo:
         if self._busiest is None or not len(self._busiest[0].rows):
             return None
         made = self._busiest[0]
-        at = int(np.argmax(made.base_rank - made.rank))
-        return int(made.snapshot.jobs.job_id[made.rows[at]])
+        return int(made.snapshot.jobs.job_id[made.rows[np.argmax(made.base_rank - made.rank)]])
 
 
 def play(
@@ -545,16 +509,9 @@ def play(
     speed: float = 0.0,
     seconds: float = math.inf,
 ) -> bool:
-    """Run to the end. Returns whether it was cut short, by `stop` or by the time.
-
-    Args:
-        demo: opened.
-        show: told how things stand, `every` so many real seconds, and at the end.
-        clock: the real one.
-        stop: asked after each cycle.
-        every: seconds between two pictures.
-        speed: virtual seconds per real second at most; 0: as fast as it goes.
-        seconds: real seconds at most.
+    """Run to the end. Returns whether it was cut short: by `stop`, which is asked after each cycle, or after so many
+    real `seconds`. `show` is told how things stand, `every` so many seconds, and at the end. `speed`: virtual seconds
+    per real second at most; 0: as fast as it goes.
     """
     began = shown = clock.monotonic()
     cut = False

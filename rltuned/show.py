@@ -70,33 +70,16 @@ def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
         )
     rows = []
     for at in order[:limit]:
-        step = jobs.base_rank[at] - jobs.rank[at]
-        arrow = f"↑ {step}" if step > 0 else f"↓ {-step}" if step < 0 else "="
-        way = record.placement.ways.get(jobs.id[at])
-        rows.append(
-            (
-                jobs.position[at] + 1,
-                jobs.id[at],
-                record.classes[jobs.class_of[at]],
-                arrow,
-                jobs.base_rank[at] + 1,
-                jobs.rank[at] + 1,
-                jobs.base[at],
-                jobs.target[at],
-                f"{way.kind} {','.join(way.nodes)}" if way is not None else "",
-            )
-        )
+        base, rank, job = jobs.base_rank[at], jobs.rank[at], jobs.id[at]
+        arrow = f"↑ {base - rank}" if base > rank else f"↓ {rank - base}" if base < rank else "="
+        way = record.placement.ways.get(job)
+        starts = f"{way.kind} {','.join(way.nodes)}" if way is not None else ""
+        ranks = arrow, base + 1, rank + 1, jobs.base[at], jobs.target[at]
+        rows.append((jobs.position[at] + 1, job, record.classes[jobs.class_of[at]], *ranks, starts))
     columns = ("#", "job", "class", "move", "Slurm rank", "rank", "Slurm prio", "target", "starts now as planned on")
     console.print(table("", columns, rows, right=("#", "job", "Slurm rank", "rank", "Slurm prio", "target")))
     if len(order) > limit:
         console.print(f"… {len(order) - limit} more (--limit)")
-
-
-def _ends(answer: Any) -> str:
-    """Of an `Explanation`: between which times the job's run time is."""
-    if answer.run_time_low is None or answer.run_time_high is None:
-        return ""
-    return f"; with 80 % {duration(answer.run_time_low)} to {duration(answer.run_time_high)}"
 
 
 def explanation(console: Console, answer: Any) -> None:
@@ -116,7 +99,9 @@ def explanation(console: Console, answer: Any) -> None:
         f"{answer.rank} (priority {answer.target_priority}), number {answer.queue_position} of the whole managed queue."
     )
     if answer.score is not None:
-        source = f"{'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}{_ends(answer)}"
+        source = f"{'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}"
+        if answer.run_time_low is not None and answer.run_time_high is not None:
+            source += f"; with 80 % {duration(answer.run_time_low)} to {duration(answer.run_time_high)}"
         console.print(
             f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs of its class "
             f"score higher. It asks for {answer.gpus:g} GPUs for an expected {duration(answer.run_time_estimate)} "
@@ -149,14 +134,9 @@ def explanation(console: Console, answer: Any) -> None:
             (item.name, f"{item.value:.3f}", f"{item.median:.3f}", "yes" if item.used else "")
             for item in answer.features
         ]
-        console.print(
-            table(
-                "What the policy saw (0 to 1; docs/features.md says what each means)",
-                ("feature", "this job", "median of queue", "in the state"),
-                rows,
-                right=("this job", "median of queue"),
-            )
-        )
+        columns = ("feature", "this job", "median of queue", "in the state")
+        title = "What the policy saw (0 to 1; docs/features.md says what each means)"
+        console.print(table(title, columns, rows, right=columns[1:3]))
 
 
 def until(low: float, high: float | None, now: float) -> str:
@@ -208,7 +188,7 @@ def start_answer(console: Console, answer: Any, now: float) -> None:
     between = f"after {moment(low)}" if high is None else f"between {moment(low)} and {moment(high)}"
     console.print(
         f"[bold]Job {answer.job_id}[/bold] starts {between} with 80 % ({until(low, high, now)}), "
-        f"{_likely(answer, now)}.",
+        f"{_likely(answer.likely, now)}.",
         soft_wrap=True,
     )
     console.print(f"  It waits: {plain(answer.waits_for)}", soft_wrap=True)
@@ -245,11 +225,10 @@ def _request(probe: Any) -> str:
 def _start_of(probe: Any, now: float) -> str:
     if probe.low is None:
         return "starts later than the forecast goes"
-    return f"starts {until(probe.low, probe.high, now)} with 80 %, {_likely(probe, now)}"
+    return f"starts {until(probe.low, probe.high, now)} with 80 %, {_likely(probe.middle, now)}"
 
 
-def _likely(answer: Any, now: float) -> str:
-    middle = answer.likely if hasattr(answer, "likely") else answer.middle
+def _likely(middle: float | None, now: float) -> str:
     if middle is None:
         return "most likely later than the forecast goes"
     return f"most likely at {moment(middle)} (in {duration(max(middle - now, 0.0))})"
@@ -347,20 +326,13 @@ def workload(console: Console, described: Mapping[str, Any]) -> None:
 
 def demo_picture(scene: Any, head: str) -> Group:
     """How the demonstration stands (`rltuned.demo_clusters.Scene`): each partition, with rltuned and without."""
-    rows = [
-        (
-            part.name,
-            part.gpus,
-            f"{part.steered.busy / part.gpus:.0%}" if part.gpus else "-",
-            f"{part.plain.busy / part.gpus:.0%}" if part.gpus else "-",
-            part.steered.queue,
-            part.plain.queue,
-            duration(_number(part.steered.wait)),
-            duration(_number(part.plain.wait)),
-            _change(part.steered.wait, part.plain.wait),
+    rows = []
+    for name, gpus, *sides in scene.parts:
+        used = [f"{side.busy / gpus:.0%}" if gpus else "-" for side in sides]
+        waits = [duration(_number(side.wait)) for side in sides]
+        rows.append(
+            (name, gpus, *used, *(side.queue for side in sides), *waits, _change(*(side.wait for side in sides)))
         )
-        for part in scene.parts
-    ]
     alone = "Slurm alone"
     columns = ("partition", "GPUs", "in use", alone, "queue", alone, "mean wait so far", alone, "change")
     day, rest = divmod(int(scene.time), 86_400)
@@ -436,13 +408,9 @@ def demo_next(console: Console, summary: Mapping[str, Any], kept: Path | None, p
     """How to look further. `program`: what the user types for rltuned."""
     lines = []
     if kept is not None and summary["example_job"] is not None:
-        lines += [
-            (
-                f"{program} explain {summary['example_job']} --config {kept / 'config.toml'}",
-                "why a job stood where it stood",
-            ),
-            (f"less {kept / 'rltuned.log'}", "one sentence per cycle"),
-        ]
+        explain = f"{program} explain {summary['example_job']} --config {kept / 'config.toml'}"
+        lines.append((explain, "why a job stood where it stood"))
+        lines.append((f"less {kept / 'rltuned.log'}", "one sentence per cycle"))
     if kept is not None and (page := kept / "report.html").exists():
         lines.append((f"xdg-open {page}", "the page of `rltuned report`, of this demonstration: open it in a browser"))
     lines += [
