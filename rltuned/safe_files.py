@@ -13,11 +13,7 @@ SERVICE_USER: Final = "rltuned"
 
 
 def give_to_owner_of(directory: Path, fd: int) -> None:
-    """Hand a file that root creates to the owner of its directory.
-
-    ``rltuned restore`` is often run by root while the daemon runs as its own user, who must be able to go on with the
-    files afterwards.
-    """
+    """Hand a file that root creates to the owner of its directory: the daemon's user, who must be able to go on."""
     if os.geteuid() == 0:
         status = directory.stat()
         # Where even root may not (NFS, a container without CAP_CHOWN) the file stays root's; `doctor` names it.
@@ -85,12 +81,7 @@ def sync_directory(directory: Path) -> None:
 
 def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int = FILE_MODE) -> None:
     """Replace `path` by `data`: readers see the old or the new content, also after a crash. No link is followed.
-
-    Args:
-        path: of the file.
-        data: its new content.
-        durable: on the disk when this returns.
-        mode: of the file, less the umask.
+    `durable`: it is on the disk when this returns. `mode`: less the umask.
 
     Raises:
         OSError: nothing was replaced.

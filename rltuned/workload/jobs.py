@@ -15,11 +15,9 @@ class Source:
     """Where a workload comes from."""
 
     name: str
-    """File name, or name of the generator and its preset."""
     sha256: str = ""
     """Of the file as it is on disk (compressed if it is); "" for generated jobs."""
     form: str = ""
-    """Name of the format."""
     skipped: int = 0
     """Rows that could not be read and were counted (`--skip-bad`)."""
     left_out: int = 0

@@ -30,16 +30,10 @@ def read(
 ) -> Workload:
     """Read a trace; the jobs in order of submission. docs/workloads.md says what becomes of each column.
 
-    Reads the file once from its beginning (a pipe will do), gzip or not by its first bytes; memory is that of the
-    resulting columns, at the peak about 250 bytes a job.
-
-    Args:
-        path: the file.
-        form: one of `FORMS`; None: found out from the first line.
-        skip_bad: count lines that cannot be read (`Source.skipped`) instead of giving up at the first.
-        progress: called with the bytes read so far.
-        keep_unknown: keep jobs whose run time the trace gives as unknown (−1), with run time 0; they are left out and
-            counted (`Source.unknown`) otherwise, because they cannot be replayed. For descriptions of the file.
+    Reads the file once from its beginning (a pipe will do), gzip or not by its first bytes; at the peak about 250 bytes
+    a job. `form` is one of `FORMS`, None: found out from the first line. `skip_bad`: lines that cannot be read are
+    counted. `keep_unknown`: jobs of unknown run time (−1) are kept, with run time 0, to describe the file; otherwise
+    they are left out and counted, because they cannot be replayed.
 
     Raises:
         WorkloadError: "FILE:LINE: reason" for a line that cannot be read; "FILE: reason" for a file that cannot be

@@ -85,15 +85,9 @@ def parse_estimates(how: str) -> EstimateSpec:
 def estimate(jobs: Workload, how: str, seed: int, time_scale: float = 1.0) -> Estimates:
     """Time limits and estimates of `jobs` before the first of them runs, made as ``--estimates`` says.
 
-    Jobs that share a job id share their draws. For `history` the estimate is the limit until a
-    `predict.HistoryPredictor`, given to the simulation, knows better.
-
-    Args:
-        jobs: the workload; only job ids, run times and the users' own limits are looked at.
-        how: see `parse_estimates`.
-        seed: another seed draws other limits and errors.
-        time_scale: by how much the times of `jobs` have been divided (a replay 60 times as fast: 60). Limits are
-            written in the original's minutes and hours, and divided like the run times.
+    Jobs that share a job id share their draws. For `history` the estimate is the limit until a `HistoryPredictor`,
+    given to the simulation, knows better. `time_scale`: by how much the times of `jobs` have been divided (a replay 60
+    times as fast: 60). Limits are written in the original's minutes and hours, and divided like the run times.
 
     Raises:
         ConfigError: an unknown `how`; `limit`, and most of the jobs have none; a time scale that is not above 0.
@@ -108,9 +102,8 @@ def estimate(jobs: Workload, how: str, seed: int, time_scale: float = 1.0) -> Es
         limit = _asked(jobs)
         return Estimates(time_limit=limit, run_time=np.minimum(limit, LONGEST))
     over, error = normals(jobs.job_id, seed)
-    drawn = (
-        written_limit(run_time * time_scale * np.exp(OVER_ASKING * np.abs(over)), run_time * time_scale) / time_scale
-    )
+    original = run_time * time_scale
+    drawn = written_limit(original * np.exp(OVER_ASKING * np.abs(over)), original) / time_scale
     drawn = np.maximum(drawn, run_time)  # the division must not make a limit an ulp too short
     if spec.kind is EstimateKind.NOISY:
         guess = np.maximum(run_time * np.exp(spec.sigma * error), 1.0)
@@ -128,11 +121,7 @@ def written_limit(seconds: Floats, at_least: Floats | None = None) -> Floats:
 
 
 def _asked(jobs: Workload) -> Floats:
-    """(N,) the users' own limits; jobs without one are unlimited, if they are the fewer.
-
-    Raises:
-        ConfigError: half of the jobs or more have no limit.
-    """
+    """(N,) the users' own limits; jobs without one are unlimited, if they are the fewer; else it is an error."""
     without = int(np.isnan(jobs.time_limit).sum())
     if 2 * without >= len(jobs) > 0:
         raise ConfigError(

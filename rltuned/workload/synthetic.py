@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Codes, Floats
+from rltuned.cluster.tables import Codes, Floats, Ints, Rows
 from rltuned.errors import ConfigError
 from rltuned.workload.jobs import Source, Workload, workload
 from rltuned.workload.presets import Preset, presets
@@ -51,14 +50,8 @@ of Philly's would make a 160-GPU cluster wait for it."""
 
 
 def generate(preset: str, jobs: int, shape: ClusterShape, seed: int, load: float = 1.0) -> Workload:
-    """A workload of `jobs` jobs for a cluster.
-
-    Args:
-        preset: `philly`, `helios` or `pai`.
-        jobs: how many, 1 to 10,000,000.
-        shape: partitions, GPU types and sizes; also what CPUs and memory go with a GPU.
-        seed: from 0; the same arguments give the same workload.
-        load: Σ run time · GPUs / (time from first to last submission · GPUs of the cluster). Above 1 the queue grows.
+    """A workload of so many jobs for a cluster; the same arguments give the same workload. `load`: Σ run time · GPUs /
+    (time from first to last submission · GPUs of the cluster).
 
     Raises:
         ConfigError: an unknown preset, a number out of its range, or a cluster without GPUs.
@@ -77,28 +70,24 @@ def generate(preset: str, jobs: int, shape: ClusterShape, seed: int, load: float
     made = tables.presets[preset]
     rng = np.random.default_rng((seed, jobs))
     people = _people(rng, jobs, shape)
-    sessions = _sessions(rng, made, jobs, people)
-    session = np.repeat(np.arange(len(sessions.size)), sessions.size)
-    habit = sessions.habit[session]
+    sizes, habits = _sessions(rng, made, jobs, people)
+    habit = np.repeat(habits, sizes)
 
     gpus, size_class = _sizes(rng, made, people.size_score[habit])
     gpus = _fit(gpus, made, people.most[habit])
     score = math.sqrt(_ALIKE) * people.time_score[habit] + math.sqrt(1 - _ALIKE) * rng.standard_normal(jobs)
     run_time = _run_times(rng, made, tables.levels, size_class, score)
     run_time = np.maximum(np.round(np.minimum(run_time, people.max_time[habit])), 1.0)
-    limit = _limits(rng, run_time, sessions.size, people.max_time[habit])
+    limit = _limits(rng, run_time, sizes, people.max_time[habit])
 
     span = float((run_time * gpus).sum()) / (load * shape.gpus)
-    submit = _arrivals(rng, made, sessions.size, span)
+    submit = _arrivals(rng, made, sizes, span)
     share = people.resources[habit]
-    cpus = np.where(
-        people.cpus_per_gpu[habit] > 0,
-        np.maximum(
-            np.floor(people.cpus_per_gpu[habit] * np.interp(share, tables.per_gpu.levels, tables.per_gpu.cpus)), 1
-        ),
-        0,
-    )
-    mem = np.floor(people.mem_per_gpu[habit] * np.interp(share, tables.per_gpu.levels, tables.per_gpu.mem))
+    per_gpu = tables.per_gpu
+    most_cpus = people.cpus_per_gpu[habit]
+    cpus = np.maximum(np.floor(most_cpus * np.interp(share, per_gpu.levels, per_gpu.cpus)), 1)
+    cpus = np.where(most_cpus > 0, cpus, 0)
+    mem = np.floor(people.mem_per_gpu[habit] * np.interp(share, per_gpu.levels, per_gpu.mem))
     user = people.user[habit]
     accounts = math.isqrt(people.users) or 1
     order = np.argsort(submit, kind="stable")
@@ -204,15 +193,8 @@ def _dealt(demand: Floats, weight: Floats) -> Codes:
 # --- sessions ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Sessions:
-    """Sweeps, one row each, in order of time."""
-
-    size: npt.NDArray[np.int64]
-    habit: npt.NDArray[np.intp]
-
-
-def _sessions(rng: np.random.Generator, made: Preset, jobs: int, people: _People) -> _Sessions:
+def _sessions(rng: np.random.Generator, made: Preset, jobs: int, people: _People) -> tuple[Ints, Rows]:
+    """Size and habit of each sweep, in order of time."""
     sizes = np.minimum(np.floor(rng.random(jobs) ** (-1.0 / made.sweep)), LONGEST_SWEEP).astype(np.int64)
     count = int(np.searchsorted(np.cumsum(sizes), jobs)) + 1
     sizes = sizes[:count]
@@ -226,10 +208,10 @@ def _sessions(rng: np.random.Generator, made: Preset, jobs: int, people: _People
         if not stays[row]:
             last[one] = which[row]
         habit[row] = one * _HABITS + last[one]
-    return _Sessions(sizes, habit)
+    return sizes, habit
 
 
-def _arrivals(rng: np.random.Generator, made: Preset, sizes: npt.NDArray[np.int64], span: float) -> Floats:
+def _arrivals(rng: np.random.Generator, made: Preset, sizes: Ints, span: float) -> Floats:
     """(N,) whole seconds, the first 0, the last `span`: hours of the day, good and bad days, sweeps."""
     hours = max(1, math.ceil(span / 3600))
     sigma = math.sqrt(math.log1p(made.day_spread**2))  # log-normal with that ratio of deviation and mean
@@ -287,10 +269,9 @@ def _run_times(
     return found
 
 
-def _limits(rng: np.random.Generator, run_time: Floats, sizes: npt.NDArray[np.int64], max_time: Floats) -> Floats:
-    """(N,) a written limit for a whole sweep, as generous beside its typical run time as people are; a job that needs
-    longer has its own. In HPC2N and SDSC-BLUE 92 and 95 % of the consecutive jobs of a sweep have the same limit.
-    """
+def _limits(rng: np.random.Generator, run_time: Floats, sizes: Ints, max_time: Floats) -> Floats:
+    """(N,) a written limit for a whole sweep, as generous as people are; a job that needs longer has its own."""
+    # In HPC2N and SDSC-BLUE 92 and 95 % of the consecutive jobs of a sweep have the same limit.
     first = np.cumsum(sizes) - sizes
     typical = np.exp(np.add.reduceat(np.log(run_time), first) / sizes)
     asked = np.repeat(typical * np.exp(OVER_ASKING * np.abs(rng.standard_normal(len(sizes)))), sizes)
