@@ -30,6 +30,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from rltuned.errors import ConfigError
 
@@ -418,11 +419,15 @@ def resolve(
 def _refuse_misspelt(variable: str) -> None:
     """Raises ConfigError where a variable without ``__`` begins as a section does: it would be ignored in silence."""
     section, _, key = variable.removeprefix(ENV_PREFIX).lower().partition("_")
-    field = Config.model_fields.get(section)
-    if field is not None:
-        known = field.annotation.model_fields  # type: ignore[union-attr]
+    if known := _keys(section):
         meant = did_you_mean(key, known, lambda found: f"{ENV_PREFIX}{section}__{found}".upper())
         raise ConfigError(f"{variable}: two underscores stand between section and key{meant}")
+
+
+def _keys(section: str) -> Mapping[str, FieldInfo]:
+    """The keys of a section; none where there is no such section."""
+    field = Config.model_fields.get(section)
+    return {} if field is None else type(field.default).model_fields
 
 
 def did_you_mean(word: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
@@ -437,8 +442,7 @@ def _environment_value(raw: str, section: str, key: str) -> Any:
         return tomllib.loads(f"v = {raw}")["v"]
     except tomllib.TOMLDecodeError:
         pass
-    model = Config.model_fields.get(section)
-    field = model.annotation.model_fields.get(key) if model and isinstance(model.annotation, type) else None
+    field = _keys(section).get(key)
     if field is not None and "tuple" in str(field.annotation):
         return raw if raw == "all" else [part.strip() for part in raw.split(",") if part.strip()]
     return raw
@@ -467,10 +471,7 @@ def _explain(item: Any, name: str, sources: Mapping[str, str], lines: Mapping[st
     dotted = ".".join(path[:2])
     where = sources.get(dotted) or (f"{name}:{lines[path[0]]}" if path and path[0] in lines else name)
     if item["type"] == "extra_forbidden":
-        known = list(Config.model_fields)
-        if len(path) > 1 and path[0] in Config.model_fields:
-            known = list(Config.model_fields[path[0]].annotation.model_fields)  # type: ignore[union-attr]
-        what = "section" if len(path) == 1 else "key"
+        what, known = ("key", _keys(path[0])) if len(path) > 1 else ("section", Config.model_fields)
         return (
             f"{where}: unknown {what} '{dotted}'; known here: {', '.join(sorted(known))}{did_you_mean(path[-1], known)}"
         )
@@ -490,21 +491,11 @@ def sample() -> str:
         "# A running daemon takes changes over on SIGHUP (`systemctl reload rltuned`) after checking them.",
     ]
     for name, field in Config.model_fields.items():
-        section = field.annotation
-        if not (isinstance(section, type) and issubclass(section, BaseModel)):  # pragma: no cover
-            continue
-        lines += ["", *(f"# {line}" for line in (section.__doc__ or "").strip().splitlines()), f"[{name}]"]
-        for key, item in section.model_fields.items():
-            if item.description:
-                words = " ".join(item.description.split())
-                lines += textwrap.wrap(
-                    words,
-                    120,
-                    initial_indent="# ",
-                    subsequent_indent="# ",
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
+        lines += ["", *(f"# {line}" for line in (field.default.__doc__ or "").strip().splitlines()), f"[{name}]"]
+        for key, item in _keys(name).items():
+            words = " ".join((item.description or "").split())
+            wrapped = textwrap.wrap(words, 118, break_long_words=False, break_on_hyphens=False)
+            lines += [f"# {line}" for line in wrapped]
             lines.append(f"# {key} = {toml_value(item.default)}")
     return "\n".join(lines) + "\n"
 
