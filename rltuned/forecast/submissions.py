@@ -21,13 +21,12 @@ class Submissions:
     gpu_type: Category
     nodes: Codes
     gpus: Codes
-    """In all."""
+    """In all, like `cpus` and `mem`."""
     gpus_per_node: Codes
     """0: only a total was asked."""
     cpus: Codes
-    """In all."""
     mem: Floats
-    """MiB in all."""
+    """MiB."""
     time_limit: Floats
     """Seconds; infinite without one."""
     expected: Floats

@@ -38,12 +38,9 @@ class Advice(enum.StrEnum):
 
 
 def advise(log: Mapping[str, Any] | None, replay: Mapping[str, Any] | None, mode: str = "shadow") -> dict[str, Any]:
-    """The advice with its reasons, of the parts of a report (`build.assemble`).
+    """The advice with its reasons (`weak`, `against` and `for` it: sentences), of the parts of a report.
 
     `mode`: where rltuned writes, a short real wait is its own doing; Slurm's order is asked instead, replayed.
-
-    Returns:
-        `advice`; `weak`: why the evidence is weak, empty where it is good; `against`, `for`: sentences.
     """
     weak, against, good = [], [], []
     if log is None:

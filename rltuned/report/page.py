@@ -92,12 +92,7 @@ _DID: Final = {"active": "What rltuned did", "canary": "What rltuned did for a p
 
 
 def render(report: Mapping[str, Any], charts: Mapping[str, tuple[str, str]]) -> str:
-    """The page.
-
-    Args:
-        report: of `build.assemble`.
-        charts: wide and narrow SVG, by name (`charts.draw`); empty where there are none.
-    """
+    """The page of a report, with wide and narrow SVG by name (`charts.draw`); empty where there are none."""
     by_section: dict[str, list[Table]] = {}
     for name, table in tables(report):
         by_section.setdefault(name, []).append(table)

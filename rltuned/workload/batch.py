@@ -121,9 +121,7 @@ class Batch:
         return np.ceil(self.number(name, most, required=required, scale=scale) - 1e-9) + 0.0
 
     def limit(self, name: str, scale: float = 1.0) -> Floats:
-        """(n,) time limits, numbers times `scale`: NaN where unknown (empty, −1, 0), infinite for UNLIMITED and above a
-        century.
-        """
+        """(n,) limits, numbers times `scale`: NaN: unknown (empty, −1, 0); infinite: UNLIMITED or above a century."""
 
         def parse(cell: str) -> float | None:
             text = cell.strip()
@@ -168,11 +166,9 @@ class Batch:
         return values
 
     def stamp(self, name: str, *, required: bool = False) -> Floats:
-        """(n,) times: ``2020-06-09 18:41:01``, with T, fractions or a zone as well, or epoch seconds; NaN where not
-        known.
+        """(n,) times: ``2020-06-09 18:41:01``, with T, fractions or a zone as well, or epoch seconds; NaN: not known.
 
-        A wall clock without a zone is read as if it were UTC: differences are right except across a change of the
-        clock.
+        Without a zone it is read as UTC: differences are right except across a change of the clock.
         """
         if name not in self.columns:
             return np.full(len(self), np.nan)
