@@ -382,7 +382,7 @@ class Daemon:
         return CycleReport(
             outcome=CycleOutcome.FAILED if blocked else outcome,
             stage=stage,
-            sentence=sentence_of(pending, record, self.permissions.now().why, results, blocked or shed, restored),
+            sentence=sentence_of(pending, record, self.permissions.against, results, blocked or shed, restored),
             pending=pending,
             managed=len(record.jobs),
             moved=record.ranks_changed,

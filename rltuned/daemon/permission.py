@@ -4,7 +4,6 @@ Whatever the state, what an earlier stage wrote is given back as far as the stat
 all others have one.
 """
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -14,37 +13,6 @@ from rltuned.daemon.runtime import Runtime
 
 WRITING: Final = frozenset({Stage.CANARY, Stage.ACTIVE})
 """Stages that write to Slurm."""
-
-
-class State(enum.StrEnum):
-    """What stands against writing. Of several, the first one counts."""
-
-    DRY_RUN = "dry-run"
-    """There is no writer."""
-    STANDBY = "standby"
-    """slurmctld runs on another host, or its daemon has not given everything back yet."""
-    LOCK_LOST = "lock-lost"
-    """The lock's file was removed: another rltuned may be at work."""
-    DEMOTED = "demoted"
-    """Too many alarms in a row."""
-    UNSEEN = "unseen"
-    """No disk takes the heartbeat: the dead-man timer would undo what is written."""
-    BLOCKED = "blocked"
-    """A prerequisite is missing."""
-    ALLOWED = "allowed"
-
-
-@dataclass(frozen=True, slots=True)
-class Permission:
-    """The state and the reason for it, "" where writing is allowed."""
-
-    state: State
-    why: str = ""
-
-    @property
-    def granted(self) -> bool:
-        """Whether the configured stage is in force."""
-        return self.state is State.ALLOWED
 
 
 @dataclass
@@ -65,28 +33,26 @@ class Permissions:
     alarms: int = 0
     """In a row."""
 
-    def now(self) -> Permission:
-        """What holds at present."""
+    @property
+    def against(self) -> str:
+        """What stands against writing: of several reasons, the first; "" where writing is allowed."""
         if self.dry_run:
-            return Permission(State.DRY_RUN, "dry run")
+            return "dry run"
         if self.standby:
-            return Permission(State.STANDBY, self.standby)
+            return self.standby
         if self.lock_lost:
-            return Permission(State.LOCK_LOST, "the lock's file was removed, so another rltuned may be at work")
+            return "the lock's file was removed, so another rltuned may be at work"
         if self.demoted:
-            return Permission(State.DEMOTED, f"demoted: {self.demoted}")
+            return f"demoted: {self.demoted}"
         if self.unseen():
-            why = "no state directory takes the heartbeat, so the dead-man timer would undo what is written"
-            return Permission(State.UNSEEN, why)
-        if missing := self.missing():
-            return Permission(State.BLOCKED, "; ".join(missing))
-        return Permission(State.ALLOWED)
+            return "no state directory takes the heartbeat, so the dead-man timer would undo what is written"
+        return "; ".join(self.missing())
 
     @property
     def stage(self) -> Stage:
         """The stage in force: the configured one, or shadow where it writes and writing is not allowed."""
         wanted = self.runtime.config.cycle.stage
-        return wanted if wanted not in WRITING or self.now().granted else Stage.SHADOW
+        return Stage.SHADOW if wanted in WRITING and self.against else wanted
 
     @property
     def writes(self) -> bool:

@@ -137,7 +137,7 @@ class Reporting:
             time=self.runtime.clock.time(),
             outcome=report.outcome.value,
             stage=report.stage,
-            held_back=self.permissions.now().why[:MAX_TEXT] if wanted in WRITING else "",
+            held_back=self.permissions.against[:MAX_TEXT] if wanted in WRITING else "",
             sentence=report.sentence[:MAX_TEXT],
             seen=report.seen,
             wanted=None if report.record is None else Wanted.of(report.record),

@@ -126,7 +126,7 @@ def test_a_daemon_that_cannot_show_a_sign_of_life_writes_nothing_because_the_dea
     assert run.slurm.order() == list(range(12, 0, -1)), "not yet"
     run.ticks(3)
     assert all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
-    assert "heartbeat" in run.daemon.permissions.now().why
+    assert "heartbeat" in run.daemon.permissions.against
     for root in ("state", "mirror"):
         (tmp_path / root / HEARTBEAT_NAME).rmdir()
     assert run.tick().count(Outcome.APPLIED) == 12

@@ -113,10 +113,10 @@ def test_before_slurmctld_has_calculated_priorities_nobody_knows_what_is_left(pa
     pair.up["ctl"] = False
     pair.slurm.calculated = False
     pair.ticks(second, count=3)
-    assert second.daemon.permissions.now().why == "takes over: slurmctld has not calculated priorities yet"
+    assert second.daemon.permissions.against == "takes over: slurmctld has not calculated priorities yet"
     pair.slurm.calculated = True
     pair.ticks(second)
-    assert "12 jobs are still to be given back" in second.daemon.permissions.now().why
+    assert "12 jobs are still to be given back" in second.daemon.permissions.against
 
 
 def test_both_write_for_no_moment_whatever_the_order_of_their_cycles(pair, tmp_path):
@@ -139,7 +139,7 @@ def test_a_host_that_died_with_its_journal_is_waited_for_then_its_jobs_are_named
         pair.slurm.submit(500, time_limit=60.0)
     before = pair.slurm.updates
     (report,) = pair.ticks(second)
-    assert "takes over: 12 jobs are still to be given back by another host" in second.daemon.permissions.now().why
+    assert "takes over: 12 jobs are still to be given back by another host" in second.daemon.permissions.against
     pair.ticks(second, count=int(HANDOVER // 60))
     assert pair.slurm.updates == before
     pair.slurm.jobs[14].time_limit = 6.0
