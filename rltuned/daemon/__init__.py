@@ -15,7 +15,7 @@
 `start_times`  when jobs start: what is learnt for that, and the forecast; `start_answers`: ``rltuned when``
 `once`       one decision without a daemon, for ``rltuned plan`` and ``rltuned explain``
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
-`reporting`  what people and machines get to see: `logs`, `metrics` (`endpoint`: by HTTP), `notify`, `user_records`
+`reporting`  what people and machines get to see: `logs`, `metrics` (`endpoint`: by HTTP), `user_records`
 `decisions`  on disk: the last one, for ``rltuned explain``, and what every cycle saw and did, for ``rltuned report``
 
 The safety argument stands on three rules. (1) Before the first write of a cycle, each intended value is on disk; so

@@ -97,10 +97,10 @@ def apply(
         journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)
     stays = not_moved(verdict for verdict in verdicts if isinstance(verdict, Result)).union(left_out)
     may = {id(verdict) for verdict in verdicts if isinstance(verdict, Change)}
-    sendable, waiting = _in_turn([change for change in turns[:most] if id(change) in may], stays)
+    sendable = [change for change in turns[:most] if id(change) in may and stays.isdisjoint(change.rests_on)]
     room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS, least=int(full))
     room = min(room, 1) if only_one else room
-    outcomes = {id(change): Result(change, Outcome.THROTTLED, _NO_PLACE) for change in waiting}
+    outcomes = {id(change): Result(change, Outcome.THROTTLED, _NO_PLACE) for change in turns[:most]}
     outcomes |= {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in sendable[room:]}
     if room:
         for result in _send(sendable[:room], seen, read_at, reader, writer, journal, budget, clock, shares or {}):
@@ -117,20 +117,6 @@ def not_moved(results: Iterable[Result]) -> set[int]:
     return {
         change.job_id for change, outcome, _ in results if change.field is Field.SITE_FACTOR and outcome not in done
     }
-
-
-def _in_turn(changes: Sequence[Change], left_out: set[int]) -> tuple[list[Change], list[Change]]:
-    """The changes that may be sent, and those that must wait: they take the place of a job that is not moved.
-
-    Args:
-        changes: may be written, in the order of writing.
-        left_out: jobs whose priority the plan changes, but that may not be written now.
-    """
-    sent: list[Change] = []
-    waiting: list[Change] = []
-    for change in changes:
-        (sent if left_out.isdisjoint(change.rests_on) else waiting).append(change)
-    return sent, waiting
 
 
 def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None, *, listed: bool) -> Judgement:
@@ -214,9 +200,7 @@ def _send(
 
 
 def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list[Result]:
-    """What becomes of changes that are not sent because what they were judged by is old; what was intended is
-    nobody's.
-    """
+    """What becomes of changes that were judged by an old reading and are not sent: what was intended is nobody's."""
     why = "what was read of the job is too old (suspended machine, slow disk?)"
     entries: dict[int, Entry] = {}
     for change, entry in intents:

@@ -7,10 +7,10 @@ says so.
 """
 
 import enum
+import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -131,11 +131,7 @@ def understood(path: Path) -> str:
 
 
 def _understood(data: bytes) -> GateVerdict:
-    """A verdict whose policies exist.
-
-    Raises:
-        RltunedError: says what is wrong.
-    """
+    """A verdict whose policies exist; else RltunedError."""
     found = parse_verdict(data)
     if unknown := {found.chosen, found.fallback} - {MODEL, SLURM, *RULES}:
         raise RltunedError(f"there is no rule '{min(unknown)}'")
@@ -188,7 +184,12 @@ def chosen(policy: Policy | Auto, snapshot: Snapshot, rollout: RolloutSection) -
 
 def with_rollouts(section: RolloutSection) -> bool:
     """Whether rollouts are made under a model."""
-    return section.enabled == "on" or (section.enabled == "auto" and find_spec("numba") is not None)
+    return section.enabled == "on" or (section.enabled == "auto" and has_numba())
+
+
+def has_numba() -> bool:
+    """Whether Numba is installed; it is not loaded."""
+    return importlib.util.find_spec("numba") is not None
 
 
 def remedy(settings: PolicySection) -> str:

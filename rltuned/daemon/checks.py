@@ -6,28 +6,28 @@ import math
 import os
 import pwd
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 
 from rltuned import safe_files as files
+from rltuned.cluster.changes import JobStatus
 from rltuned.cluster.gate_verdict import DAY
 from rltuned.cluster.hostlist import compress
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, Stage
-from rltuned.daemon.auto_policy import AUTO, Standing, remedy, with_rollouts
+from rltuned.daemon.auto_policy import AUTO, Standing, has_numba, remedy, with_rollouts
 from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.debts import read_debts
+from rltuned.daemon.fields import ISOLATED
 from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
 from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, look_once, own_names
-from rltuned.daemon.restore.remains import Remains, remains
 from rltuned.daemon.rpc_budget import LEAST_BURST, SHARE, Budget
 from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
@@ -389,12 +389,12 @@ def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:
     return findings
 
 
-def rollout(config: Config, now: float, find: Callable[[str], object] = find_spec) -> list[Finding]:
+def rollout(config: Config, now: float) -> list[Finding]:
     """Whether rollouts can be made, and whether the daemon's last cycle says that they were."""
     section = config.rollout
     if section.enabled == "off" or (section.enabled == "auto" and config.policy.name not in {"model", AUTO}):
         return []
-    if find("numba") is None:
+    if not has_numba():
         install = how_to_install("simulate")
         if section.enabled == "on":
             cause = 'rollout.enabled is "on" and Numba is not installed: the daemon does not start'
@@ -489,6 +489,50 @@ def _daemon(config: Config, heartbeat: Heartbeat | None, now: Moment) -> list[Fi
         cause = f"jobs that could not be given back yet, and are tried again: {_some(condition.unreturned)}"
         findings.append(Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)"))
     return findings
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """Pending jobs with something of rltuned's."""
+
+    jobs: tuple[int, ...] = ()
+    """They carry a value of ours."""
+    unverifiable: tuple[int, ...] = ()
+    """They may carry something of ours: sprio does not list them (held, explicit priority, restart), or what Slurm says
+    of them cannot be understood."""
+    foreign: tuple[int, ...] = ()
+    """Somebody else changed them: marked to be left alone."""
+    orphans: tuple[int, ...] = ()
+    """They have a SiteFactor unknown to the journal."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether every pending job's priority is what Slurm alone computes, as far as rltuned is concerned."""
+        return not self.jobs and not self.unverifiable
+
+
+def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
+    """Compare the journal with `SlurmReader.status(None)`; changes nothing."""
+    jobs, unverifiable, foreign = [], [], []
+    for job, entry in journal.entries.items():
+        status = seen.get(job)
+        if status is not None and status.strange and not entry.is_empty:
+            unverifiable.append(job)
+        if status is None or not status.pending or status.submit_time != entry.submit_time:
+            continue
+        if entry.applied.foreign:
+            foreign.append(job)
+        isolated = entry.applied.oversubscribe is not None and status.oversubscribe in ISOLATED
+        if status.site_factor in entry.factors or isolated:
+            jobs.append(job)
+        elif entry.factors and status.site_factor is None:
+            unverifiable.append(job)
+    stray = [
+        job
+        for job, status in seen.items()
+        if status.pending and status.site_factor not in {None, 0} and job not in journal.entries
+    ]
+    return Remains(tuple(sorted(jobs)), tuple(sorted(unverifiable)), tuple(sorted(foreign)), tuple(sorted(stray)))
 
 
 def leftovers(found: Remains, *, running: bool, wanted: bool) -> list[Finding]:

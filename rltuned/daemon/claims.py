@@ -11,7 +11,6 @@ What is special about a field is a `Row`; the rows are in `fields`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final, Protocol
 
 from rltuned.cluster.changes import Applied, Change, Field, JobStatus, OverSubscribe
@@ -48,17 +47,13 @@ class Row(Protocol):
         """Return the field's value as read; None where Slurm does not show it."""
 
 
-def _none() -> Mapping[Field, tuple[Value, ...]]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The journal's knowledge of one job."""
 
     applied: Applied
-    doubts: Mapping[Field, tuple[Value, ...]] = field(default_factory=_none)
-    previous: Mapping[Field, tuple[Value, ...]] = field(default_factory=_none)
+    doubts: Mapping[Field, tuple[Value, ...]] = field(default_factory=dict)
+    previous: Mapping[Field, tuple[Value, ...]] = field(default_factory=dict)
     """What the field had before the last writes that were seen to succeed, the latest first: a slurmctld that is killed
     before it saves them comes back with one of these. Until the last write is old enough to be safe."""
     touched: float = 0.0
@@ -71,7 +66,7 @@ class Entry:
 
     @property
     def job_id(self) -> int:
-        """The job."""
+        """Of the job."""
         return self.applied.job_id
 
     @property
@@ -96,17 +91,12 @@ class Entry:
 
     @property
     def factors(self) -> set[Value]:
-        """Site factors of ours that a reading may find and that have to be taken back; never 0.
+        """Site factors of ours that may be on the job, seen or unseen, and that have to be taken back; never 0.
 
         Also those before the last writes: a slurmctld that was killed comes back with one of them.
         """
         of = Field.SITE_FACTOR
         return {self.applied.site_factor, *self.doubts.get(of, ()), *self.previous.get(of, ())} - {0}
-
-    @property
-    def may_return(self) -> bool:
-        """Whether a value of ours that can be taken back may be on the job where no reading shows it."""
-        return bool(self.factors)
 
     def ours(self, row: Row) -> tuple[Value, ...]:
         """Return all values of a field that are ours: the claim first, then the doubts."""
@@ -124,12 +114,7 @@ def intended(
 ) -> Entry:
     """Return the entry to be on disk before `change` is sent: its value is in doubt.
 
-    Args:
-        entry: of this job so far.
-        row: of the change's field.
-        change: to be sent.
-        now: steady time.
-        shares: OverSubscribe of the job's partition, where the change is of the job's own.
+    `shares`: OverSubscribe of the job's partition, where the change is of the job's own.
     """
     if entry is None or entry.submit_time != change.submit_time:
         entry = blank(change)
@@ -238,7 +223,7 @@ def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | Non
     None when it is, or may be, another job: ids start over when slurmctld loses its state. A job that was requeued and
     held shows no site factor. It is taken for the same job if another journal job kept its submit time (`ids_go_on`).
     """
-    may_carry = ids_go_on and status.site_factor is None and entry.may_return
+    may_carry = ids_go_on and status.site_factor is None and bool(entry.factors)
     if status.site_factor not in entry.factors and not may_carry:
         return None
     return replace(entry, applied=replace(entry.applied, submit_time=status.submit_time))
@@ -261,7 +246,7 @@ def _with(
     changed = {name: old for name, old in doubts.items() if name is not of}
     if values:
         changed[of] = values
-    return MappingProxyType(changed)
+    return changed
 
 
 def _remember(

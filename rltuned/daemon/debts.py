@@ -61,10 +61,7 @@ class Debts:
     def take_in(self, plan: Plan, claims: Mapping[int, Applied], *, keep: bool) -> None:
         """Note what the order that is in force now borrows: jobs that carry a raise of ours.
 
-        Args:
-            plan: of this cycle.
-            claims: of the journal, after the writes.
-            keep: whether to write the file; not in a dry run.
+        `claims`: of the journal, after the writes. `keep`: whether to write the file; not in a dry run.
         """
         loans = {**plan.borrowed.raised, **plan.raised}
         raised = {job: loan for job, loan in loans.items() if job in claims and claims[job].site_factor > 0}
@@ -74,9 +71,13 @@ class Debts:
         shrunk, self._shrunk = self._shrunk, self.largest.shrunk(jobs)
         owing = any(known.owed or known.raised or known.running for known in (before, self.borrowed))
         if keep and (owing or shrunk or self._shrunk):
-            self._say(self._write())
+            trouble = self._write()
+            if trouble and trouble != self._trouble:
+                self._log.warning("debts.not_kept", sentence="A restart will forget what was borrowed.", reason=trouble)
+            self._trouble = trouble
 
     def _write(self) -> str:
+        """Why not, or ""."""
         largest = {
             str(job): (submit, gpus, limit if math.isfinite(limit) else None)
             for job, (submit, gpus, limit) in self._shrunk.items()
@@ -88,8 +89,3 @@ class Debts:
         except OSError as error:
             return f"{self._directory / FILE_NAME}: {error.strerror}"
         return ""
-
-    def _say(self, trouble: str) -> None:
-        if trouble and trouble != self._trouble:
-            self._log.warning("debts.not_kept", sentence="A restart will forget what was borrowed.", reason=trouble)
-        self._trouble = trouble

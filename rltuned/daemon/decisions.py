@@ -136,13 +136,10 @@ class DecisionLog:
             os.close(fd)
 
     def _current(self, more: int, now: float) -> Path:
-        """The file to append to; a full or old one is compressed, and what is too much or too old is deleted.
-
-        A file of the future is not appended to: nobody would look there for what happens now. Nothing is deleted for
-        its age by one wrong time: it has to be old beside the newest file, too.
-        """
+        """The file to append to; a full or old one is compressed, and what is too much or too old is deleted."""
         kept = files(self._directory)
         plain = [path for path in kept if path.suffix != ".gz"]
+        # Nobody would look into a file of the future for what happens now.
         if plain and plain[-1].stat().st_size + more <= self._file_limit and 0 <= now - began(plain[-1]) < DAY:
             return plain[-1]
         for path in self._directory.iterdir():
@@ -150,6 +147,7 @@ class DecisionLog:
                 path.unlink()  # a crash left it
         # Deleted before anything is compressed: that needs room on the disk.
         room = self._limit - self._file_limit - sum(path.stat().st_size for path in kept)
+        # One wrong time deletes nothing for its age: it has to be old beside the newest file, too.
         oldest = min(now, began(kept[-1])) - KEEP if kept else 0.0
         for path in kept:
             if room < 0 or began(path) + DAY < oldest:
@@ -191,9 +189,18 @@ def entries(state: Path, since: float, until: float) -> Iterator[CycleEntry]:
     Raises:
         RltunedError: the log cannot be read.
     """
-    for line in _lines(state, since, until):
-        with contextlib.suppress(RltunedError):
-            yield CycleEntry.parse(line)
+    try:
+        there = files(state / DIRECTORY)
+    except OSError as error:
+        raise _unreadable(state, error) from error
+    for path in there:
+        if began(path) + DAY + 3600 < since or began(path) >= until:  # a cycle may be late
+            continue
+        for line in _lines_of(path):
+            time = _time(line)
+            if time is not None and since <= time < until:
+                with contextlib.suppress(RltunedError):
+                    yield CycleEntry.parse(line)
 
 
 def last_before(state: Path, moment: float) -> CycleEntry:
@@ -219,20 +226,6 @@ def last_before(state: Path, moment: float) -> CycleEntry:
         f"{state / DIRECTORY}: no decision of that time: the log keeps {KEEP / DAY:.0f} days, or less where "
         "state.decision_log is small"
     )
-
-
-def _lines(state: Path, since: float, until: float) -> Iterator[bytes]:
-    try:
-        there = files(state / DIRECTORY)
-    except OSError as error:
-        raise _unreadable(state, error) from error
-    for path in there:
-        if began(path) + DAY + 3600 < since or began(path) >= until:  # a cycle may be late
-            continue
-        for line in _lines_of(path):
-            time = _time(line)
-            if time is not None and since <= time < until:
-                yield line
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:

@@ -2,8 +2,9 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
@@ -44,12 +45,7 @@ class Execution:
     """Start of the slurmctld that has taken a write and changed nothing beside it."""
 
     def carry_out(self, snapshot: Snapshot, plan: Plan, began: float) -> tuple[int, list[Result]]:
-        """Give back and write.
-
-        Args:
-            snapshot: as the plan saw it.
-            plan: of this cycle.
-            began: when the cycle began, monotonic seconds.
+        """Give back and write, in a cycle that `began` then (monotonic seconds).
 
         Returns:
             How many jobs were given back, and what became of each change.
@@ -84,24 +80,20 @@ class Execution:
     def _spread(
         self, changes: Sequence[Change], left_out: set[int], shares: Mapping[int, OverSubscribe], until: float
     ) -> list[Result]:
-        """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment. Until a slurmctld has taken
-        a write and changed nothing beside it, one change at a time.
-
-        Each batch reads the jobs again right before it writes, so a change by somebody else is seen however late. A
-        bucket holds fewer RPCs than a long queue wants, and waiting for the next cycle would let most of it go to
-        waste. What an earlier batch could not move (or `left_out`: what is given back instead) counts for the later
-        ones.
-        """
-
-        def batch(wanted: Sequence[Change], left_out: Collection[int], *, only_one: bool = False) -> list[Result]:
-            budget, clock = self.slurmctld.budget, self.runtime.clock
-            return apply(
-                wanted, self.reader, self.writer(), self.journal, budget, clock, shares, left_out, only_one=only_one
-            )
-
+        """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment."""
+        batch = partial(
+            apply,
+            reader=self.reader,
+            writer=self.writer(),
+            journal=self.journal,
+            budget=self.slurmctld.budget,
+            clock=self.runtime.clock,
+            shares=shares,
+        )
         started = 0.0 if self.slurmctld.facts is None else self.slurmctld.facts.started
+        # Until this slurmctld has taken a write and changed nothing beside it, one change at a time.
         trial, left = self._tried != started, len(changes)
-        results = batch(changes, left_out, only_one=trial)
+        results = batch(changes, left_out=left_out, only_one=trial)
         while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
             sent = {result.outcome for result in results} & SENT
             if trial and sent - {Outcome.APPLIED}:
@@ -114,9 +106,10 @@ class Execution:
                 wait = budget.wait(int(budget.burst), now)
                 if wait <= 0 or now + wait > until or not self._pause(wait):
                     break
+            # What an earlier batch could not move counts for the later ones.
             stays = left_out | not_moved(result for result in results if result.outcome is not Outcome.THROTTLED)
             try:
-                done = {id(result.change): result for result in batch(throttled, stays, only_one=trial)}
+                done = {id(result.change): result for result in batch(throttled, left_out=stays, only_one=trial)}
             except (SlurmError, JournalError) as error:
                 # What went out before is reported; if the trouble lasts, the next cycle's read says so.
                 self.runtime.log.warning(

@@ -1,12 +1,12 @@
 """What is known of each field that rltuned writes: one row per field, for apply, reconcile and restore alike.
 
-A row tells how a field is claimed and shown, which changes of it may be sent, what its outcome is after a write, what a
-look at the job settles, and how it is taken back.
+A row tells how a field is claimed and shown, which changes of it may be sent, what its outcome is after a write, and
+what a look at the job settles. How it is taken back: `rltuned.daemon.restore.batches`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final
 
 from rltuned.cluster.changes import MAX_FACTOR, Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.daemon.claims import (
@@ -27,26 +27,10 @@ not listed."""
 NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
 """Reasons for which sprio(1) leaves a job out although its priority is multifactor's."""
 
-YES_PACKS_AGAIN: Final = frozenset({(22, 5), (26, 5)})
-"""Releases on which YES was measured to pack in an OverSubscribe=NO partition; on 24.11 it means one job per node."""
-
 ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
 """How a job that we isolated shows: recent releases do not tell it from a default one."""
 
 EXPLICIT: Final = "somebody set an explicit priority"
-
-
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """Something that could not be taken back."""
-
-    job_id: int
-    field: str
-    value: str
-    reason: str
-    remedy: str
-    final: bool = False
-    """Slurm has no way to take it back: another try would end the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,62 +44,6 @@ class Judgement:
     """Of the job, where something was learned."""
 
 
-@dataclass(slots=True)
-class Steps:
-    """What one job still needs to be given back."""
-
-    writes: list[Change] = field(default_factory=list)
-    left: list[Leftover] = field(default_factory=list)
-
-
-class Undoing(Protocol):
-    """What a restore knows beside the job."""
-
-    def answered(self, job_id: int, of: Field) -> str | None:
-        """What Slurm said to a write: "" when it took it without a word; None: nothing was sent."""
-
-    def hides(self, entry: Entry, status: JobStatus) -> bool:
-        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet."""
-
-    def which_slurmctld(self) -> float:
-        """When slurmctld had started before this restore wrote to it, epoch seconds."""
-
-    def release(self) -> tuple[int, int]:
-        """Slurm's release; (0, 0) where it is not known."""
-
-
-class FieldRow(Row, Protocol):
-    """All that is known of one field."""
-
-    def unsendable(self, change: Change) -> str:
-        """Say why a value must never be sent: the last line of defence; "" where it may."""
-
-    def judge(self, change: Change, status: JobStatus, entry: Entry | None, *, listed: bool) -> Judgement:
-        """Judge a change of a pending job that is not held.
-
-        Args:
-            change: the plan's.
-            status: of the job, read right now.
-            entry: what the journal knows of it.
-            listed: sprio lists any job: if not, slurmctld has probably just started and not calculated yet.
-        """
-
-    def accepted(self, change: Change, answer: WriteResult, status: JobStatus) -> str:
-        """Say why a write counts as done although the job does not show it; "" where it does not count."""
-
-    def lost(self, status: JobStatus, entry: Entry, *, listed: bool) -> Judgement | None:
-        """Judge a write that was not seen on the job and that Slurm did not refuse; None: compare with before."""
-
-    def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:
-        """Settle what a look at a pending job shows.
-
-        `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
-        """
-
-    def undo(self, entry: Entry, status: JobStatus, steps: Steps, undoing: Undoing) -> Entry:
-        """Add to `steps` what a pending job still needs; returns the entry without values of somebody else's."""
-
-
 def old(entry: Entry, now: float) -> bool:
     """Whether slurmctld, killed now, would not bring back what was before the last write."""
     return now - entry.touched >= SETTLE_SECONDS
@@ -127,15 +55,8 @@ def recognise(entry: Entry | None, row: Row, value: Value) -> Entry | None:
     return recognised(entry, row, value) if entry is not None and in_doubt else None
 
 
-def undone(entry: Entry, of: Field, before: Value, after: Value) -> Change:
-    """Return the change that takes a value back."""
-    return Change(entry.job_id, entry.submit_time, of, before, after, position=0)
-
-
 class _SiteFactor:
-    """SiteFactor: 0 takes it back, also on held jobs and under somebody's explicit priority, where Slurm takes it but
-    does not show it.
-    """
+    """SiteFactor: its methods say what those of each row do."""
 
     field = Field.SITE_FACTOR
     neutral: Value | None = 0
@@ -151,10 +72,15 @@ class _SiteFactor:
         return status.site_factor
 
     def unsendable(self, change: Change) -> str:
+        """Say why a value must never be sent: the last line of defence; "" where it may."""
         out = abs(int(change.after)) > MAX_FACTOR
         return f"site factor {change.after} is outside ±{MAX_FACTOR}" if out else ""
 
     def judge(self, change: Change, status: JobStatus, entry: Entry | None, *, listed: bool) -> Judgement:
+        """Judge a change of a pending job that is not held, as it was read right now.
+
+        `listed`: sprio lists any job: if not, slurmctld has probably just started and not calculated yet.
+        """
         known, value = entry or blank(change), status.site_factor
         if value is None:
             if status.reason in NOT_ELIGIBLE:
@@ -170,10 +96,12 @@ class _SiteFactor:
         return Judgement()
 
     def accepted(self, change: Change, answer: WriteResult, status: JobStatus) -> str:
+        """Say why a write counts as done although the job does not show it; "" where it does not count."""
         unseen = status.site_factor is None and change.after == 0 and status.priority == NO_TERMS
         return "accepted; without any term sprio does not show it" if unseen and not answer.message else ""
 
     def lost(self, status: JobStatus, entry: Entry, *, listed: bool) -> Judgement | None:
+        """Judge a write that was not seen on the job and that Slurm did not refuse; None: compare with before."""
         if status.site_factor is not None:
             return None
         if listed and status.reason not in NOT_ELIGIBLE:
@@ -181,6 +109,10 @@ class _SiteFactor:
         return Judgement(Outcome.FAILED, "sprio does not list it at present")
 
     def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:
+        """Settle what a look at a pending job shows.
+
+        `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
+        """
         value = status.site_factor
         if status.held:
             return entry
@@ -195,30 +127,9 @@ class _SiteFactor:
             return without_doubts(entry, self) if unsettled and old(entry, now) else entry
         return recognise(entry, self, value) or estranged(entry, self)
 
-    def undo(self, entry: Entry, status: JobStatus, steps: Steps, undoing: Undoing) -> Entry:
-        value, job = status.site_factor, entry.job_id
-        if value is not None:
-            if value and value not in entry.factors:
-                return estranged(entry, self)
-            if value:
-                steps.writes.append(undone(entry, self.field, value, 0))
-        elif entry.carries and undoing.answered(job, self.field) != "":
-            if not undoing.hides(entry, status):
-                why = "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has"
-                steps.left.append(Leftover(job, self.field.value, "?", why, "run it again in some minutes"))
-                return entry
-            # Slurm takes it, but shows it to nobody. Only another slurmctld can have lost it again; writing once more
-            # to this one would undo what somebody else sets.
-            slurmctld = undoing.which_slurmctld()
-            if not entry.cleared or entry.cleared != slurmctld:
-                steps.writes.append(undone(entry, self.field, entry.applied.site_factor, 0))
-        return entry
-
 
 class _OverSubscribe:
-    """OverSubscribe: one-way in Slurm (docs/placement.md). NO → YES only where that means packing again, as it does for
-    a job in an OverSubscribe=NO partition on 22.05 and 26.05; elsewhere the job is left isolated, and named.
-    """
+    """OverSubscribe: one-way in Slurm (docs/placement.md)."""
 
     field = Field.OVERSUBSCRIBE
     neutral: Value | None = None
@@ -238,7 +149,7 @@ class _OverSubscribe:
     def unsendable(self, change: Change) -> str:
         return "" if change.after == OverSubscribe.NO else f"OverSubscribe={change.after} is never set by a plan"
 
-    def judge(self, change: Change, status: JobStatus, entry: Entry | None, *, listed: bool) -> Judgement:  # noqa: ARG002 - of the protocol
+    def judge(self, change: Change, status: JobStatus, entry: Entry | None, *, listed: bool) -> Judgement:  # noqa: ARG002 - of every row
         value, ours = status.oversubscribe.value, () if entry is None else entry.ours(self)
         if entry is not None and ours:
             free = entry.applied.oversubscribe is None and value == entry.applied.oversubscribe_before
@@ -251,15 +162,15 @@ class _OverSubscribe:
             return Judgement(Outcome.FOREIGN, "OverSubscribe changed since the plan was made")
         return Judgement()
 
-    def accepted(self, change: Change, answer: WriteResult, status: JobStatus) -> str:  # noqa: ARG002 - of the protocol
+    def accepted(self, change: Change, answer: WriteResult, status: JobStatus) -> str:  # noqa: ARG002 - of every row
         # Recent releases show the same for a default job and an isolated one: scontrol's word counts.
         unseen = answer.outcome is Outcome.APPLIED and status.oversubscribe is OverSubscribe.UNKNOWN
         return "accepted; this release does not show it" if unseen else ""
 
-    def lost(self, status: JobStatus, entry: Entry, *, listed: bool) -> None:  # noqa: ARG002 - of the protocol
+    def lost(self, status: JobStatus, entry: Entry, *, listed: bool) -> None:  # noqa: ARG002 - of every row
         return None
 
-    def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:  # noqa: ARG002 - of the protocol
+    def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:  # noqa: ARG002 - of every row
         if self.field not in entry.doubts:
             return entry
         if status.oversubscribe in ISOLATED:
@@ -267,25 +178,11 @@ class _OverSubscribe:
             return without_doubts(recognised(entry, self, OverSubscribe.NO.value), self)
         return without_doubts(entry, self) if old(entry, now) else entry
 
-    def undo(self, entry: Entry, status: JobStatus, steps: Steps, undoing: Undoing) -> Entry:
-        of, job = self.field, entry.job_id
-        touched = entry.applied.oversubscribe is not None or of in entry.doubts
-        if not touched or status.oversubscribe not in ISOLATED or undoing.answered(job, of) == "":
-            return entry
-        if entry.shares is not OverSubscribe.NO:
-            why = "in its partition YES would make it share its CPUs, which its user did not ask for"
-        elif undoing.release() not in YES_PACKS_AGAIN:
-            why = "on this release YES would give it a node of its own as well"
-        else:
-            steps.writes.append(undone(entry, of, OverSubscribe.NO.value, OverSubscribe.YES.value))
-            return entry
-        why = f"OverSubscribe=NO cannot be taken back in Slurm; {why}"
-        remedy = "none needed: it waits for an idle node; its owner may submit it again"
-        steps.left.append(Leftover(job, of.value, status.oversubscribe.value, why, remedy, final=True))
-        return entry
-
 
 SITE_FACTOR: Final = _SiteFactor()
 OVERSUBSCRIBE: Final = _OverSubscribe()
-TABLE: Final[Mapping[Field, FieldRow]] = {Field.SITE_FACTOR: SITE_FACTOR, Field.OVERSUBSCRIBE: OVERSUBSCRIBE}
+TABLE: Final[Mapping[Field, _SiteFactor | _OverSubscribe]] = {
+    Field.SITE_FACTOR: SITE_FACTOR,
+    Field.OVERSUBSCRIBE: OVERSUBSCRIBE,
+}
 """Rows in the order in which they are settled and taken back."""

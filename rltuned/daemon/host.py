@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from rltuned.config import Config, Effective
+from rltuned.config import Effective
 from rltuned.errors import ConfigError
 
 _PROGRAMS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr", "sacct")
@@ -26,7 +26,10 @@ def check(effective: Effective) -> list[str]:
         say("slurm.bin_dir", f"there is no directory {config.slurm.bin_dir}; name the one that has squeue and scontrol")
     elif missing := [name for name in _PROGRAMS if not os.access(config.slurm.bin_dir / name, os.X_OK)]:
         remarks.append(f"slurm.bin_dir: {config.slurm.bin_dir} has no {', '.join(missing)}: Slurm cannot be read here")
-    for key, path in _files(config).items():
+    files = {"slurm.conf": config.slurm.conf} | {
+        f"metrics.{name}": getattr(config.metrics, name) for name in ("tls_cert", "tls_key", "tls_client_ca")
+    }
+    for key, path in files.items():
         if path is not None and not path.is_file():
             say(key, f"there is no file {path}")
     directory, mirror = config.state.directory, config.state.mirror
@@ -52,14 +55,3 @@ def slurmctld_runs(processes: Path = Path("/proc")) -> bool:
         except OSError:
             continue  # it has ended, or is hidden
     return False
-
-
-def _files(config: Config) -> dict[str, Path | None]:
-    """Files that must be there, by key."""
-    metrics = config.metrics
-    return {
-        "slurm.conf": config.slurm.conf,
-        "metrics.tls_cert": metrics.tls_cert,
-        "metrics.tls_key": metrics.tls_key,
-        "metrics.tls_client_ca": metrics.tls_client_ca,
-    }

@@ -143,30 +143,33 @@ class Journal:
             JournalError: written by a newer rltuned, or there are copies and none can be read.
         """
         journal = cls()
-        journal._load([root / FILE_NAME for root in (directory, mirror) if root is not None])
+        journal._load(_files(directory, mirror))
         return journal
 
     @classmethod
     def look(cls, directory: Path, mirror: Path | None = None) -> Self:
-        """Load for a dry run: what is learned stays in memory, until `look_again`. Needs no lock.
-
-        Raises:
-            JournalError: as `read`.
-        """
-        journal = cls(_looked_at=tuple(root / FILE_NAME for root in (directory, mirror) if root is not None))
+        """Load for a dry run: what is learned stays in memory, until `look_again`. Needs no lock. Raises as `read`."""
+        journal = cls(_looked_at=_files(directory, mirror))
         journal.look_again()
         return journal
 
     def look_again(self) -> None:
-        """Load anew what another process may have written meanwhile. Nothing happens to a journal that is not looked
-        at.
-
-        Raises:
-            JournalError: as `read`.
-        """
+        """Load anew what another process may have written meanwhile, after `look` only. Raises as `read`."""
         if self._looked_at:
             self._entries.clear()
             self._load(self._looked_at)
+
+    @classmethod
+    def open(cls, directory: Path, mirror: Path | None = None) -> Self:
+        """Load and open for writing. Only the holder of the lock may. Raises as `read`.
+
+        A journal that cannot be *written* opens all the same: see `writable`.
+        """
+        paths = _files(directory, mirror)
+        journal = cls([_Copy(path) for path in paths])
+        journal._load(paths)
+        journal.compact()
+        return journal
 
     def let_go(self) -> None:
         """Keep to memory from now on: the files may be another process's."""
@@ -177,21 +180,6 @@ class Journal:
     def on_disk(self) -> bool:
         """Whether what is learned is written."""
         return not self._looked_at and not self._in_memory
-
-    @classmethod
-    def open(cls, directory: Path, mirror: Path | None = None) -> Self:
-        """Load and open for writing. Only the holder of the lock may.
-
-        A journal that cannot be *written* opens all the same: see `writable`.
-
-        Raises:
-            JournalError: as `read`.
-        """
-        paths = [root / FILE_NAME for root in (directory, mirror) if root is not None]
-        journal = cls([_Copy(path) for path in paths])
-        journal._load(paths)
-        journal.compact()
-        return journal
 
     @property
     def writable(self) -> bool:
@@ -263,12 +251,11 @@ class Journal:
         records: list[dict[str, Any]] = []
         for entry in entries:
             self._keep(entry)
-            if not entry.is_empty:
-                records.append({"kind": "entry", "entry": entry_to_json(entry)})
-            else:
+            if entry.is_empty:
                 records.append({"kind": "forget", "job": entry.job_id})
-        known = [job for job in forget if self._entries.pop(job, None) is not None]
-        records += [{"kind": "forget", "job": job} for job in known]
+            else:
+                records.append({"kind": "entry", "entry": entry_to_json(entry)})
+        records += [{"kind": "forget", "job": job} for job in forget if self._entries.pop(job, None) is not None]
         self._commit(records)
 
     def _keep(self, entry: Entry) -> None:
@@ -284,20 +271,16 @@ class Journal:
         records += [{"kind": "entry", "entry": entry_to_json(entry)} for entry in self._entries.values()]
         data = b"".join(_line(first + index, record) for index, record in enumerate(records))
         for copy in self._copies:
-            self._rewrite(copy, data)
+            try:
+                copy.replace(data)
+                copy.error = ""
+            except OSError as error:
+                copy.error = _reason(error)
+                if copy.fd < 0:
+                    with contextlib.suppress(OSError):
+                        copy.open()
         self._seq += len(records)
         self._lines = len(records)
-
-    @staticmethod
-    def _rewrite(copy: _Copy, data: bytes) -> None:
-        try:
-            copy.replace(data)
-            copy.error = ""
-        except OSError as error:
-            copy.error = _reason(error)
-            if copy.fd < 0:
-                with contextlib.suppress(OSError):
-                    copy.open()
 
     def close(self) -> None:
         """Close the files."""
@@ -374,6 +357,10 @@ class Journal:
         self.damage = Damage(lines, tuple(unreadable), torn)
 
 
+def _files(directory: Path, mirror: Path | None) -> tuple[Path, ...]:
+    return tuple(root / FILE_NAME for root in (directory, mirror) if root is not None)
+
+
 def _line(seq: int, record: Mapping[str, Any]) -> bytes:
     body = _JSON.encode({"seq": seq, **record}).encode()[1:]
     return _PREFIX + f'{zlib.crc32(body):08x}",'.encode() + body + b"\n"
@@ -441,6 +428,9 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
     def share(name: str) -> OverSubscribe | None:
         return OverSubscribe(data[name]) if data.get(name) else None
 
+    def by_field(name: str) -> dict[Field, tuple[Value, ...]]:
+        return {Field(of): tuple(values) for of, values in data.get(name, {}).items() if values}
+
     applied = Applied(
         job_id=int(data["job"]),
         submit_time=int(data["submit"]),
@@ -450,19 +440,13 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
         foreign=bool(data.get("foreign", False)),
         request=str(data.get("request", "")),
     )
-    doubts: dict[Field, tuple[Value, ...]] = {
-        Field(name): tuple(values) for name, values in data.get("doubts", {}).items() if values
-    }
-    previous: dict[Field, tuple[Value, ...]] = {
-        Field(name): tuple(values) for name, values in data.get("previous", {}).items() if values
-    }
     return Entry(
         applied,
-        MappingProxyType(doubts),
-        MappingProxyType(previous),
-        float(data.get("touched", 0.0)),
-        share("shares"),
-        float(data.get("cleared", 0.0)),
+        doubts=by_field("doubts"),
+        previous=by_field("previous"),
+        touched=float(data.get("touched", 0.0)),
+        shares=share("shares"),
+        cleared=float(data.get("cleared", 0.0)),
     )
 
 

@@ -9,9 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from rltuned.cluster.changes import Change, JobStatus, WriteResult
+from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
 from rltuned.daemon.runtime import Runtime
+from rltuned.errors import SlurmUnavailableError
+from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
 
 STALE_SECONDS: Final = 300.0
 """Least age at which the heartbeat counts as stale."""
@@ -19,6 +23,8 @@ BEAT_SECONDS: Final = 5.0
 """Least time between two heartbeats."""
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
+
+OUTDATED: Final = "the dead-man timer may have been at work since the reading"
 
 
 class Liveness:
@@ -100,3 +106,50 @@ class Liveness:
     def _directories(self) -> Sequence[Path]:
         state = self._runtime.config.state
         return [root for root in (state.directory, state.mirror) if root is not None]
+
+
+class WatchedReader:
+    """Reads Slurm, and notes progress after each answer. A status that took so long that the dead-man timer may have
+    acted meanwhile is an error: what it shows may be the timer's doing.
+    """
+
+    def __init__(self, reader: SlurmReader, liveness: Liveness) -> None:
+        self._reader, self._liveness = reader, liveness
+
+    def ping(self) -> None:
+        """See `SlurmReader`."""
+        self._reader.ping()
+        self._liveness.progress()
+
+    def facts(self) -> ClusterFacts:
+        """See `SlurmReader`."""
+        answer = self._reader.facts()
+        self._liveness.progress()
+        return answer
+
+    def snapshot(self, now: float) -> Snapshot:
+        """See `SlurmReader`."""
+        answer = self._reader.snapshot(now)
+        self._liveness.progress()
+        return answer
+
+    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
+        """See `SlurmReader`. SlurmUnavailableError also where the answer came too late."""
+        answer = self._reader.status(job_ids)
+        self._liveness.progress()
+        if self._liveness.outdated:
+            raise SlurmUnavailableError(f"the jobs' status came too late: {OUTDATED}")
+        return answer
+
+
+class WatchedWriter:
+    """Writes to Slurm, and notes progress after each answer."""
+
+    def __init__(self, writer: SlurmWriter, progress: Callable[[], None]) -> None:
+        self._writer, self._progress = writer, progress
+
+    def write(self, changes: Sequence[Change]) -> list[WriteResult]:
+        """See `SlurmWriter`."""
+        answer = self._writer.write(changes)
+        self._progress()
+        return answer

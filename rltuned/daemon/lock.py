@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
@@ -65,19 +65,13 @@ class Lock:
             os.close(fd)
             who = str(_read(path) or "an unknown process")
             raise LockedError(f"{path}: held by {who}") from error
-        holder = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "user": user_name(os.geteuid()),
-            "since": now,
-            "purpose": purpose,
-        }
+        holder = Holder(os.getpid(), socket.gethostname(), user_name(os.geteuid()), now, purpose)
         with contextlib.suppress(OSError):
             # On a full disk, or one that takes no writes, the lock holds all the same; only its holder stays unnamed.
             give_to_owner_of(directory, fd)
             os.ftruncate(fd, 0)
             try:
-                write_all(fd, json.dumps(holder).encode() + b"\n")
+                write_all(fd, json.dumps(asdict(holder)).encode() + b"\n")
             except OSError:
                 os.ftruncate(fd, 0)
         return cls(fd, path)
@@ -104,15 +98,14 @@ class Lock:
 
 
 def _open(path: Path) -> int:
-    """The file, made where it is not there. On a file system that became read-only, as it is, and where it is not
-    there the directory, because nobody else can make the file either: the way back needs no more.
-    """
+    """The file, made where it is not there."""
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(path, flags | os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
+    # The file system became read-only. Without the file the directory does: nobody else can make the file either.
     try:
         return os.open(path, flags | os.O_RDONLY)
     except FileNotFoundError:

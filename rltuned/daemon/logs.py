@@ -8,37 +8,16 @@ import contextlib
 import json
 import logging
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 MAX_TEXT: Final = 2_000
 
-LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
 
-
-class Log(Protocol):
-    """What the daemon needs of a logger: an event name and values."""
-
-    def debug(self, event: str, **values: Any) -> Any:
-        """Per job."""
-
-    def info(self, event: str, **values: Any) -> Any:
-        """Per cycle."""
-
-    def warning(self, event: str, **values: Any) -> Any:
-        """Somebody should look."""
-
-    def error(self, event: str, **values: Any) -> Any:
-        """Something does not work."""
-
-    def exception(self, event: str, **values: Any) -> Any:
-        """A defect: with the traceback of the exception that is being handled."""
+Log = FilteringBoundLogger
+"""What the daemon says: an event's name and values."""
 
 
 class _Lines:
@@ -67,7 +46,7 @@ def make(level: str, form: str, stream: TextIO) -> Log:
             _escape,
             _json if as_json else _text,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         context_class=dict,
     )
     return logger

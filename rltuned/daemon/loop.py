@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.changes import Applied, Outcome
@@ -25,24 +25,21 @@ from rltuned.daemon.debts import Debts
 from rltuned.daemon.execution import Execution
 from rltuned.daemon.heartbeat import Condition
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.liveness import Liveness
+from rltuned.daemon.liveness import OUTDATED, Liveness, WatchedReader, WatchedWriter
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics, Starts
-from rltuned.daemon.notify import Notifier
 from rltuned.daemon.permission import Permissions
 from rltuned.daemon.policy_choice import PolicyChoice, load_policy
 from rltuned.daemon.primacy import Primacy, own_names
-from rltuned.daemon.reconcile import Reconciled, Reconciler, orphans, view
-from rltuned.daemon.reporting import Reporting
+from rltuned.daemon.reconcile import Reconciler, orphans, view
+from rltuned.daemon.reporting import Notifier, Reporting
 from rltuned.daemon.restore import left_alone
-from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore
-from rltuned.daemon.restore.retries import Retries
+from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore, Retries
 from rltuned.daemon.rollout_worker import forecasts
 from rltuned.daemon.rpc_budget import SNAPSHOT_RPCS
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.daemon.start_times import StartTimes
-from rltuned.daemon.watched import OUTDATED, WatchedReader, WatchedWriter
 from rltuned.decide.decision import record as record_of
 from rltuned.decide.entry import Seen
 from rltuned.decide.plan import Plan, plan
@@ -62,11 +59,16 @@ LONGEST_RETRY: Final = 600.0
 """Longest time between two tries to give a job back, seconds."""
 
 
-class Planner(Protocol):
-    """`rltuned.decide.plan.plan`."""
+_KINDS: Final[Mapping[type[SlurmError], str]] = {
+    SlurmUnavailableError: "unavailable",
+    SlurmParseError: "parse",
+    SlurmDeniedError: "denied",
+}
+"""Of `metrics.ERRORS`."""
 
-    def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges) -> Plan:
-        """One cycle's decision."""
+
+Planner = Callable[[Snapshot, Policy, Config, AppliedChanges], Plan]
+"""As `rltuned.decide.plan.plan`."""
 
 
 class Daemon:
@@ -92,31 +94,16 @@ class Daemon:
         start_times: StartTimes | None = None,
         primacy: Primacy | None = None,
     ) -> None:
-        """Args:
-        config: settings.
-        policy: ranks the jobs.
-        reader: Slurm.
-        writer_factory: makes the writer; None is a dry run: there is nothing that could write.
-        journal: what is ours.
-        clock: time and waiting.
-        rng: jitter of the circuit breaker.
-        log: the cycle's sentence, and events.
-        metrics: for Prometheus.
-        notifier: systemd.
-        planner: makes the decision.
-        rollout_trouble: why the planner makes no rollouts although it should; "" where it does.
-        owns: whether the lock of the state directory is still this process's.
-        publish: shows users the records of their own jobs; returns at once. None: nobody asked for that.
-        start_times: says when jobs start; None: nobody asked for that.
-        primacy: whether this host's slurmctld acts.
+        """Reads nothing yet.
+
+        `writer_factory`: None is a dry run: there is nothing that could write. `rng`: jitter of the circuit breaker.
+        `rollout_trouble`: why the planner makes no rollouts although it should; "" where it does. `owns`: whether the
+        lock of the state directory is still this process's. `publish`: shows users the records of their own jobs;
+        returns at once. It and `start_times` are None where nobody asked for that.
         """
         self.runtime = Runtime(config, clock, log, metrics)
-        self.planner, self.reader, self.journal, self.primacy = (
-            planner,
-            reader,
-            journal,
-            primacy or Primacy(own_names()),
-        )
+        self.planner, self.reader, self.journal = planner, reader, journal
+        self.primacy = primacy or Primacy(own_names())
         self._writer_factory = writer_factory
         self._writer: SlurmWriter | None = None
         self.owns, self.start_times, self._rollout_trouble = owns, start_times, rollout_trouble
@@ -242,7 +229,7 @@ class Daemon:
         try:
             report = self.cycle()
         except SlurmError as error:
-            metrics.errors.labels(_kind(error)).inc()
+            metrics.errors.labels(_KINDS.get(type(error), "other")).inc()
             slurmctld.unavailable = isinstance(error, SlurmUnavailableError) and not slurmctld.answers()
             slurmctld.forget_facts()
             self._failed()
@@ -291,7 +278,9 @@ class Daemon:
             slurmctld.budget.spend(SNAPSHOT_RPCS, clock.monotonic())
             self.reporting.unread(snapshot.unread)
         slurmctld.refuse_hidden(snapshot, self.journal)
-        self._count_starts(snapshot)
+        for tier, waited in self._starts.since_last(snapshot):
+            self.runtime.metrics.waiting.labels(tier).observe(waited)
+        self.runtime.metrics.pending.set(len(snapshot.jobs.pending))
         self._look_at_nice(snapshot)
         with self._phase("reconcile"):
             blocked = self._reconcile(snapshot, read_at, silent=outdated or self.liveness.outdated)
@@ -309,11 +298,6 @@ class Daemon:
         self.permissions.standby = self.primacy.why(0, self.runtime.clock.monotonic())
         self.runtime.metrics.orphans.set(0)
         return all(entry.applied.foreign and not entry.carries for entry in self.journal.entries.values())
-
-    def _count_starts(self, snapshot: Snapshot) -> None:
-        for tier, waited in self._starts.since_last(snapshot):
-            self.runtime.metrics.waiting.labels(tier).observe(waited)
-        self.runtime.metrics.pending.set(len(snapshot.jobs.pending))
 
     def _look_at_nice(self, snapshot: Snapshot) -> None:
         """Say where a nice changes under a loan: the job's place is found anew, so nothing is gained by it."""
@@ -399,16 +383,20 @@ class Daemon:
         calculated = bool(snapshot.jobs.site_known.any())
         self.restoring.calculated = calculated
         self.journal.look_again()
-        found, blocked = Reconciled(), ""
+        foreign: tuple[int, ...] = ()
+        blocked = ""
         try:
             seen = view(snapshot, self.journal)
-            found = self._reconciler.reconcile(self.journal, seen, read_at, calculated=calculated, silent=silent)
+            foreign = self._reconciler.reconcile(self.journal, seen, read_at, calculated=calculated, silent=silent)
             if self.primacy.stands_by:
-                found = self._without_the_others(found)
+                # What was given back and shows another value has it of the other host's daemon.
+                theirs = {job for job in foreign if not self.journal.entries[job].carries}
+                self.journal.update((), theirs)
+                foreign = tuple(job for job in foreign if job not in theirs)
         except JournalError as error:
             blocked = str(error)
         blocked = blocked or self._leave_alone(snapshot)
-        for job in found.foreign:
+        for job in foreign:
             sentence = "Somebody else changed it; it is left alone from now on."
             self.runtime.log.info("job.foreign", job=job, sentence=sentence)
         self._look_for_orphans(snapshot)
@@ -416,12 +404,6 @@ class Daemon:
         strays = len(self._orphans) if known else None
         self.permissions.standby = self.primacy.why(strays, self.runtime.clock.monotonic())
         return blocked
-
-    def _without_the_others(self, found: Reconciled) -> Reconciled:
-        """On standby, a job that was given back and shows another value has it of the other host's daemon."""
-        theirs = {job for job in found.foreign if not self.journal.entries[job].carries}
-        self.journal.update((), theirs)
-        return replace(found, foreign=tuple(job for job in found.foreign if job not in theirs))
 
     def _look_for_orphans(self, snapshot: Snapshot) -> None:
         strays = () if self.primacy.stands_by else orphans(snapshot, self.journal)
@@ -436,17 +418,14 @@ class Daemon:
         self.runtime.metrics.orphans.set(len(strays))
 
     def _leave_alone(self, snapshot: Snapshot) -> str:
-        """Mark the jobs that an admin wants left alone (``rltuned restore JOBID``). Why that could not be noted, or "".
-
-        An entry that is there keeps its claim, which may still have to be given back. The request stays while a reading
-        does not tell which job has the id: the entry may be another one's, and the mark would go with it.
-        """
+        """Mark the jobs that an admin wants left alone (``rltuned restore JOBID``). Why that failed, or ""."""
         directory = self.config.state.directory
         marked, answered = [], []
         for job in left_alone.asked(directory):
             entry, row = self.journal.entries.get(job), snapshot.jobs.row_of.get(job)
             submitted = None if row is None else int(snapshot.jobs.submit_time[row])
             same = entry is None or submitted is None or entry.submit_time == submitted
+            # Else the request stays: the entry may be of another job with this id, and the mark would go with it.
             sure = same and not snapshot.is_unread(job)
             if sure:
                 answered.append(job)
@@ -463,10 +442,7 @@ class Daemon:
         return ""
 
     def _ended(self, report: CycleReport) -> None:
-        """Give everything back when Slurm has answered for long, but no plan could be carried out. Never raises.
-
-        Needs the jobs' status only: no nodes, no model, no plan.
-        """
+        """Give everything back when Slurm has answered for long, but no plan could be carried out. Never raises."""
         liveness, log = self.liveness, self.runtime.log
         liveness.ended_cycle(acted=report.acted, slurm_away=self.slurmctld.unavailable)
         if liveness.unable >= self.config.write.give_back_after:
@@ -555,11 +531,8 @@ class Daemon:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without Python's search for cycles of references, which goes on afterwards.
-
-    A cycle leaves none behind, and beside a long queue the search looks at a million live objects again and again: a
-    fifth of the time of a cycle with 100,000 jobs.
-    """
+    """Without Python's search for cycles of references, which goes on afterwards."""
+    # A cycle leaves none behind, and the search takes a fifth of the time of a cycle with 100,000 jobs.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -567,12 +540,3 @@ def _uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _kind(error: SlurmError) -> str:
-    kinds: Mapping[type[SlurmError], str] = {
-        SlurmUnavailableError: "unavailable",
-        SlurmParseError: "parse",
-        SlurmDeniedError: "denied",
-    }
-    return kinds.get(type(error), "other")

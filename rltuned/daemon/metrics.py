@@ -8,7 +8,8 @@ import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from itertools import product
+from typing import Final, TypeVar
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -32,6 +33,9 @@ BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 WAITING: Final = (10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 86400.0, 172800.0, 604800.0)
 
 
+_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
+
+
 class SearchOutcome(enum.StrEnum):
     """How a search with rollouts ended."""
 
@@ -49,49 +53,51 @@ class Metrics:
     """All metrics. Every label value is there from the start, so that a rate over a rare event works."""
 
     def __init__(self, vetoes: Iterable[str] = (), placements: Iterable[str] = ()) -> None:
-        registry = self.registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
 
-        def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
-            return Gauge(f"rltuned_{name}", text, labels, registry=registry)
+        def gauge(name: str, text: str, **labels: Iterable[str]) -> Gauge:
+            return _filled(Gauge(f"rltuned_{name}", text, list(labels), registry=self.registry), labels)
 
-        def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-            return Counter(f"rltuned_{name}", text, labels, registry=registry)
+        def counter(name: str, text: str, **labels: Iterable[str]) -> Counter:
+            return _filled(Counter(f"rltuned_{name}", text, list(labels), registry=self.registry), labels)
 
-        self.build = gauge("build_info", "Version of rltuned; always 1.", ["version"])
+        def histogram(name: str, text: str, buckets: Sequence[float], **labels: Iterable[str]) -> Histogram:
+            made = Histogram(f"rltuned_{name}", text, list(labels), registry=self.registry, buckets=buckets)
+            return _filled(made, labels)
+
+        self._vetoes = tuple(vetoes)
+        self.build = gauge("build_info", "Version of rltuned; always 1.", version=[__version__])
         self.build.labels(__version__).set(1)
-        self.cycles = counter("cycles", "Cycles by how they ended.", ["outcome"])
-        self.seconds = Histogram(
-            "rltuned_cycle_duration_seconds",
-            "Duration of a cycle, by phase.",
-            ["phase"],
-            registry=registry,
-            buckets=BUCKETS,
-        )
+        self.cycles = counter("cycles", "Cycles by how they ended.", outcome=CYCLES)
+        self.seconds = histogram("cycle_duration_seconds", "Duration of a cycle, by phase.", BUCKETS, phase=PHASES)
         self.overruns = counter("cycle_overruns", "Cycles that were due while the one before still ran.")
         self.last_cycle = gauge("last_cycle_timestamp_seconds", "When the last cycle ended, however it ended.")
         self.last_success = gauge("last_success_timestamp_seconds", "When the last cycle ended well.")
         self.interval = gauge("cycle_interval_seconds", "Configured time from cycle to cycle.")
-        self.changes = counter("changes", "Changes by field and outcome.", ["field", "outcome"])
+        self.changes = counter("changes", "Changes by field and outcome.", field=Field, outcome=Outcome)
         self.pending = gauge("pending_jobs", "Pending jobs at the last reading.")
         self.managed = gauge("managed_jobs", "Pending jobs that the last plan manages.")
-        self.vetoed = gauge("vetoed_jobs", "Pending jobs that the last plan leaves alone, by reason.", ["reason"])
-        self.waiting = Histogram(
-            "rltuned_job_wait_seconds",
+        self.vetoed = gauge(
+            "vetoed_jobs", "Pending jobs that the last plan leaves alone, by reason.", reason=self._vetoes
+        )
+        self.waiting = histogram(
+            "job_wait_seconds",
             "How long managed jobs had waited when they started, by rank of their partition's priority tier.",
-            ["tier"],
-            registry=registry,
-            buckets=WAITING,
+            WAITING,
+            tier=TIERS,
         )
         self.moved = gauge("moved_jobs", "Managed jobs whose planned rank is not Slurm's own.")
         self.displacement = gauge("rank_displacement_mean", "Mean distance between planned and Slurm's own rank.")
-        self.placements = counter("placements", "Placement problems by how the solver ended.", ["outcome"])
-        self.stage = gauge("stage", "Stage in force: 1 for the one, 0 for the others.", ["stage"])
+        self.placements = counter("placements", "Placement problems by how the solver ended.", outcome=placements)
+        self.stage = gauge("stage", "Stage in force: 1 for the one, 0 for the others.", stage=Stage)
         self.demotions = counter("demotions", "Times that alarms made the stage fall to shadow.")
         self.blocked = gauge("prerequisite_errors", "Unmet prerequisites that keep the daemon in shadow mode.")
         self.standby = gauge("standby", "Whether it stands by, because slurmctld runs on another host: 1 or 0.")
-        self.breaker = gauge("breaker_state", "Circuit breaker: 1 for its state, 0 for the others.", ["state"])
-        self.skipped = gauge("skipped_rows", "Rows of Slurm's answers that could not be understood, by kind.", ["kind"])
-        self.errors = counter("slurm_errors", "Failed reads and writes of Slurm, by kind.", ["kind"])
+        self.breaker = gauge("breaker_state", "Circuit breaker: 1 for its state, 0 for the others.", state=BreakerState)
+        self.skipped = gauge(
+            "skipped_rows", "Rows of Slurm's answers that could not be understood, by kind.", kind=RowKind
+        )
+        self.errors = counter("slurm_errors", "Failed reads and writes of Slurm, by kind.", kind=ERRORS)
         self.tokens = gauge("write_budget_tokens", "RPCs that the write budget has left.")
         self.journal_jobs = gauge("journal_jobs", "Jobs that the journal knows.")
         self.journal_damage = gauge("journal_damaged_lines", "Journal lines that could not be read at start.")
@@ -103,7 +109,7 @@ class Metrics:
         self.history_until = gauge("history_timestamp_seconds", "Up to when finished jobs are known; 0: none are.")
         self.history_errors = counter("history_errors", "Times that finished jobs could not be read.")
         self.rollout_searches = counter(
-            "rollout_searches", "Searches for a better order with rollouts, by outcome.", ["outcome"]
+            "rollout_searches", "Searches for a better order with rollouts, by outcome.", outcome=SearchOutcome
         )
         self.rollouts = counter("rollouts", "Rollouts: simulations of the queue, one for each order and scenario.")
         self.rollout_seconds = counter("rollout_seconds", "Seconds that cycles have spent on rollouts.")
@@ -114,10 +120,10 @@ class Metrics:
         self.expected_gain = gauge(
             "rollout_expected_gain_seconds",
             "Seconds of that waiting that the order is expected to save, over that of Slurm or of the policy alone.",
-            ["over"],
+            over=(),
         )
         self.expected_gain_error = gauge(
-            "rollout_expected_gain_error_seconds", "Standard error of the expected gain over the scenarios.", ["over"]
+            "rollout_expected_gain_error_seconds", "Standard error of the expected gain over the scenarios.", over=()
         )
         self.rollout_ready = gauge("rollout_ready", "Whether the worker that makes the rollouts can be asked: 1 or 0.")
         self.unable = gauge(
@@ -132,41 +138,23 @@ class Metrics:
         )
         self.restored = counter("restored_jobs", "Jobs that the running daemon gave back to Slurm.")
         self.verdict = gauge(
-            "verdict_state", "What the verdict is worth to policy auto: 1 for its state, 0 for the others.", ["state"]
+            "verdict_state",
+            "What the verdict is worth to policy auto: 1 for its state, 0 for the others.",
+            state=Standing,
         )
         self.verdict_end = gauge("verdict_end_timestamp_seconds", "When the verdict of policy auto ends; NaN: none is.")
         self.model_version = gauge("model_version", "Version of the model store that is in force; 0: none is.")
         self.reloads = counter(
-            "reloads", "Configuration reloads, and versions of the model store, by result.", ["result"]
+            "reloads",
+            "Configuration reloads, and versions of the model store, by result.",
+            result=("applied", "refused"),
         )
-        for labels in CYCLES:
-            self.cycles.labels(labels)
-        for labels in PHASES:
-            self.seconds.labels(labels)
-        for labels in TIERS:
-            self.waiting.labels(labels)
-        for labels in ERRORS:
-            self.errors.labels(labels)
-        for kind in RowKind:
-            self.skipped.labels(kind.value)
-        for changed in Field:
-            for outcome in Outcome:
-                self.changes.labels(changed.value, outcome.value)
-        for search_outcome in SearchOutcome:
-            self.rollout_searches.labels(search_outcome.value)
-        for labels in ("applied", "refused"):
-            self.reloads.labels(labels)
-        self._vetoes = tuple(vetoes)
-        for labels in self._vetoes:
-            self.vetoed.labels(labels)
-        for labels in placements:
-            self.placements.labels(labels)
-        ProcessCollector("rltuned", registry=registry)
+        ProcessCollector("rltuned", registry=self.registry)
         self.expects(None)
         self.verdict_end.set(math.nan)
-        self.set_stage(Stage.SHADOW)
-        self.set_breaker(BreakerState.CLOSED)
-        self.set_verdict(Standing.UNUSED)
+        show(self.stage, Stage.SHADOW)
+        show(self.breaker, BreakerState.CLOSED)
+        show(self.verdict, Standing.UNUSED)
 
     def searched(self, outcome: SearchOutcome, found: RolloutResult | None = None, seconds: float = 0.0) -> None:
         """One search with rollouts. None: it found nothing."""
@@ -185,39 +173,24 @@ class Metrics:
             self.expected_gain.labels(over).set(gain)
             self.expected_gain_error.labels(over).set(error)
 
-    def set_stage(self, stage: Stage) -> None:
-        """The stage in force."""
-        for one in Stage:
-            self.stage.labels(one.value).set(one is stage)
-
-    def set_breaker(self, state: BreakerState) -> None:
-        """The breaker's state."""
-        for one in BreakerState:
-            self.breaker.labels(one.value).set(one is state)
-
-    def set_verdict(self, standing: Standing) -> None:
-        """What the verdict is worth."""
-        for one in Standing:
-            self.verdict.labels(one.value).set(one is standing)
-
-    def set_skipped(self, counts: Mapping[RowKind, int]) -> None:
-        """Rows that could not be understood; kinds that are not given have none."""
-        for kind in RowKind:
-            self.skipped.labels(kind.value).set(counts.get(kind, 0))
-
-    def set_vetoes(self, counts: dict[str, int]) -> None:
+    def set_vetoes(self, counts: Mapping[str, int]) -> None:
         """Jobs by the reason why they are left alone; reasons that are not given are 0."""
         for reason in self._vetoes:
             self.vetoed.labels(reason).set(counts.get(reason, 0))
 
 
-class Start(NamedTuple):
-    """A managed job that has started."""
+def show(gauge: Gauge, one: enum.StrEnum) -> None:
+    """Set 1 for this one and 0 for the others of its kind."""
+    for other in type(one):
+        gauge.labels(other.value).set(other is one)
 
-    tier: str
-    """One of `TIERS`."""
-    waited: float
-    """Seconds from when it was eligible, as `rltuned.observe` counts waiting."""
+
+def _filled(metric: _Metric, labels: Mapping[str, Iterable[str]]) -> _Metric:
+    """The metric, with each value of its labels."""
+    for values in product(*labels.values()):
+        if values:
+            metric.labels(*values)
+    return metric
 
 
 @dataclass
@@ -225,14 +198,15 @@ class Starts:
     """Which managed jobs have started since the last reading, and how long they have waited."""
 
     _tiers: dict[int, str] = field(default_factory=dict)
-    """Tier by id of each job (or array) that the last plan manages."""
+    """Of `TIERS`, by id of each job (or array) that the last plan manages."""
     _running: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Ids of the jobs that ran at the last reading."""
 
-    def since_last(self, snapshot: Snapshot) -> list[Start]:
-        """Jobs of the last plan that run now and did not at the last reading; a task of an array counts as a job.
+    def since_last(self, snapshot: Snapshot) -> list[tuple[str, float]]:
+        """Tier and seconds of waiting of jobs of the last plan that run now and did not at the last reading.
 
-        One that starts and ends between two readings is not seen.
+        A task of an array counts as a job. One that starts and ends between two readings is not seen. Waiting counts
+        from when the job was eligible, as in `rltuned.observe`.
         """
         jobs = snapshot.jobs
         running, before = jobs.job_id[jobs.running], self._running
@@ -246,7 +220,7 @@ class Starts:
             began, eligible = jobs.start_time[row], jobs.eligible_time[row]
             waited = float(began - (jobs.submit_time[row] if np.isnan(eligible) else eligible))
             if tier is not None and np.isfinite(waited):
-                found.append(Start(tier, max(waited, 0.0)))
+                found.append((tier, max(waited, 0.0)))
         return found
 
     def manages(self, plan: Plan) -> None:

@@ -7,6 +7,7 @@ from rltuned.cluster.gate_verdict import MODEL
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import PolicySection, did_you_mean
 from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, auto, chosen, remedy
+from rltuned.daemon.metrics import show
 from rltuned.daemon.runtime import Runtime
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.policy import Policy, by_name, files, store
@@ -80,7 +81,7 @@ class PolicyChoice:
         config, metrics, log = self.runtime.config, self.runtime.metrics, self.runtime.log
         policy, choice = chosen(self.policy, snapshot, config.rollout)
         last, self._chosen = self._chosen, choice
-        metrics.set_verdict(choice.standing)
+        show(metrics.verdict, choice.standing)
         verdict = self.policy.reading.verdict if isinstance(self.policy, Auto) else None
         metrics.verdict_end.set(math.nan if verdict is None else verdict.expires)
         if last is not None and (last.runs, last.standing) == (choice.runs, choice.standing):

@@ -19,18 +19,6 @@ BATCH_SECONDS: Final = 0.5
 """Entries noted within so many seconds of each other are of one batch; batches are a cycle (a second or more) apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """What one reconciliation found."""
-
-    forgotten: tuple[int, ...] = ()
-    """Jobs that left the queue, or whose id belongs to another job now."""
-    settled: tuple[int, ...] = ()
-    """Jobs on which a write whose outcome was unknown turned out to have succeeded."""
-    foreign: tuple[int, ...] = ()
-    """Jobs that somebody else changed; newly found."""
-
-
 @dataclass(slots=True)
 class Reconciler:
     """Reconciles again and again; remembers from one time to the next what needs a second look."""
@@ -49,23 +37,26 @@ class Reconciler:
         *,
         calculated: bool,
         silent: bool = False,
-    ) -> Reconciled:
+    ) -> tuple[int, ...]:
         """Settle every difference.
 
         Args:
-            journal: is updated, in memory and on disk.
+            journal: is updated, in memory and on disk. A job is forgotten once it has left the queue, or its id belongs
+                to another one.
             seen: the jobs of the journal's entries, as far as Slurm knows them.
             now: when the jobs were read, by the steady clock, as `Entry.touched`.
             calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
             silent: the daemon gave no sign of life for so long that the dead-man timer may have given jobs back:
                 neutral values are its doing, and not somebody's who wants these jobs left alone.
 
+        Returns:
+            Jobs that somebody else changed; newly found.
+
         Raises:
             JournalError: what was learned is not on disk (in memory it counts).
         """
         changed: list[Entry] = []
         forgotten: list[int] = []
-        settled: list[int] = []
         foreign: list[int] = []
         missing: dict[int, float] = {}
         unlisted: dict[int, int] = {}
@@ -84,7 +75,7 @@ class Reconciler:
                 again = requeued(entry, status, ids_go_on=ids_go_on) if status.pending else None
                 if again is not None:
                     changed.append(again)
-                elif status.pending and (status.site_factor is not None or not entry.may_return):
+                elif status.pending and (status.site_factor is not None or not entry.factors):
                     forgotten.append(job)
                 continue
             if not status.pending:
@@ -98,22 +89,16 @@ class Reconciler:
                 continue
             if after.applied.foreign and not entry.applied.foreign:
                 foreign.append(job)
-            elif after.applied != entry.applied:
-                settled.append(job)
             if after != entry:
                 changed.append(after)
         self._missing = missing
         self._unlisted = unlisted if calculated else {}
         journal.update(changed, forgotten)
-        return Reconciled(tuple(forgotten), tuple(settled), tuple(foreign))
+        return tuple(foreign)
 
 
 def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
-    """Whether most jobs written last (at least two) carry their previous value: slurmctld lost its latest state.
-
-    A person changes single jobs. A killed slurmctld loses all writes after some moment. So only writes since the oldest
-    one that was lost are counted.
-    """
+    """Whether most jobs written last (at least two) carry their previous value: slurmctld lost its latest state."""
     written: list[tuple[float, bool]] = []
     for job, entry in journal.entries.items():
         status = seen.get(job)
@@ -123,6 +108,7 @@ def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> boo
             value = TABLE[of].shown(status)
             if value is not None:  # of a slurmctld that has just started sprio tells nothing
                 written.append((entry.touched, value in values))
+    # A person changes single jobs. A killed slurmctld loses all writes after some moment.
     back = [touched for touched, is_back in written if is_back]
     since = min(back, default=0.0) - BATCH_SECONDS
     return len(back) >= 2 and 2 * len(back) >= sum(touched >= since for touched, _ in written)
@@ -136,11 +122,7 @@ def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
 
 
 def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
-    """The entry of a pending job after a look at it.
-
-    `rollback`: slurmctld came back with an older state (`_slurmctld_went_back`).
-    `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
-    """
+    """The entry of a pending job after a look at it. `explicit`: as of `settle` in `fields`."""
     if status.site_factor == entry.applied.site_factor and not (entry.doubts or entry.previous):
         return entry  # so it is with most jobs of a long queue
     for of, values in entry.previous.items():

@@ -1,8 +1,11 @@
 """What others see of a cycle: the log, the metrics, systemd, the decision record and log, the users' records."""
 
+import contextlib
+import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from rltuned.cluster.changes import Outcome
 from rltuned.cluster.tables import Snapshot
@@ -11,7 +14,7 @@ from rltuned.daemon.cycle_report import CycleOutcome, CycleReport
 from rltuned.daemon.decisions import DecisionLog, save
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
-from rltuned.daemon.notify import Notifier
+from rltuned.daemon.metrics import show
 from rltuned.daemon.permission import WRITING, Permissions
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
@@ -19,6 +22,59 @@ from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
 from rltuned.decide.entry import MAX_TEXT, CycleEntry, Wanted
 from rltuned.decide.plan import Plan
 from rltuned.decide.user_record import UserRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Notifier:
+    """systemd's notification socket: sd_notify(3) by hand. Silent where there is none; never raises."""
+
+    address: str = ""
+    """Path, or "@name" of an abstract socket; empty: none."""
+    watchdog_seconds: float = 0.0
+    """WatchdogSec of the unit; 0: no watchdog."""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], pid: int) -> Self:
+        """From NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID."""
+        usec, owner = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(pid))
+        seconds = int(usec) / 1e6 if usec.isdigit() and owner == str(pid) else 0.0
+        return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
+
+    def send(self, *lines: str) -> None:
+        """Send variable assignments, one datagram."""
+        if not self.address:
+            return
+        address = "\0" + self.address[1:] if self.address.startswith("@") else self.address
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock,
+        ):
+            sock.setblocking(False)
+            sock.sendto("\n".join(lines).encode(), address)
+
+    def ready(self, status: str) -> None:
+        """Started (or reloaded)."""
+        self.send("READY=1", self._status(status))
+
+    def status(self, text: str) -> None:
+        """What `systemctl status` shows."""
+        self.send(self._status(text))
+
+    def watchdog(self) -> None:
+        """The loop is healthy."""
+        self.send("WATCHDOG=1")
+
+    def reloading(self, monotonic: float) -> None:
+        """A reload began; `ready` ends it (Type=notify-reload needs the time)."""
+        self.send("RELOADING=1", f"MONOTONIC_USEC={int(monotonic * 1e6)}")
+
+    def stopping(self) -> None:
+        """The end began."""
+        self.send("STOPPING=1")
+
+    @staticmethod
+    def _status(text: str) -> str:
+        return f"STATUS={' '.join(text.split())[:500]}"
 
 
 @dataclass
@@ -49,7 +105,8 @@ class Reporting:
 
     def unread(self, unread: Unread) -> None:
         """What Slurm says and cannot be understood; said once for as long as it stays the same."""
-        self.runtime.metrics.set_skipped(unread.counts)
+        for kind in RowKind:
+            self.runtime.metrics.skipped.labels(kind.value).set(unread.counts.get(kind, 0))
         strange = {(row.kind, row.name) for row in unread.rows}
         if strange != self._unread and unread:
             self.runtime.log.warning(
@@ -118,8 +175,8 @@ class Reporting:
         metrics.last_cycle.set(clock.time())
         if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED, CycleOutcome.STANDBY}:
             metrics.last_success.set(clock.time())
-        metrics.set_stage(report.stage)
-        metrics.set_breaker(self.slurmctld.breaker.state)
+        show(metrics.stage, report.stage)
+        show(metrics.breaker, self.slurmctld.breaker.state)
         metrics.tokens.set(max(0.0, self.slurmctld.budget.tokens(clock.monotonic())))
         metrics.journal_jobs.set(len(self.journal.entries))
         metrics.foreign.set(sum(entry.applied.foreign for entry in self.journal.entries.values()))

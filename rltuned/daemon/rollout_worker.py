@@ -17,29 +17,26 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
 from rltuned.cluster.tables import Category, Snapshot
 from rltuned.config import RolloutSection
+from rltuned.daemon.auto_policy import has_numba
 from rltuned.daemon.checks import rollout_remedy
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics, SearchOutcome
-from rltuned.decide.rollout import RolloutRequest, RolloutResult, RolloutSearch, Rows
+from rltuned.decide.rollout import RolloutRequest, RolloutResult, Rows
 from rltuned.errors import ConfigError
 from rltuned.estimates.predictions import PredictsRunTimes
 from rltuned.forecast.start_forecast import MOST_JOBS, StartForecast, StartRequest
 from rltuned.installed import how_to_install
 from rltuned.policy import Policy
-
-Pipe = Connection
-Find = Callable[[str], object]
 
 GRACE: Final = 2.0
 """Seconds beyond the time limit: for a rollout that began in time, and for the way there and back."""
@@ -63,50 +60,28 @@ KERNELS: Final = "numba"
 """Directory below the state directory where compiled kernels are kept when nothing better is known."""
 
 
-class ManagedSearch(RolloutSearch, Protocol):
-    """A search that costs something while it is not asked, and can say why it does not answer."""
-
-    @property
-    def trouble(self) -> str:
-        """Why it does not answer; "" where it does, or has not been asked."""
-
-    def rest(self, *, forecasts: bool = False) -> None:
-        """No rollouts are wanted for now; `forecasts`: but forecasts of start times are."""
-
-
-def has_numba(find: Find = find_spec) -> bool:
-    """Whether Numba is installed; it is not loaded."""
-    return find("numba") is not None
-
-
-def check(settings: RolloutSection, find: Find = find_spec) -> None:
+def check(settings: RolloutSection) -> None:
     """Refuse what cannot be had.
 
     Raises:
         ConfigError: it is switched on, and Numba is not there.
     """
-    if settings.enabled == "on" and not has_numba(find):
+    if settings.enabled == "on" and not has_numba():
         raise ConfigError(f'rollout.enabled = "on" needs Numba: {how_to_install("simulate")} (or set it to "auto")')
 
 
-def wanted(settings: RolloutSection, policy: Policy, find: Find = find_spec, *, judged: bool = False) -> bool:
+def wanted(settings: RolloutSection, policy: Policy, *, judged: bool = False) -> bool:
     """Whether rollouts are made of this policy's order.
 
-    Args:
-        settings: of the configuration.
-        policy: of this cycle.
-        find: finds installed modules.
-        judged: a verdict chose the policy (`policy.name = "auto"`): a rule, or Slurm's own order, was judged without.
+    `judged`: a verdict chose the policy (`policy.name = "auto"`): a rule, or Slurm's own order, was judged without.
     """
     every = settings.enabled == "on" and not judged
-    if settings.enabled == "off" or not (every or isinstance(policy, PredictsRunTimes)):
-        return False
-    return has_numba(find)
+    return settings.enabled != "off" and (every or isinstance(policy, PredictsRunTimes)) and has_numba()
 
 
-def forecasts(settings: RolloutSection, find: Find = find_spec) -> bool:
+def forecasts(settings: RolloutSection) -> bool:
     """Whether start times are forecast."""
-    return settings.forecast == "auto" and has_numba(find)
+    return settings.forecast == "auto" and has_numba()
 
 
 @dataclass(frozen=True)
@@ -155,11 +130,8 @@ class ForecastTask:
 
 
 def load_kernel(cache: Path) -> None:
-    """Load the compiled kernel, or compile it and keep it.
-
-    Args:
-        cache: where Numba keeps what it compiles, unless the environment says, or the package's own directory can be
-        written.
+    """Load the compiled kernel, or compile it and keep it: in `cache`, unless the environment says where, or the
+    package's own directory can be written.
 
     Raises:
         ImportError, OSError, RuntimeError: there is no Numba, or it cannot work here.
@@ -171,7 +143,7 @@ def load_kernel(cache: Path) -> None:
     compile_rollouts()
 
 
-def work(pipe: Pipe, cache: Path) -> None:
+def work(pipe: Connection, cache: Path) -> None:
     """The worker's life: get warm, say so, answer requests until the daemon is gone."""
     for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to the whole group; the daemon decides
         signal.signal(number, signal.SIG_IGN)
@@ -248,7 +220,7 @@ def _smaller(snapshot: Snapshot, rows: Rows) -> tuple[Snapshot, Rows]:
 
 
 class WorkerSearch:
-    """Satisfies `ManagedSearch`: sends the queue to the worker, which it starts, watches and kills. Never raises."""
+    """Satisfies `RolloutSearch`: sends the queue to the worker, which it starts, watches and kills. Never raises."""
 
     def __init__(
         self,
@@ -257,28 +229,24 @@ class WorkerSearch:
         log: Log,
         metrics: Metrics,
         cache: Path,
-        target: Callable[[Pipe, Path], None] = work,
+        target: Callable[[Connection, Path], None] = work,
     ) -> None:
         """`settings` is asked again each time: a reload may change them. `cache`: see `load_kernel`."""
         self._settings, self._clock, self._log, self._metrics = settings, clock, log, metrics
         self._cache, self._target = cache, target
         self._process: SpawnProcess | None = None
-        self._pipe: Pipe | None = None
+        self._pipe: Connection | None = None
         self._warm = False
         self._began = 0.0
         self._again = float("-inf")
         """No worker is started before."""
         self._failures = 0
         """In a row."""
-        self._why = ""
+        self.trouble = ""
+        """Why it does not answer; "" where it does, or has not been asked."""
         self._closed = threading.Event()
         self._starting = threading.Lock()
         """A worker that is just being started must not be missed by `close`."""
-
-    @property
-    def trouble(self) -> str:
-        """See `ManagedSearch`."""
-        return self._why
 
     @property
     def worker(self) -> int | None:
@@ -294,8 +262,10 @@ class WorkerSearch:
             return None
         settings, began = self._settings(), self._clock.monotonic()
         small, keep = needed(request)
-        found = self._ask(SearchTask(settings, small), settings.time_limit + GRACE)
-        if found is None:
+        answered, found = self._exchange(SearchTask(settings, small), settings.time_limit + GRACE)
+        if not isinstance(found, RolloutResult):
+            if answered:
+                self._metrics.searched(SearchOutcome.SKIPPED)
             return None
         self._metrics.searched(_outcome(found), found, self._clock.monotonic() - began)
         return found.of_table(keep)
@@ -306,12 +276,6 @@ class WorkerSearch:
             return None
         _, found = self._exchange(ForecastTask(needed_of_starts(request)), FORECAST + GRACE)
         return found if isinstance(found, StartForecast) else None
-
-    def _ask(self, task: SearchTask, patience: float) -> RolloutResult | None:
-        answered, found = self._exchange(task, patience)
-        if answered and found is None:
-            self._metrics.searched(SearchOutcome.SKIPPED)
-        return found if isinstance(found, RolloutResult) else None
 
     def _exchange(self, task: SearchTask | ForecastTask, patience: float) -> tuple[bool, object]:
         """Whether the worker has answered, and what."""
@@ -343,7 +307,7 @@ class WorkerSearch:
             self._failed(answer, SearchOutcome.FAILED)
             return False, None
         if self._failures:
-            self._failures, self._why = 0, ""
+            self._failures, self.trouble = 0, ""
             self._log.info("rollout.works", sentence="Rollouts work again.")
         return True, answer
 
@@ -360,7 +324,7 @@ class WorkerSearch:
             self._broken(f"the worker ended before it was ready (exit code {self._process.exitcode})")
             return False
         if said == READY:
-            self._warm, self._why = True, ""  # how often it failed before stays known until it has answered
+            self._warm, self.trouble = True, ""  # how often it failed before stays known until it has answered
             self._metrics.rollout_ready.set(1)
             seconds = self._clock.monotonic() - self._began
             self._log.info("rollout.ready", sentence=f"Rollouts are made from now on ({seconds:.0f} s).")
@@ -405,7 +369,7 @@ class WorkerSearch:
 
     def _failed(self, why: str, outcome: SearchOutcome) -> None:
         self._failures += 1
-        self._why = why
+        self.trouble = why
         wait = FIRST_WAIT * 2.0 ** (self._failures - 2) if self._failures > 1 else 0.0
         self._again = self._clock.monotonic() + min(wait, LONGEST_WAIT)
         self._metrics.searched(outcome)
@@ -428,15 +392,13 @@ class WorkerSearch:
             pipe.close()
 
     def rest(self, *, forecasts: bool = False) -> None:
-        """End the worker, unless forecasts still want it; it is started anew when it is wanted. For the thread of the
-        cycle.
-        """
+        """No rollouts are wanted for now: end the worker, unless `forecasts` want it. For the thread of the cycle."""
         self._metrics.expects(None)
         if forecasts:
             return
         if self._process is not None:
             self._end()
-        self._failures, self._why, self._again = 0, "", float("-inf")
+        self._failures, self.trouble, self._again = 0, "", float("-inf")
 
     def close(self) -> None:
         """End the worker for good, from any thread; a search that waits for it returns at once."""
@@ -448,7 +410,7 @@ class WorkerSearch:
 
 
 class InProcessSearch:
-    """Satisfies `ManagedSearch` in this process: for commands that decide once, and the demonstration. Never raises."""
+    """Satisfies `RolloutSearch` in this process: for commands that decide once, and the demonstration. Never raises."""
 
     def __init__(
         self, settings: Callable[[], RolloutSection], clock: Clock, log: Log, metrics: Metrics, cache: Path
@@ -479,13 +441,11 @@ class InProcessSearch:
             self._metrics.searched(_outcome(found), found, self._clock.monotonic() - began)
         return found
 
-    def forecast(self, request: StartRequest) -> StartForecast | None:
+    def forecast(self, request: StartRequest) -> None:
         """None: one cycle knows too little of how forecasts turn out."""
-        del request
-        return None
 
-    def rest(self, *, forecasts: bool = False) -> None:  # noqa: ARG002 - of the protocol
-        """As the protocol says; there is nothing to end."""
+    def rest(self, *, forecasts: bool = False) -> None:  # noqa: ARG002 - as of `WorkerSearch`
+        """There is nothing to end."""
         self._metrics.expects(None)
 
     def close(self) -> None:

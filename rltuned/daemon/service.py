@@ -31,9 +31,9 @@ from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.notify import Notifier
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
+from rltuned.daemon.reporting import Notifier
 from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch, WorkerSearch
 from rltuned.daemon.rollout_worker import check as check_rollout
 from rltuned.daemon.start_times import StartTimes

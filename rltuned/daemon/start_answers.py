@@ -32,16 +32,16 @@ def of_job(config: Config, job_id: int) -> JobAnswer:
     if made.starts is None:
         raise RltunedError(_NOTHING)
     found = start_of(made, job_id)
-    if found is None:
-        for veto, ids in made.vetoed.items():
-            if job_id in ids:
-                why = f"Nothing is forecast: {MEANING[veto]}."
-                return JobAnswer(job_id, made.time, None, None, why, made.starts.outcomes)
-        why = "It is not among the jobs at the front that a forecast looks at: it runs, has ended, or is further back."
-        return JobAnswer(job_id, made.time, None, None, why, made.starts.outcomes)
-    waits_for = f"{found.before} jobs stand before it." if found.before else "It is the first in the queue."
-    start = None if found.low is None else (found.low, found.high)
-    return JobAnswer(job_id, made.time, start, found.middle, waits_for, found.outcomes)
+    if found is not None:
+        meaning = f"{found.before} jobs stand before it." if found.before else "It is the first in the queue."
+        start = None if found.low is None else (found.low, found.high)
+        return JobAnswer(job_id, made.time, start, found.middle, meaning, found.outcomes)
+    meaning = "It is not among the jobs at the front that a forecast looks at: it runs, has ended, or is further back."
+    for veto, ids in made.vetoed.items():
+        if job_id in ids:
+            meaning = f"Nothing is forecast: {MEANING[veto]}."
+            break
+    return JobAnswer(job_id, made.time, None, None, meaning, made.starts.outcomes)
 
 
 def offer(config: Config, asked: Asked) -> Offer:

@@ -2,10 +2,7 @@
 
 - `batches`: gives a set of jobs back and proves it. The two below call it.
 - `by_command`: ``rltuned restore``, of an admin, of the unit's stop, or of the dead-man timer.
-- `by_daemon`: what a living daemon gives back: jobs that leave the plan, and all where no plan can be carried out.
-- `retries`: when the daemon tries again what could not be given back.
+- `by_daemon`: what a living daemon gives back, and when it tries again: jobs that leave the plan, and all where no plan
+  can be carried out.
 - `left_alone`: jobs that an admin wants left alone, told to a living daemon.
-- `remains`: what is on the queue, for ``rltuned doctor``.
-
-How one field is taken back is said by its row in `rltuned.daemon.fields`.
 """

@@ -2,9 +2,9 @@
 
 Jobs are undone in batches of read and write, however long Slurm's RPC limiter makes each wait: a batch acts on a
 reading that was made for it. A job comes up again until a reading shows nothing of ours on it; only what is still there
-is asked for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back; how, the
-field's row says (`fields`). A job is forgotten when a reading long enough after its undoing shows nothing of ours: the
-next restore's (the dead-man timer's) or the daemon's.
+is asked for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back. A job is
+forgotten when a reading long enough after its undoing shows nothing of ours: the next restore's (the dead-man timer's)
+or the daemon's.
 
 Running jobs are left alone: what they carry has no effect unless they are requeued, and then the next restore sees it.
 """
@@ -15,19 +15,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from rltuned.cluster.changes import Applied, Field, JobStatus, Outcome
+from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.daemon.claims import (
     READING_SECONDS,
     SETTLE_SECONDS,
     Entry,
+    Value,
     dated,
+    estranged,
     given_back,
     intended,
     noticed,
     requeued,
 )
 from rltuned.daemon.clock import Clock
-from rltuned.daemon.fields import NOT_ELIGIBLE, OVERSUBSCRIBE, SITE_FACTOR, TABLE, Leftover, Steps
+from rltuned.daemon.fields import ISOLATED, NOT_ELIGIBLE, OVERSUBSCRIBE, SITE_FACTOR, TABLE
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
 from rltuned.errors import JournalError, SlurmDeniedError, SlurmError
@@ -43,11 +45,34 @@ CALCULATION_SECONDS: Final = 30.0
 ROUND_PAUSE: Final = 1.0
 """Seconds before a retry."""
 
+YES_PACKS_AGAIN: Final = frozenset({(22, 5), (26, 5)})
+"""Releases on which YES was measured to pack in an OverSubscribe=NO partition; on 24.11 it means one job per node."""
 NOT_UNDERSTOOD: Final = "?"
 """As the field of a `Leftover`: any of them."""
 
 Progress = Callable[[int, int], None]
 """Called with (jobs done, jobs in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that could not be taken back."""
+
+    job_id: int
+    field: str
+    value: str
+    reason: str
+    remedy: str
+    final: bool = False
+    """Slurm has no way to take it back: another try would end the same way."""
+
+
+@dataclass(slots=True)
+class _Steps:
+    """What one job still needs to be given back."""
+
+    writes: list[Change] = field(default_factory=list)
+    left: list[Leftover] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +107,16 @@ class RestoreReport:
 
     def sentence(self) -> str:
         """One line for the log."""
-        parts = [f"{len(self.restored)} jobs restored"]
-        if self.left:
-            parts.append(f"{len(self.left)} values left")
-        if self.cleared_orphans:
-            parts.append(f"{len(self.cleared_orphans)} orphans cleared")
-        if self.gone:
-            parts.append(f"{len(self.gone)} gone")
-        if self.running:
-            parts.append(f"{len(self.running)} running")
-        if self.foreign:
-            parts.append(f"{len(self.foreign)} changed by others and left to them")
-        if self.marked:
-            parts.append(f"{len(self.marked)} carried nothing and are left alone from now on")
-        return ", ".join(parts)
+        others = (
+            (self.left, "values left"),
+            (self.cleared_orphans, "orphans cleared"),
+            (self.gone, "gone"),
+            (self.running, "running"),
+            (self.foreign, "changed by others and left to them"),
+            (self.marked, "carried nothing and are left alone from now on"),
+        )
+        parts = [f"{len(jobs)} {text}" for jobs, text in others if jobs]
+        return ", ".join([f"{len(self.restored)} jobs restored", *parts])
 
 
 def restore(
@@ -112,21 +133,13 @@ def restore(
     calculated: bool = False,
     progress: Progress | None = None,
 ) -> RestoreReport:
-    """Undo, verify, report. Idempotent; slow but finishing under Slurm's RPC limiter.
+    """Undo, verify, report. Idempotent; slow but finishing under Slurm's RPC limiter: it waits for the `budget`.
 
-    Args:
-        journal: what is ours. Brought up to date when `record`.
-        reader: Slurm.
-        writer: Slurm.
-        budget: paces the writes; this function waits where the cycle would throttle.
-        clock: for the budget.
-        job_ids: only these jobs; None: all of the journal.
-        orphans: also clear the SiteFactor of pending jobs that the journal does not know. Only for sites where nobody
-            else uses SiteFactor.
-        hands_off: leave the restored jobs alone from now on (an admin asked for these very jobs).
-        record: False when a living daemon owns the journal: it will see the jobs changed and leave them alone.
-        calculated: slurmctld is known to have calculated priorities since it started.
-        progress: told after each batch.
+    `job_ids`: only these jobs; None: all of the journal. `orphans`: also clear the SiteFactor of pending jobs that the
+    journal does not know; only for sites where nobody else uses SiteFactor. `hands_off`: leave the restored jobs alone
+    from now on (an admin asked for these very jobs). `record`: bring the journal up to date; False when a living daemon
+    owns it, which will see the jobs changed and leave them alone. `calculated`: slurmctld is known to have calculated
+    priorities since it started. `progress`: told after each batch.
 
     Raises:
         SlurmError: the queue could not be read. What was written so far is journalled as far as possible.
@@ -203,10 +216,7 @@ class _Restore:
         )
 
     def _unknown(self, job_ids: Collection[int] | None, *, everything: bool) -> dict[int, JobStatus]:
-        """Pending jobs that the journal does not know: of those asked for, or (None and `everything`) of the queue.
-
-        Those asked for are there also where they cannot be understood.
-        """
+        """Jobs unknown to the journal: of those asked for, or (None, `everything`) pending ones of the queue."""
         known = self.journal.entries
         asked = None if job_ids is None else sorted(set(job_ids) - known.keys())
         if not asked and not (asked is None and everything):
@@ -219,16 +229,14 @@ class _Restore:
         }
 
     def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover], proven: Collection[int]) -> list[Entry]:
-        """Entries that stay in the journal: with what is left, or as a mark to keep away.
-
-        And those of jobs that are not `proven`: a slurmctld that is killed comes back with the state of some seconds
-        ago, so a value that was taken back just now stays in doubt until it was seen to be gone after that time.
-        """
+        """Entries that stay in the journal: with what is left, as a mark to keep away, or because nothing is proven."""
         fields: dict[int, set[str]] = {}
         for item in left:
             fields.setdefault(item.job_id, set()).add(item.field)
         kept: list[Entry] = []
         for job, entry in entries.items():
+            # A killed slurmctld comes back with the state of some seconds ago: what was taken back stays in doubt until
+            # it was seen to be gone after that time.
             remains, sure = entry, job in proven and job not in self._written
             if NOT_UNDERSTOOD in fields.get(job, ()):
                 kept.append(entry)  # nothing was seen, so nothing is known to be gone
@@ -249,10 +257,7 @@ class _Restore:
         return kept
 
     def _work_off(self, entries: dict[int, Entry]) -> list[Leftover]:
-        """Batch by batch: read, judge, write; each job comes up again until a reading shows nothing of ours on it.
-
-        Jobs that are gone or run are taken out of `entries`; the others are brought up to date.
-        """
+        """Batch by batch: read, judge, write. Brings `entries` up to date; jobs that are gone or run are taken out."""
         left: dict[int, list[Leftover]] = {}
         tries = dict.fromkeys(entries, 0)
         total, todo = len(entries), deque(raised_first(entries, entries))
@@ -270,7 +275,7 @@ class _Restore:
             self._listed |= any(status.site_factor is not None for status in seen.values())
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
-            work: dict[int, Steps] = {}
+            work: dict[int, _Steps] = {}
             # The reading knows better than the journal after slurmctld came back with an older state.
             batch.sort(key=lambda job: not raised(entries[job], seen.get(job)))
             while batch and room > 0:
@@ -296,18 +301,19 @@ class _Restore:
                 for job in work:
                     tries[job] += 1
                 todo.extend(work)
-            self._tell(total - sum(not tries[job] for job in todo), total)
+            if self.progress is not None:
+                self.progress(total - sum(not tries[job] for job in todo), total)
         return [item for items in left.values() for item in items]
 
-    def _judge(self, job: int, entries: dict[int, Entry], status: JobStatus | None) -> Steps | None:
+    def _judge(self, job: int, entries: dict[int, Entry], status: JobStatus | None) -> _Steps | None:
         """What this job still needs; None where it is gone or runs."""
         entry, nowhere = entries[job], status is None
         if status is not None and status.strange:
-            return Steps(left=[_not_understood(status)])
+            return _Steps(left=[_not_understood(status)])
         if status is not None and status.pending and status.submit_time != entry.submit_time:
             again = requeued(entry, status, ids_go_on=self._ids_go_on)
-            if again is None and status.site_factor is None and entry.may_return:
-                return Steps(left=[_unidentified(entry)])
+            if again is None and status.site_factor is None and entry.factors:
+                return _Steps(left=[_unidentified(entry)])
             status = None if again is None else status
             entry = again or entry
         if status is None or not status.pending:
@@ -316,18 +322,51 @@ class _Restore:
                 self._missing.add(job)
             del entries[job]
             return None
-        steps, judged = Steps(), entry
-        for row in TABLE.values():
-            judged = row.undo(judged, status, steps, self)
+        steps = _Steps()
+        judged = self._undo_site_factor(entry, status, steps)
+        self._undo_oversubscribe(judged, status, steps)
         entries[job] = noticed(entry, judged, self.clock.steady())
         return steps
 
-    def _refuse_hidden(self) -> None:
-        """Jobs that this user may not see are not gone.
+    def _undo_site_factor(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
+        """Add what the job needs; the entry without a value of somebody else's."""
+        value, job, of = status.site_factor, entry.job_id, Field.SITE_FACTOR
+        if value is not None:
+            if value and value not in entry.factors:
+                return estranged(entry, SITE_FACTOR)
+            if value:
+                steps.writes.append(_undone(entry, of, value, 0))
+        elif entry.carries and self._answers.get((job, of)) != "":
+            if not self._hides(entry, status):
+                why = "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has"
+                steps.left.append(Leftover(job, of.value, "?", why, "run it again in some minutes"))
+                return entry
+            # Slurm takes it, but shows it to nobody. Only another slurmctld can have lost it again; writing once more
+            # to this one would undo what somebody else sets.
+            slurmctld = self._which_slurmctld()
+            if not entry.cleared or entry.cleared != slurmctld:
+                steps.writes.append(_undone(entry, of, entry.applied.site_factor, 0))
+        return entry
 
-        Raises:
-            SlurmDeniedError: as its text says. SlurmError: slurmctld does not tell whether it is so.
-        """
+    def _undo_oversubscribe(self, entry: Entry, status: JobStatus, steps: _Steps) -> None:
+        """Add NO → YES where that means packing again (`YES_PACKS_AGAIN`); elsewhere the job is named."""
+        job, of = entry.job_id, Field.OVERSUBSCRIBE
+        touched = entry.applied.oversubscribe is not None or of in entry.doubts
+        if not touched or status.oversubscribe not in ISOLATED or self._answers.get((job, of)) == "":
+            return
+        if entry.shares is not OverSubscribe.NO:
+            why = "in its partition YES would make it share its CPUs, which its user did not ask for"
+        elif (facts := self._cluster()) is None or facts.release not in YES_PACKS_AGAIN:
+            why = "on this release YES would give it a node of its own as well"
+        else:
+            steps.writes.append(_undone(entry, of, OverSubscribe.NO.value, OverSubscribe.YES.value))
+            return
+        why = f"OverSubscribe=NO cannot be taken back in Slurm; {why}"
+        remedy = "none needed: it waits for an idle node; its owner may submit it again"
+        steps.left.append(Leftover(job, of.value, status.oversubscribe.value, why, remedy, final=True))
+
+    def _refuse_hidden(self) -> None:
+        """Jobs that this user may not see are not gone: raises SlurmError."""
         self._facts = self._facts or self.reader.facts()
         if self._facts.hides_jobs:
             raise hidden(self._facts.user)
@@ -339,14 +378,8 @@ class _Restore:
         self.budget.spend(STATUS_RPCS, self.clock.monotonic())
         return seen
 
-    # --- what the rows of the fields ask for (`fields.Undoing`)
-
-    def answered(self, job_id: int, of: Field) -> str | None:
-        """See `Undoing`."""
-        return self._answers.get((job_id, of))
-
-    def hides(self, entry: Entry, status: JobStatus) -> bool:
-        """See `Undoing`. No priority is calculated just after slurmctld has started, or of a job that was requeued."""
+    def _hides(self, entry: Entry, status: JobStatus) -> bool:
+        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet."""
         requeued_since = entry.touched < status.submit_time
         if status.held or status.reason in NOT_ELIGIBLE or (self._listed and not requeued_since):
             return True
@@ -356,17 +389,12 @@ class _Restore:
         since = max(facts.started, status.submit_time if requeued_since else 0.0)
         return self.clock.time() - since > facts.priority_calc_period + CALCULATION_SECONDS
 
-    def which_slurmctld(self) -> float:
-        """See `Undoing`."""
+    def _which_slurmctld(self) -> float:
+        """When slurmctld had started before this restore wrote to it, epoch seconds."""
         if not self._slurmctld:
             facts = self._cluster()
             self._slurmctld = 0.0 if facts is None else facts.started or 1.0
         return self._slurmctld
-
-    def release(self) -> tuple[int, int]:
-        """See `Undoing`."""
-        facts = self._cluster()
-        return (0, 0) if facts is None else facts.release
 
     def _cluster(self) -> ClusterFacts | None:
         if self._facts is None:
@@ -374,10 +402,8 @@ class _Restore:
                 self._facts = self.reader.facts()
         return self._facts
 
-    def _announce(self, entries: dict[int, Entry], work: Mapping[int, Steps]) -> None:
-        """Put the neutral values in doubt first, so that a daemon that goes on after an interrupt takes them for
-        ours.
-        """
+    def _announce(self, entries: dict[int, Entry], work: Mapping[int, _Steps]) -> None:
+        """Put the neutral values in doubt: a daemon that goes on after an interrupt takes them for ours."""
         now = self.clock.steady()
         for job, steps in work.items():
             entry = entries[job]
@@ -396,7 +422,7 @@ class _Restore:
         except JournalError as error:
             self._trouble = str(error)
 
-    def _carry_out(self, work: Mapping[int, Steps]) -> None:
+    def _carry_out(self, work: Mapping[int, _Steps]) -> None:
         writes = [change for steps in work.values() for change in steps.writes]
         self.budget.spend(0, self.clock.monotonic(), writes=len(writes))
         try:
@@ -414,11 +440,7 @@ class _Restore:
         if seconds > 0:
             self.clock.sleep(seconds)
 
-    def _tell(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(done, total)
-
-    def _gave_up(self, steps: Steps, status: JobStatus) -> list[Leftover]:
+    def _gave_up(self, steps: _Steps, status: JobStatus) -> list[Leftover]:
         items = []
         for change in steps.writes:
             said = self._answers.get((change.job_id, change.field)) or "Slurm gave no reason"
@@ -427,6 +449,10 @@ class _Restore:
             shown = "?" if value is None else str(value)
             items.append(Leftover(change.job_id, of, shown, f"Slurm did not take it: {said}", remedy))
         return items
+
+
+def _undone(entry: Entry, of: Field, before: Value, after: Value) -> Change:
+    return Change(entry.job_id, entry.submit_time, of, before, after, position=0)
 
 
 def hidden(user: str) -> SlurmDeniedError:
@@ -438,9 +464,7 @@ def hidden(user: str) -> SlurmDeniedError:
 
 
 def _not_understood(status: JobStatus) -> Leftover:
-    """It may carry something of ours, and it may be pending: left alone, remembered, and tried again by the next
-    restore.
-    """
+    """Of a job that may carry something of ours, and may be pending: the next restore tries again."""
     reason = f"what Slurm says of this job cannot be understood: {status.strange}"
     return Leftover(status.job_id, NOT_UNDERSTOOD, "?", reason, "rltuned doctor")
 

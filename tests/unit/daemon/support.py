@@ -23,7 +23,7 @@ from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.reconcile import Reconciled, Reconciler, view
+from rltuned.daemon.reconcile import Reconciler, view
 from rltuned.daemon.restore.batches import RestoreReport, restore
 from rltuned.daemon.rpc_budget import Budget
 from rltuned.decide.scope import Veto
@@ -123,7 +123,7 @@ class Bench:
         self.journal = Journal.open(self.directory / "state", self.directory / "mirror")
         self.reconciler = Reconciler()
 
-    def reconcile(self) -> Reconciled:
+    def reconcile(self) -> tuple[int, ...]:
         snapshot = self.slurm.reader().snapshot(self.clock.time())
         calculated = bool(snapshot.jobs.site_known.any())
         return self.reconciler.reconcile(

@@ -47,7 +47,7 @@ def test_a_killed_slurmctld_is_told_from_a_person_across_a_jump(tmp_path, second
     bench.apply(bench.reorder([6, 5, 4, 3, 2, 1, 8, 7]))
     bench.slurm.crash_and_start()
     bench.slurm.calculated = True
-    assert bench.reconcile().foreign == ()
+    assert bench.reconcile() == ()
 
 
 def test_a_daemon_that_finds_entries_from_the_future_lets_their_doubts_age_from_now_on(bench):

@@ -50,8 +50,10 @@ from rltuned.simulate.search import OrderSearch
 NOW = 1_000_000.0
 
 
-def nowhere(_name):
-    return None
+@pytest.fixture
+def without_numba(monkeypatch):
+    """Call it: from then on Numba is not installed."""
+    return lambda: monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
 
 
 def queue(pending=12, seed=2):
@@ -227,10 +229,10 @@ def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbe
     site = desk()
     monkeypatch.setattr(site.search, "_is_ready", lambda: True)
     found = RolloutResult(5, 9.0, 4.0, tuple(places.tolist()), tuple(places[::-1].tolist()))
-    monkeypatch.setattr(site.search, "_ask", lambda *_: found)
+    monkeypatch.setattr(site.search, "_exchange", lambda *_: (True, found))
     answer = site.ask(asked)
     assert (answer.simulated, answer.order) == (tuple(few.tolist()), tuple(few[::-1].tolist()))
-    monkeypatch.setattr(site.search, "_ask", lambda *_: replace(found, order=None))
+    monkeypatch.setattr(site.search, "_exchange", lambda *_: (True, replace(found, order=None)))
     assert site.ask(asked).order is None
 
 
@@ -387,25 +389,28 @@ def test_the_names_of_the_stand_ins_are_those_of_the_real_one():
 # --- who wants it
 
 
-def test_rollouts_are_made_for_a_model_for_a_rule_only_when_it_is_switched_on_and_nobody_without_numba():
+def test_rollouts_are_made_for_a_model_for_a_rule_only_when_it_is_switched_on_and_nobody_without_numba(
+    without_numba,
+):
     model, rule = files.load("base"), by_name("saf")
     told = {
         name: (wanted(RolloutSection(enabled=name), model), wanted(RolloutSection(enabled=name), rule))
         for name in ("auto", "on", "off")
     }
     assert told == {"auto": (True, False), "on": (True, True), "off": (False, False)}
-    assert not wanted(RolloutSection(), model, nowhere)
     # What a verdict was given for: a rule as it is, Slurm's own order untouched, a model with its search.
     on = RolloutSection(enabled="on")
     judged = {policy.name: wanted(on, policy, judged=True) for policy in (model, rule, by_name("multifactor"))}
     assert judged == {"base": True, "saf": False, "multifactor": False}
     check(RolloutSection(enabled="on"))
-    check(RolloutSection(enabled="auto"), nowhere)
+    without_numba()
+    assert not wanted(RolloutSection(), model)
+    check(RolloutSection(enabled="auto"))
     with pytest.raises(ConfigError, match=r'rollout\.enabled = "on" needs Numba: .* -m pip install'):
-        check(RolloutSection(enabled="on"), nowhere)
+        check(RolloutSection(enabled="on"))
 
 
-def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherwise():
+def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherwise(without_numba):
     class Counting:
         asked = rested = 0
         trouble = ""
@@ -428,22 +433,18 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
     made = Planning(search=counting)(snapshot, model, Config(), AppliedChanges())
     assert snapshot.jobs.job_id[made.rows[made.queue]][0] == jobs[-1]
     assert (made.rollout.gain, counting.asked, counting.rested) == (5.0, 1, 0)
-    for planning, policy, config in (
-        (Planning(search=counting), rule, Config()),
-        (
-            Planning(search=counting),
-            rule,
-            Config(policy=PolicySection(name="auto"), rollout=RolloutSection(enabled="on")),
-        ),
-        (Planning(search=counting), model, Config(rollout=RolloutSection(enabled="off"))),
-        (Planning(search=counting, find=nowhere), model, Config()),
+    planning = Planning(search=counting)
+    for policy, config in (
+        (rule, Config()),
+        (rule, Config(policy=PolicySection(name="auto"), rollout=RolloutSection(enabled="on"))),
+        (model, Config(rollout=RolloutSection(enabled="off"))),
+        (model, Config(rollout=RolloutSection(enabled="off", forecast="off"))),
     ):
         assert planning(snapshot, policy, config, AppliedChanges()).rollout is None
-    assert (counting.asked, counting.rested) == (1, 4)
-    assert kept == [True, True, True, False], "forecasts of start times want the worker, too, where there is one"
-    off = Config(rollout=RolloutSection(enabled="off", forecast="off"))
-    Planning(search=counting)(snapshot, model, off, AppliedChanges())
-    assert kept[-1] is False
+    without_numba()
+    assert planning(snapshot, model, Config(), AppliedChanges()).rollout is None
+    assert (counting.asked, counting.rested) == (1, 5)
+    assert kept == [True, True, True, False, False], "forecasts of start times want the worker, where there is one"
     assert Planning()(snapshot, model, Config(), AppliedChanges()).rollout is None
 
 
@@ -549,9 +550,11 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
     assert (finding.severity, finding.cause) == (Severity.OK, "the last cycle made 16 rollouts")
 
 
-def test_doctor_names_a_missing_numba_as_bad_as_the_configuration_makes_it():
+def test_doctor_names_a_missing_numba_as_bad_as_the_configuration_makes_it(without_numba):
+    without_numba()
+
     def said(**sections):
-        return [(one.severity, " -m pip install " in one.remedy) for one in rollout(Config(**sections), NOW, nowhere)]
+        return [(one.severity, " -m pip install " in one.remedy) for one in rollout(Config(**sections), NOW)]
 
     assert said() == [(Severity.NOTE, True)]
     assert said(rollout=RolloutSection(enabled="on")) == [(Severity.ERROR, True)]
