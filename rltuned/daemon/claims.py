@@ -34,8 +34,6 @@ class Row(Protocol):
     field: Field
     neutral: Value | None
     """With it, nothing of ours is on the job. None: Slurm has no such value."""
-    returns: bool
-    """Whether a killed slurmctld may come back with a former value that then has to be taken back."""
 
     def claimed(self, applied: Applied) -> Value | None:
         """Return what we wrote last; the neutral value where we wrote none."""
@@ -53,8 +51,8 @@ class Entry:
 
     applied: Applied
     doubts: Mapping[Field, tuple[Value, ...]] = field(default_factory=dict)
-    previous: Mapping[Field, tuple[Value, ...]] = field(default_factory=dict)
-    """What the field had before the last writes that were seen to succeed, the latest first: a slurmctld that is killed
+    previous: tuple[Value, ...] = ()
+    """Site factors before the last writes that were seen to succeed, the latest first: a slurmctld that is killed
     before it saves them comes back with one of these. Until the last write is old enough to be safe."""
     touched: float = 0.0
     """When the last intent or outcome was noted: epoch seconds by the steady clock (`rltuned.daemon.clock`)."""
@@ -95,8 +93,7 @@ class Entry:
 
         Also those before the last writes: a slurmctld that was killed comes back with one of them.
         """
-        of = Field.SITE_FACTOR
-        return {self.applied.site_factor, *self.doubts.get(of, ()), *self.previous.get(of, ())} - {0}
+        return {self.applied.site_factor, *self.doubts.get(Field.SITE_FACTOR, ()), *self.previous} - {0}
 
     def ours(self, row: Row) -> tuple[Value, ...]:
         """Return all values of a field that are ours: the claim first, then the doubts."""
@@ -128,7 +125,7 @@ def intended(
         applied=replace(applied, request=change.request) if change.request else applied,
         doubts=_with(entry.doubts, of, doubts),
         # Seen again, it will be this write, not an old state.
-        previous=_remember(entry, row, entry.previous.get(of, ()), without=change.after),
+        previous=tuple(value for value in entry.previous if of is not Field.SITE_FACTOR or value != change.after),
         touched=now,
         cleared=_cleared(entry, row),
     )
@@ -145,7 +142,7 @@ def landed(entry: Entry, row: Row, value: Value, now: float) -> Entry:
         entry,
         applied=row.take(entry.applied, value),
         doubts=doubts,
-        previous=_remember(entry, row, _before(entry, row), without=value),
+        previous=_past(entry, row, value),
         touched=now,
     )
 
@@ -157,15 +154,14 @@ def recognised(entry: Entry, row: Row, value: Value) -> Entry:
         entry,
         applied=row.take(entry.applied, value),
         doubts=_with(entry.doubts, row.field, others),
-        previous=_remember(entry, row, _before(entry, row), without=value),
+        previous=_past(entry, row, value),
         cleared=_cleared(entry, row),
     )
 
 
-def rolled_back(entry: Entry, row: Row, value: Value) -> Entry:
-    """Return the entry once slurmctld came back with this value of before our last writes."""
-    applied, previous = row.take(entry.applied, value), _with(entry.previous, row.field, ())
-    return replace(entry, applied=applied, previous=previous, cleared=_cleared(entry, row))
+def rolled_back(entry: Entry, value: int) -> Entry:
+    """Return the entry once slurmctld came back with this site factor of before our last writes."""
+    return replace(entry, applied=replace(entry.applied, site_factor=value), previous=(), cleared=0.0)
 
 
 def refused(entry: Entry, change: Change) -> Entry:
@@ -180,13 +176,13 @@ def estranged(entry: Entry, row: Row, *, hidden: bool = False) -> Entry:
     `hidden`: our site factor may still lie under an explicit priority that somebody set (it would come back with their
     release), so the claim stays for `restore`.
     """
-    applied, doubts, before = replace(entry.applied, foreign=True), entry.doubts, entry.previous.get(row.field, ())
-    if not hidden:
-        if row.claimed(entry.applied):
-            # Should slurmctld be killed before it saves what they did, ours is there again.
-            before = _before(entry, row)
-        applied, doubts = row.take(applied, row.neutral), _with(doubts, row.field, ())
-    return replace(entry, applied=applied, doubts=doubts, previous=_remember(entry, row, before))
+    applied = replace(entry.applied, foreign=True)
+    if hidden:
+        return replace(entry, applied=applied)
+    # Should slurmctld be killed before it saves what they did, ours is there again.
+    previous = _past(entry, row, None) if row.claimed(applied) else entry.previous
+    doubts = _with(entry.doubts, row.field, ())
+    return replace(entry, applied=row.take(applied, row.neutral), doubts=doubts, previous=previous)
 
 
 def noticed(before: Entry | None, after: Entry, now: float) -> Entry:
@@ -213,8 +209,8 @@ def given_back(entry: Entry, row: Row, *, sure: bool) -> Entry:
 
 def without_doubts(entry: Entry, row: Row) -> Entry:
     """Return the entry with nothing in doubt about one field."""
-    of = row.field
-    return replace(entry, doubts=_with(entry.doubts, of, ()), previous=_with(entry.previous, of, ()))
+    previous = () if row.field is Field.SITE_FACTOR else entry.previous
+    return replace(entry, doubts=_with(entry.doubts, row.field, ()), previous=previous)
 
 
 def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | None:
@@ -249,14 +245,9 @@ def _with(
     return changed
 
 
-def _remember(
-    entry: Entry, row: Row, values: tuple[Value, ...], without: Value | None = None
-) -> Mapping[Field, tuple[Value, ...]]:
-    kept = tuple(value for value in values if value != without)[:MAX_DOUBTS] if row.returns else ()
-    return _with(entry.previous, row.field, kept)
-
-
-def _before(entry: Entry, row: Row) -> tuple[Value, ...]:
-    """What is the past once another value is seen: the claim, and what was past already."""
-    value, older = row.claimed(entry.applied), entry.previous.get(row.field, ())
-    return older if value is None else (value, *(other for other in older if other != value))
+def _past(entry: Entry, row: Row, value: Value | None) -> tuple[Value, ...]:
+    """Site factors of the past once `value` is seen in the field: the claim, and what was past already."""
+    if row.field is not Field.SITE_FACTOR:
+        return entry.previous
+    past = dict.fromkeys((entry.applied.site_factor, *entry.previous))
+    return tuple(other for other in past if other != value)[:MAX_DOUBTS]

@@ -60,7 +60,6 @@ class _SiteFactor:
 
     field = Field.SITE_FACTOR
     neutral: Value | None = 0
-    returns = True
 
     def claimed(self, applied: Applied) -> Value:
         return applied.site_factor
@@ -123,7 +122,7 @@ class _SiteFactor:
                 return estranged(entry, self, hidden=True)
             return entry
         if value == entry.applied.site_factor:
-            unsettled = self.field in entry.doubts or self.field in entry.previous
+            unsettled = self.field in entry.doubts or entry.previous
             return without_doubts(entry, self) if unsettled and old(entry, now) else entry
         return recognise(entry, self, value) or estranged(entry, self)
 
@@ -133,7 +132,6 @@ class _OverSubscribe:
 
     field = Field.OVERSUBSCRIBE
     neutral: Value | None = None
-    returns = False
 
     def claimed(self, applied: Applied) -> Value | None:
         return None if applied.oversubscribe is None else applied.oversubscribe.value

@@ -413,17 +413,13 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
         "shares": entry.shares,
         "cleared": entry.cleared,
         "doubts": {name.value: list(values) for name, values in entry.doubts.items()},
-        "previous": {name.value: list(values) for name, values in entry.previous.items()},
+        "previous": {Field.SITE_FACTOR.value: list(entry.previous)} if entry.previous else {},
     }
     return data | {name: value for name, value in optional.items() if value}
 
 
 def entry_from_json(data: Mapping[str, Any]) -> Entry:
-    """Inverse of `entry_to_json`.
-
-    Raises:
-        KeyError, ValueError, TypeError: not such data.
-    """
+    """Inverse of `entry_to_json`. KeyError, ValueError, TypeError: not such data."""
 
     def share(name: str) -> OverSubscribe | None:
         return OverSubscribe(data[name]) if data.get(name) else None
@@ -443,7 +439,7 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
     return Entry(
         applied,
         doubts=by_field("doubts"),
-        previous=by_field("previous"),
+        previous=by_field("previous").get(Field.SITE_FACTOR, ()),
         touched=float(data.get("touched", 0.0)),
         shares=share("shares"),
         cleared=float(data.get("cleared", 0.0)),

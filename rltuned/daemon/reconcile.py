@@ -38,22 +38,15 @@ class Reconciler:
         calculated: bool,
         silent: bool = False,
     ) -> tuple[int, ...]:
-        """Settle every difference.
+        """Settle every difference; the journal is updated, also where JournalError says that it is not on disk.
 
-        Args:
-            journal: is updated, in memory and on disk. A job is forgotten once it has left the queue, or its id belongs
-                to another one.
-            seen: the jobs of the journal's entries, as far as Slurm knows them.
-            now: when the jobs were read, by the steady clock, as `Entry.touched`.
-            calculated: sprio lists at least one job of the cluster, so a job that it leaves out is left out on purpose.
-            silent: the daemon gave no sign of life for so long that the dead-man timer may have given jobs back:
-                neutral values are its doing, and not somebody's who wants these jobs left alone.
+        `seen`: the jobs of the journal's entries, as far as Slurm knows them, read at `now` by the steady clock.
+        `calculated`: sprio lists at least one job, so a job that it leaves out is left out on purpose. `silent`: the
+        daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral values are its
+        doing, and not somebody's who wants these jobs left alone.
 
         Returns:
             Jobs that somebody else changed; newly found.
-
-        Raises:
-            JournalError: what was learned is not on disk (in memory it counts).
         """
         changed: list[Entry] = []
         forgotten: list[int] = []
@@ -104,10 +97,8 @@ def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> boo
         status = seen.get(job)
         if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
             continue
-        for of, values in entry.previous.items():
-            value = TABLE[of].shown(status)
-            if value is not None:  # of a slurmctld that has just started sprio tells nothing
-                written.append((entry.touched, value in values))
+        if entry.previous and status.site_factor is not None:  # of one that has just started sprio tells nothing
+            written.append((entry.touched, status.site_factor in entry.previous))
     # A person changes single jobs. A killed slurmctld loses all writes after some moment.
     back = [touched for touched, is_back in written if is_back]
     since = min(back, default=0.0) - BATCH_SECONDS
@@ -125,12 +116,10 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
     """The entry of a pending job after a look at it. `explicit`: as of `settle` in `fields`."""
     if status.site_factor == entry.applied.site_factor and not (entry.doubts or entry.previous):
         return entry  # so it is with most jobs of a long queue
-    for of, values in entry.previous.items():
-        row = TABLE[of]
-        value = row.shown(status)
-        # A former value of ours is nobody else's choice; a neutral value may be.
-        if value is not None and value in values and (rollback or value != row.neutral):
-            entry = rolled_back(entry, row, value)
+    value = status.site_factor
+    # A former value of ours is nobody else's choice; a neutral value may be.
+    if value is not None and value in entry.previous and (rollback or value != 0):
+        entry = rolled_back(entry, value)
     for row in TABLE.values():
         entry = row.settle(entry, status, now, explicit=explicit)
     return entry

@@ -230,22 +230,20 @@ class _Restore:
 
     def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover], proven: Collection[int]) -> list[Entry]:
         """Entries that stay in the journal: with what is left, as a mark to keep away, or because nothing is proven."""
-        fields: dict[int, set[str]] = {}
-        for item in left:
-            fields.setdefault(item.job_id, set()).add(item.field)
+        stuck = {(item.job_id, item.field) for item in left}
         kept: list[Entry] = []
         for job, entry in entries.items():
             # A killed slurmctld comes back with the state of some seconds ago: what was taken back stays in doubt until
             # it was seen to be gone after that time.
             remains, sure = entry, job in proven and job not in self._written
-            if NOT_UNDERSTOOD in fields.get(job, ()):
+            if (job, NOT_UNDERSTOOD) in stuck:
                 kept.append(entry)  # nothing was seen, so nothing is known to be gone
                 continue
-            if Field.SITE_FACTOR.value not in fields.get(job, ()):
+            if (job, Field.SITE_FACTOR) not in stuck:
                 remains = given_back(remains, SITE_FACTOR, sure=sure)
                 if self._answers.get((job, Field.SITE_FACTOR)) == "":
                     remains = replace(remains, cleared=self._slurmctld)
-            if Field.OVERSUBSCRIBE.value not in fields.get(job, ()):
+            if (job, Field.OVERSUBSCRIBE) not in stuck:
                 remains = given_back(remains, OVERSUBSCRIBE, sure=True)
             if entry.claims and not remains.claims and job not in self._written:
                 # Somebody else took it back (`restore JOBID` beside a daemon), and when is not known: perhaps just now.
@@ -476,10 +474,9 @@ def _unproven(entry: Entry, now: float) -> Entry:
 
 
 def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]:
-    """These jobs of the journal in the order in which they are given back, else as they were.
+    """These jobs of the journal in the order in which they are given back: those first that stand further to the front.
 
-    Those that stand further to the front by our doing come first: a job that gets its place back before them would
-    stand with them before jobs of others.
+    A job that gets its place back before them would stand with them before jobs of others.
     """
     return sorted(jobs, key=lambda job: not raised(entries[job], None))
 

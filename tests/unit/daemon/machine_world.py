@@ -740,7 +740,7 @@ class World:
         for job, of in self.ours():
             entry = entries.get(job.job_id)
             value = self._carried(job)[of]
-            known = (*entry.ours(TABLE[of]), *entry.previous.get(of, ())) if entry is not None else ()
+            known = (*entry.ours(TABLE[of]), *entry.previous) if entry is not None else ()
             if value not in known:
                 self.complain("journal covers", f"job {job.job_id} carries our {of.value}={value}; on disk is {entry}")
 

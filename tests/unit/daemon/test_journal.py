@@ -260,7 +260,7 @@ values = st.one_of(st.integers(-(2**31), 2**32), st.text(max_size=20))
             foreign=st.booleans(),
         ),
         st.dictionaries(st.sampled_from(Field), st.lists(values, min_size=1, max_size=3).map(tuple)),
-        st.dictionaries(st.sampled_from(Field), st.lists(values, min_size=1, max_size=3).map(tuple)),
+        st.lists(values, max_size=3).map(tuple),
         st.floats(0, 2e9),
         st.none() | st.sampled_from(OverSubscribe),
     )
