@@ -51,64 +51,59 @@ def apply(
     *,
     only_one: bool = False,
 ) -> list[Result]:
-    """Carry out what may still be carried out, in the order of `Change.position`.
+    """Carry out what may still be carried out: read, write one batch in the order of `Change.turn`, read back.
 
-    Args:
-        changes: the plan's. They are written in the order of `Change.turn`.
-        reader: for the reads right before and after.
-        writer: gets one batch.
-        journal: knows what is ours; gets the intents (fsync) before the first write.
-        budget: what does not fit is THROTTLED; what comes so late that it will not fit is not even looked at. Of a full
-            bucket one change is sent in any case, so that a small one does not keep the queue as it is for ever.
-        clock: for the journal and the budget.
-        shares: OverSubscribe of the job's partition, by job id, for changes of that field.
-        left_out: jobs that the plan moves, but that were not moved earlier in this cycle: what rests on them waits.
-        only_one: of what may be sent, send one change; the others are THROTTLED.
+    What does not fit into the `budget` is THROTTLED; what comes so late that it will not fit is not even looked at. Of
+    a full bucket one change is sent in any case, so that a small one does not keep the queue as it is for ever.
+
+    `shares`: OverSubscribe of the job's partition, by job id. `left_out`: jobs that the plan moves, but that were not
+    moved earlier in this cycle: what rests on them waits. `only_one`: of what may be sent, send one change; the others
+    are THROTTLED.
 
     Returns:
         One result per change, in the order of `Change.position`.
 
     Raises:
-        SlurmError: the jobs could not be read; nothing was written.
-        JournalError: the intents could not be put on disk; nothing was written.
+        SlurmError, JournalError: the jobs could not be read, or the intents not be put on disk; nothing was written.
     """
     if not changes:
         return []
     # Of tens of thousands of changes a few fit. A change rests on earlier ones only, so the late ones may be left out.
     turns = sorted(changes, key=attrgetter("turn"))
     most = SPARE + 2 * budget.allowance(len(turns), clock.monotonic(), keep=STATUS_RPCS)
-    late = turns[most:]
-    ordered = sorted(turns[:most], key=lambda change: change.position)
-    ids = sorted({change.job_id for change in ordered})
+    looked_at = sorted(turns[:most], key=attrgetter("position"))
     full = budget.full(clock.monotonic())
     read_at = clock.steady()
-    seen = reader.status(ids)
+    seen = reader.status(sorted({change.job_id for change in looked_at}))
     budget.spend(STATUS_RPCS, clock.monotonic())
-    verdicts: list[Result | Change] = []
+    results = {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in turns}
+    may: set[int] = set()
     learned: dict[int, Entry] = {}
     listed = any_listed(seen)
-    for change in ordered:
+    for change in looked_at:
         known = learned.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
         judged = _judge(change, seen, known, listed=listed)
         if judged.entry is not None:
             learned[change.job_id] = noticed(known, judged.entry, read_at)
-        verdicts.append(change if judged.outcome is None else Result(change, judged.outcome, judged.message))
+        if judged.outcome is None:
+            may.add(id(change))
+        else:
+            results[id(change)] = Result(change, judged.outcome, judged.message)
     if learned:
         journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)
-    stays = not_moved(verdict for verdict in verdicts if isinstance(verdict, Result)).union(left_out)
-    may = {id(verdict) for verdict in verdicts if isinstance(verdict, Change)}
-    sendable = [change for change in turns[:most] if id(change) in may and stays.isdisjoint(change.rests_on)]
+    stays = not_moved(results[id(change)] for change in looked_at if id(change) not in may).union(left_out)
+    sendable = []
+    for change in turns[:most]:
+        if id(change) in may and stays.isdisjoint(change.rests_on):
+            sendable.append(change)
+        elif id(change) in may:
+            results[id(change)] = Result(change, Outcome.THROTTLED, _NO_PLACE)
     room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS, least=int(full))
     room = min(room, 1) if only_one else room
-    outcomes = {id(change): Result(change, Outcome.THROTTLED, _NO_PLACE) for change in turns[:most]}
-    outcomes |= {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in sendable[room:]}
     if room:
         for result in _send(sendable[:room], seen, read_at, reader, writer, journal, budget, clock, shares or {}):
-            outcomes[id(result.change)] = result
-    results = [verdict if isinstance(verdict, Result) else outcomes[id(verdict)] for verdict in verdicts]
-    results += [Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in late]
-    results.sort(key=lambda result: result.change.position)
-    return results
+            results[id(result.change)] = result
+    return sorted(results.values(), key=lambda result: result.change.position)
 
 
 def not_moved(results: Iterable[Result]) -> set[int]:
@@ -138,10 +133,7 @@ def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None, *
 
 
 def any_listed(seen: Mapping[int, JobStatus]) -> bool:
-    """Whether sprio lists any job: if not, slurmctld has probably just started and not calculated yet.
-
-    Asked once for a reading, not for each job that sprio leaves out: after a restart that is all of them.
-    """
+    """Whether sprio lists any job: if not, slurmctld has probably just started. To be asked once for a reading."""
     return any(status.site_factor is not None for status in seen.values())
 
 
