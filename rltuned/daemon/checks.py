@@ -6,7 +6,7 @@ import math
 import os
 import pwd
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -35,7 +35,6 @@ from rltuned.safe_files import give_all_to, user_name
 from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
 
 TRIED = ((22, 5), (24, 11), (26, 5))
-"""Releases on which rltuned is tested."""
 
 
 STALE = 300.0
@@ -50,7 +49,6 @@ class Severity(enum.StrEnum):
 
     OK = "ok"
     NOTE = "note"
-    """Good to know."""
     WARNING = "warning"
     """Works, but not as well as it could."""
     ERROR = "error"
@@ -138,23 +136,21 @@ def _scheduler(facts: ClusterFacts) -> list[Finding]:
     return [Finding(Severity.OK, "backfill", "sched/backfill with bf_continue")]
 
 
-def _users_tools(facts: ClusterFacts) -> list[Finding]:
+def _users_tools(facts: ClusterFacts) -> Iterator[Finding]:
     """What lets others change what rltuned writes, or with it."""
-    findings = []
     if "enable_user_top" in facts.scheduler_parameters:
         cause = (
             "SchedulerParameters=enable_user_top: with `scontrol top` a user moves any job to the place of their own "
             "best one, also where rltuned has lent that place to a small job"
         )
         remedy = "remove enable_user_top from SchedulerParameters and run `scontrol reconfigure`"
-        findings.append(Finding(Severity.ERROR, "scontrol top", cause, remedy))
+        yield Finding(Severity.ERROR, "scontrol top", cause, remedy)
     if plugins := facts.job_submit_plugins:
         cause = (
             f"JobSubmitPlugins={plugins}: they run on each of rltuned's writes; the first one after a start is of one "
             "job, which is compared before and after"
         )
-        findings.append(Finding(Severity.NOTE, "job_submit plugins", cause, "let them pass updates by this user as is"))
-    return findings
+        yield Finding(Severity.NOTE, "job_submit plugins", cause, "let them pass updates by this user as is")
 
 
 def _federation(facts: ClusterFacts) -> list[Finding]:
@@ -275,7 +271,6 @@ _REPORT = (
     " (docs/operations.md, Answers that cannot be understood)"
 )
 _NAMED = 5
-"""Rows that doctor names."""
 
 
 def answers(snapshot: Snapshot) -> Finding:
@@ -364,7 +359,7 @@ def debts(snapshot: Snapshot, config: Config) -> list[Finding]:
     return [Finding(Severity.OK, subject, cause)]
 
 
-def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:
+def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
     """What the policy "auto" stands for now, on a cluster of so many GPUs."""
     reading = read_verdict(config.policy)
     verdict = reading.verdict
@@ -372,21 +367,21 @@ def _verdict(gpus: int | None, config: Config, now: float) -> list[Finding]:
         gpus = verdict.gpus if verdict is not None else 0
     choice, todo = reading.choose(now, gpus, with_rollouts=with_rollouts(config.rollout)), remedy(config.policy)
     if verdict is None or choice.standing is not Standing.GOOD:
-        return [Finding(Severity.WARNING, "verdict", choice.why, todo)]
+        yield Finding(Severity.WARNING, "verdict", choice.why, todo)
+        return
     left = (verdict.expires - now) / DAY
-    findings = [Finding(Severity.OK, "verdict", f"'{choice.runs}' for another {left:.0f} days: {choice.why}")]
+    yield Finding(Severity.OK, "verdict", f"'{choice.runs}' for another {left:.0f} days: {choice.why}")
     if left < SOON_DAYS:
         cause = f"the verdict ends in {left:.1f} days; then Slurm's own order stays"
-        findings.append(Finding(Severity.NOTE, "verdict", cause, todo))
+        yield Finding(Severity.NOTE, "verdict", cause, todo)
     if reading.model_sha256 != verdict.model_sha256:
         cause = (
             reading.model_trouble or "the model that is there was never judged here; the verdict is about another one"
         )
-        findings.append(Finding(Severity.NOTE, "verdict", cause, todo))
+        yield Finding(Severity.NOTE, "verdict", cause, todo)
     if verdict.estimates != config.estimates.source:
         cause = f"judged with estimates '{verdict.estimates}', and estimates.source is '{config.estimates.source}'"
-        findings.append(Finding(Severity.NOTE, "verdict", cause, todo))
-    return findings
+        yield Finding(Severity.NOTE, "verdict", cause, todo)
 
 
 def rollout(config: Config, now: float) -> list[Finding]:
@@ -471,24 +466,25 @@ def _state_of(root: Path) -> Finding | None:
     return None
 
 
-def _daemon(config: Config, heartbeat: Heartbeat | None, now: Moment) -> list[Finding]:
+def _daemon(config: Config, heartbeat: Heartbeat | None, now: Moment) -> Iterator[Finding]:
     held = holder(config.state.directory)
     if held is None:
-        return [Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")]
-    if heartbeat is None or now.since(heartbeat.at) > heartbeat.stale_after:
-        age = "none yet" if heartbeat is None else f"{now.since(heartbeat.at):.0f} s old"
-        return [Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {age}", "systemctl restart rltuned")]
-    findings = []
+        yield Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
+        return
+    age = None if heartbeat is None else now.since(heartbeat.at)
+    if heartbeat is None or age is None or age > heartbeat.stale_after:
+        told = "none yet" if age is None else f"{age:.0f} s old"
+        yield Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {told}", "systemctl restart rltuned")
+        return
     condition = heartbeat.condition
     if condition.inactive > config.write.give_back_after:
         cause = f"{held}; it lives, but the last plan that it could carry out is {condition.inactive:.0f} s old"
-        findings.append(Finding(Severity.ERROR, "daemon", cause, "its log (journalctl -u rltuned) names the cause"))
+        yield Finding(Severity.ERROR, "daemon", cause, "its log (journalctl -u rltuned) names the cause")
     else:
-        findings.append(Finding(Severity.OK, "daemon", str(held)))
+        yield Finding(Severity.OK, "daemon", str(held))
     if condition.unreturned:
         cause = f"jobs that could not be given back yet, and are tried again: {_some(condition.unreturned)}"
-        findings.append(Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)"))
-    return findings
+        yield Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,19 +492,12 @@ class Remains:
     """Pending jobs with something of rltuned's."""
 
     jobs: tuple[int, ...] = ()
-    """They carry a value of ours."""
     unverifiable: tuple[int, ...] = ()
     """They may carry something of ours: sprio does not list them (held, explicit priority, restart), or what Slurm says
     of them cannot be understood."""
     foreign: tuple[int, ...] = ()
-    """Somebody else changed them: marked to be left alone."""
     orphans: tuple[int, ...] = ()
     """They have a SiteFactor unknown to the journal."""
-
-    @property
-    def nothing(self) -> bool:
-        """Whether every pending job's priority is what Slurm alone computes, as far as rltuned is concerned."""
-        return not self.jobs and not self.unverifiable
 
 
 def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
@@ -535,35 +524,30 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
     return Remains(tuple(sorted(jobs)), tuple(sorted(unverifiable)), tuple(sorted(foreign)), tuple(sorted(stray)))
 
 
-def leftovers(found: Remains, *, running: bool, wanted: bool) -> list[Finding]:
+def leftovers(found: Remains, *, running: bool, wanted: bool) -> Iterator[Finding]:
     """What is still changed on the queue, in words. `wanted`: by a daemon that runs in a stage that writes.
 
     Without such a daemon nothing should be; one in another stage (`running`) gives back what there is.
     """
-    findings: list[Finding] = []
-    if found.nothing:
-        cause = "nothing of rltuned's is on any pending job: each priority is what Slurm alone computes"
-        findings.append(Finding(Severity.OK, "leftovers", cause))
-    else:
-        parts = []
-        if found.jobs:
-            parts.append(f"{len(found.jobs)} pending jobs carry values of rltuned's ({_some(found.jobs)})")
-        if found.unverifiable:
-            parts.append(f"{len(found.unverifiable)} may, but Slurm does not show it ({_some(found.unverifiable)})")
-        severity, remedy = Severity.ERROR, "rltuned restore"
-        if wanted:
-            severity, remedy = Severity.OK, ""
-        elif running:
-            severity, remedy = Severity.WARNING, "the daemon is giving them back; if they stay: systemctl stop rltuned"
-        findings.append(Finding(severity, "leftovers", "; ".join(parts), remedy))
+    parts = []
+    if found.jobs:
+        parts.append(f"{len(found.jobs)} pending jobs carry values of rltuned's ({_some(found.jobs)})")
+    if found.unverifiable:
+        parts.append(f"{len(found.unverifiable)} may, but Slurm does not show it ({_some(found.unverifiable)})")
+    severity, remedy = Severity.ERROR, "rltuned restore"
+    if wanted or not parts:
+        severity, remedy = Severity.OK, ""
+    elif running:
+        severity, remedy = Severity.WARNING, "the daemon is giving them back; if they stay: systemctl stop rltuned"
+    nothing = "nothing of rltuned's is on any pending job: each priority is what Slurm alone computes"
+    yield Finding(severity, "leftovers", "; ".join(parts) or nothing, remedy)
     if found.foreign:
         cause = f"{len(found.foreign)} jobs were changed by somebody else and are left alone ({_some(found.foreign)})"
-        findings.append(Finding(Severity.NOTE, "foreign changes", cause))
+        yield Finding(Severity.NOTE, "foreign changes", cause)
     if found.orphans:
         cause = f"{len(found.orphans)} pending jobs have a SiteFactor that rltuned did not set ({_some(found.orphans)})"
         remedy = "if nobody else uses SiteFactor: rltuned restore --orphans"
-        findings.append(Finding(Severity.WARNING, "orphans", cause, remedy))
-    return findings
+        yield Finding(Severity.WARNING, "orphans", cause, remedy)
 
 
 def _some(ids: Sequence[int]) -> str:

@@ -64,9 +64,7 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When something happened, so that another process, later and maybe on another host, can tell how long ago that
-    was.
-    """
+    """When something happened, so that another process, maybe on another host, can tell how long ago that was."""
 
     time: float
     """Epoch seconds by the wall clock."""

@@ -25,7 +25,6 @@ class Condition:
     """How the daemon is, by its own account."""
 
     writing: bool = True
-    """The stage in force writes to Slurm."""
     inactive: float = 0.0
     """Seconds since the queue was last as the plan wants it (in a stage that writes nothing: free of what is ours)."""
     unreturned: tuple[int, ...] = ()
@@ -82,9 +81,8 @@ def read_heartbeat(now: Moment, *directories: Path | None) -> Heartbeat | None:
     return min(found, key=lambda heartbeat: now.since(heartbeat.at), default=None)
 
 
-def is_stale(max_age: float, now: Moment, *directories: Path | None) -> bool:
-    """Whether the daemon shows no sign of life: no heartbeat, or none for `max_age` seconds (several cycles at
-    least).
-    """
+def fresh_heartbeat(max_age: float, now: Moment, *directories: Path | None) -> Heartbeat | None:
+    """The latest heartbeat, unless it is older than `max_age` seconds (several cycles at least)."""
     heartbeat = read_heartbeat(now, *directories)
-    return heartbeat is None or now.since(heartbeat.at) > max(max_age, heartbeat.stale_after)
+    stale = heartbeat is None or now.since(heartbeat.at) > max(max_age, heartbeat.stale_after)
+    return None if stale else heartbeat

@@ -12,7 +12,6 @@ from rltuned.config import Stage
 from rltuned.daemon.runtime import Runtime
 
 WRITING: Final = frozenset({Stage.CANARY, Stage.ACTIVE})
-"""Stages that write to Slurm."""
 
 
 @dataclass
@@ -24,7 +23,6 @@ class Permissions:
     unseen: Callable[[], bool]
     """Whether no disk has taken the heartbeat for long."""
     missing: Callable[[], list[str]]
-    """Prerequisites that are not met."""
     standby: str = ""
     """Why another host's daemon writes, or is to give back first; "" where this one may."""
     lock_lost: bool = False

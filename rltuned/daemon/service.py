@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import prometheus_client
@@ -64,18 +63,11 @@ def serve(
     connect_writer: Callable[[SlurmSection], SlurmWriter] = open_writer,
     clock: Clock | None = None,
 ) -> None:
-    """Run until SIGTERM or SIGINT (or, with `once`, for one cycle). SIGHUP reloads.
+    """Run until SIGTERM or SIGINT; with `once`, for one cycle in the foreground. SIGHUP reloads: `load` again.
 
     Ready as soon as configuration, model, lock and journal are good: a slurmctld that is down is waited for, not died
-    of. What is on the queue at the end stays there; the unit's ExecStopPost runs ``rltuned restore``.
-
-    Args:
-        load: reads the configuration; called again at each reload.
-        dry_run: no writer is constructed.
-        once: one cycle, in the foreground.
-        connect_reader: makes the reader of the configured backend.
-        connect_writer: makes the writer; never called in a dry run.
-        clock: the system's by default.
+    of. What is on the queue at the end stays there; the unit's ExecStopPost runs ``rltuned restore``. In a dry run no
+    writer is made.
 
     Raises:
         ConfigError, ModelError: nothing was started.
@@ -164,43 +156,34 @@ def serve(
 def open_journal(
     config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool
 ) -> tuple[Journal, Callable[[], bool]]:
-    """The journal, behind the lock, and whether the lock still holds.
+    """The journal, behind the lock, and whether the lock still holds. A restore that holds it is waited for.
 
     A dry run writes neither Slurm nor the journal, so it needs no lock.
-    """
-    state = config.state
-    if not dry_run:
-        lock = stack.enter_context(_lock(state.directory, clock))
-        return Journal.open(state.directory, state.mirror), lock.still_held
-    with suppress(OSError):  # for the decision record; where it cannot be written, the log says so
-        make_directory(state.directory)
-    return Journal.look(state.directory, state.mirror), lambda: True
-
-
-def _lock(directory: Path, clock: Clock) -> Lock:
-    """The lock; a restore (the dead-man timer's, say) that holds it is waited for.
 
     Raises:
-        LockedError: another daemon has it, or the restore takes long.
+        LockedError: another daemon has it, or the restore (the dead-man timer's, say) takes long.
         StateError: it cannot be opened.
     """
+    directory, mirror = config.state.directory, config.state.mirror
+    if dry_run:
+        with suppress(OSError):  # for the decision record; where it cannot be written, the log says so
+            make_directory(directory)
+        return Journal.look(directory, mirror), lambda: True
     deadline = clock.monotonic() + RESTORE_WAIT
     while True:
         try:
-            return Lock.acquire(directory, "run", clock.time())
+            lock = stack.enter_context(Lock.acquire(directory, "run", clock.time()))
         except LockedError:
             held = holder(directory)
             if (held is not None and held.purpose != "restore") or clock.monotonic() > deadline:
                 raise
-        clock.sleep(1.0)
+            clock.sleep(1.0)
+        else:
+            return Journal.open(directory, mirror), lock.still_held
 
 
 def checked(config: Config) -> Config:
-    """The configuration, if what it asks for can be had on this host.
-
-    Raises:
-        ConfigError: names the key.
-    """
+    """The configuration, if what it asks for can be had on this host; else ConfigError."""
     check_rollout(config.rollout)
     return config
 
@@ -241,10 +224,7 @@ def _run(
     rng: random.Random,
     hurry: Callable[[], None],
 ) -> None:
-    """Cycles and reloads, one at a time, in a thread of their own; signals and the watchdog here, where nobody waits.
-
-    `hurry` ends what a cycle waits for.
-    """
+    """Cycles and reloads, one at a time, in their own thread; signals and the watchdog here, where nobody waits."""
     asked, ending = threading.Event(), threading.Event()
     scheduler = BackgroundScheduler(
         executors={"default": ThreadPoolExecutor(1)},
@@ -283,16 +263,14 @@ def _run(
         notifier.stopping()
         ending.set()
         daemon.request_stop()
-        hurry()
+        hurry()  # ends what a cycle waits for
         scheduler.shutdown(wait=True)
 
 
 @contextmanager
 def _signals() -> Iterator[Callable[[float], set[int]]]:
-    """Collects SIGTERM, SIGINT and SIGHUP; the value waits for so many seconds and returns what came.
-
-    Python runs handlers in the main thread, where taking a lock could deadlock: they only leave a byte in a socket.
-    """
+    """Collects SIGTERM, SIGINT and SIGHUP; the value waits for so many seconds and returns what came."""
+    # Python runs handlers in the main thread, where taking a lock could deadlock: they only leave a byte in a socket.
     receive, send = socket.socketpair()
     receive.setblocking(False)
     send.setblocking(False)

@@ -10,7 +10,7 @@ from typing import Final
 
 from rltuned.config import Config, SlurmSection
 from rltuned.daemon.clock import Clock, Moment, SystemClock
-from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, is_stale, read_heartbeat
+from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, fresh_heartbeat
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.primacy import look_once, own_names
@@ -44,16 +44,9 @@ def restore_queue(
     A daemon that holds the lock but shows no sign of life, or lives but can neither act nor give anything back, is no
     obstacle for `if_stale`.
 
-    Args:
-        config: state directories, backend, write budget.
-        job_ids: only these jobs, and hands off them from now on; empty: all.
-        orphans: also clear site factors that the journal does not know; then even an unreadable journal is no obstacle.
-        if_stale: do nothing unless the daemon's heartbeat is older than so many seconds (and several cycles).
-        progress: told (done, total) after each batch.
-        clock: the system's by default.
-        names: short names of this host (`primacy`); its own by default.
-        connect_reader: makes the reader.
-        connect_writer: makes the writer.
+    `job_ids`: only these jobs, and hands off them from now on; empty: all. `orphans`: also clear site factors that the
+    journal does not know; then even an unreadable journal is no obstacle. `if_stale`: do nothing unless the daemon's
+    heartbeat is older than so many seconds (and several cycles). `names`: short names of this host (`primacy`).
 
     Returns:
         None when `if_stale` found the daemon alive; else the report.
@@ -114,18 +107,11 @@ def restore_queue(
 def _daemon_is_able(
     config: Config, if_stale: float, clock: Clock, connect_reader: Callable[[SlurmSection], SlurmReader]
 ) -> bool:
-    """Whether a daemon lives that looks after the queue by itself.
-
-    None does where the heartbeat is older than `if_stale`; or where it is fresh, slurmctld answers, and the daemon has
-    neither carried out a plan nor given anything back for `DEAD_MAN_PATIENCE` times `write.give_back_after`.
-    """
+    """Whether a daemon lives that looks after the queue by itself."""
     state, patience = config.state, DEAD_MAN_PATIENCE * config.write.give_back_after
 
     def sign() -> Heartbeat | None:
-        now = Moment.of(clock)
-        if is_stale(if_stale, now, state.directory, state.mirror):
-            return None
-        return read_heartbeat(now, state.directory, state.mirror)
+        return fresh_heartbeat(if_stale, Moment.of(clock), state.directory, state.mirror)
 
     first = sign()
     if first is not None and first.condition.inactive <= patience:

@@ -7,7 +7,7 @@ import pytest
 from unit.daemon.model_slurm import VirtualClock
 
 from rltuned.daemon.clock import Moment
-from rltuned.daemon.heartbeat import beat, is_stale, read_heartbeat
+from rltuned.daemon.heartbeat import beat, fresh_heartbeat, read_heartbeat
 
 HOUR = 3600.0
 
@@ -21,7 +21,7 @@ def clock():
 def stale(tmp_path, clock):
     """A heartbeat is written; the value asks whether it is stale by now."""
     beat([tmp_path], Moment.of(clock), 600.0)
-    return lambda **other: is_stale(300.0, replace(Moment.of(clock), **other), tmp_path)
+    return lambda **other: fresh_heartbeat(300.0, replace(Moment.of(clock), **other), tmp_path) is None
 
 
 def test_it_is_stale_when_it_is_missing_damaged_or_older_than_several_cycles(tmp_path, clock, stale):
@@ -82,7 +82,7 @@ def test_of_two_copies_the_younger_one_counts_though_the_older_one_has_the_later
     clock.set(-48 * HOUR)
     beat([working], Moment.of(clock), 600.0)
     for directories in ((broken, working), (working, broken)):
-        assert not is_stale(300.0, Moment.of(clock), *directories)
+        assert fresh_heartbeat(300.0, Moment.of(clock), *directories)
         assert read_heartbeat(Moment.of(clock), *directories) == read_heartbeat(Moment.of(clock), working)
 
 

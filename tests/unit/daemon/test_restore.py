@@ -4,7 +4,7 @@ import pytest
 from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.cluster.changes import Change, Field, OverSubscribe
-from rltuned.daemon.checks import remains
+from rltuned.daemon.checks import Remains, remains
 from rltuned.daemon.rpc_budget import Budget
 from rltuned.slurm.port import Privilege
 
@@ -20,12 +20,12 @@ def returned(bench):
 
 def test_every_priority_is_what_slurm_alone_computes_and_it_can_be_proved(bench):
     bench.cycle([4, 3, 2, 1])
-    assert not remains(bench.journal, bench.slurm.reader().status()).nothing
+    assert remains(bench.journal, bench.slurm.reader().status()).jobs
     report = bench.restore()
     assert report.complete
     assert report.restored == (1, 2, 3, 4)
     assert bench.priorities() == {1: 1000, 2: 900, 3: 800, 4: 700}
-    assert remains(bench.journal, bench.slurm.reader().status()).nothing
+    assert remains(bench.journal, bench.slurm.reader().status()) == Remains()
     assert bench.forgets_everything()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.daemon.clock import Moment, SystemClock
-from rltuned.daemon.heartbeat import HEARTBEAT_NAME, is_stale
+from rltuned.daemon.heartbeat import HEARTBEAT_NAME, fresh_heartbeat
 from rltuned.daemon.lock import Lock
 
 ROOT = Path(__file__).parents[3]
@@ -238,7 +238,7 @@ def test_a_wall_clock_that_is_set_neither_stops_the_cycles_nor_sets_the_dead_man
         told = [daemon.logged("cycle.done") for _ in range(2)][-1]["timestamp"]
         ahead = datetime.fromisoformat(told) - datetime.now(UTC)
         assert abs(ahead - timedelta(hours=hours)) < timedelta(minutes=1), "the process does not see the wall clock set"
-        assert not is_stale(300.0, Moment.of(SystemClock()), tmp_path / "state", tmp_path / "mirror")
+        assert fresh_heartbeat(300.0, Moment.of(SystemClock()), tmp_path / "state", tmp_path / "mirror")
         assert daemon.process.poll() is None
     patience.cancel()
 
