@@ -9,7 +9,6 @@ says so.
 import enum
 import importlib.util
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,6 @@ from rltuned.policy import Policy, by_name, files
 from rltuned.policy.heuristics import RULES
 
 AUTO: Final = "auto"
-"""Of `policy.name`."""
 OWN: Final = "multifactor"
 """The rule that leaves Slurm's order as it is."""
 SKEW: Final = DAY
@@ -33,7 +31,6 @@ class Standing(enum.StrEnum):
     """What a verdict is worth now."""
 
     UNUSED = "unused"
-    """`policy.name` is not auto."""
     GOOD = "good"
     MISSING = "missing"
     UNREADABLE = "unreadable"
@@ -67,7 +64,6 @@ class Reading:
     model_sha256: str
     """Of the model's manifest; "" when it was refused."""
     model_trouble: str
-    """Why it was refused."""
 
     def choose(self, now: float, gpus: int, *, with_rollouts: bool) -> Choice:
         """What to run at this time on a cluster of so many GPUs, drained ones included.
@@ -146,32 +142,26 @@ def _content(path: Path) -> bytes:
 
 
 class Auto:
-    """The policies that a verdict may stand for, and which of them it stands for now."""
+    """The policies that the configured verdict may stand for, as things are on disk now, and which of them it is."""
 
     name = AUTO
 
-    def __init__(self, reading: Reading, policies: Callable[[str], Policy]) -> None:
-        """`policies`: by `Choice.runs`; each is loaded now, so that none can fail in a cycle."""
-        self.reading = reading
-        verdict = reading.verdict
+    def __init__(self, settings: PolicySection) -> None:
+        """Each policy is loaded now, so that none can fail in a cycle."""
+        self.reading = read(settings)
+        verdict = self.reading.verdict
         wanted = {SLURM} | ({verdict.chosen, verdict.fallback} if verdict is not None else set())
-        if reading.model_trouble:
+        if self.reading.model_trouble:
             wanted.discard(MODEL)
-        self._policies = {runs: policies(runs) for runs in wanted}
+        self._policies: dict[str, Policy] = {
+            runs: files.load(settings.model) if runs == MODEL else by_name(OWN if runs == SLURM else runs)
+            for runs in wanted
+        }
 
     def choose(self, now: float, gpus: int, *, with_rollouts: bool) -> tuple[Policy, Choice]:
         """See `Reading.choose`."""
         choice = self.reading.choose(now, gpus, with_rollouts=with_rollouts)
         return self._policies[choice.runs], choice
-
-
-def auto(settings: PolicySection) -> Auto:
-    """What the configuration's policy "auto" is, as things are on disk now."""
-
-    def load(runs: str) -> Policy:
-        return files.load(settings.model) if runs == MODEL else by_name(OWN if runs == SLURM else runs)
-
-    return Auto(read(settings), load)
 
 
 def chosen(policy: Policy | Auto, snapshot: Snapshot, rollout: RolloutSection) -> tuple[Policy, Choice]:

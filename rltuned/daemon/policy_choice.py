@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rltuned.cluster.gate_verdict import MODEL
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import PolicySection, did_you_mean
-from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, auto, chosen, remedy
+from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, chosen, remedy
 from rltuned.daemon.metrics import show
 from rltuned.daemon.runtime import Runtime
 from rltuned.errors import ConfigError, RltunedError
@@ -21,7 +21,7 @@ def load_policy(settings: PolicySection) -> Policy | Auto:
         ModelError, ConfigError: the model file was refused, or there is no such rule. Never for "auto".
     """
     if settings.name == AUTO:
-        return auto(settings)
+        return Auto(settings)
     if settings.name == MODEL:
         return files.load(settings.model)
     known = (AUTO, MODEL, *sorted(RULES))
