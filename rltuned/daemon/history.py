@@ -10,6 +10,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,8 +60,8 @@ class RunTimes:
         self._clock, self._log, self._metrics = clock, log, metrics
         self._known = Known()
         """Replaced, never changed: the cycle's thread reads it at any moment."""
-        self._failing = self._incomplete = False
-        """Whether it has been said that the accounting does not answer, or that part of an answer is left out."""
+        self._said: set[str] = set()
+        """Events of trouble that has been said."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -145,17 +146,23 @@ class RunTimes:
         if made.until:  # else nothing was answered
             self._take(made)
         if left_out:
-            self._left_out(left_out)
+            sentence = "Run times are predicted from the other finished jobs."
+            self._trouble("history.incomplete", sentence=sentence, reason=left_out)
         if trouble:
-            self._failed(trouble)
+            self._trouble(
+                "history.unavailable",
+                sentence="Run times are predicted from what is known so far, else from the time limits.",
+                reason=trouble,
+                remedy='if this cluster has no accounting: estimates.source = "limit"',
+            )
             return
-        if count and (anew or self._failing):
+        if count and (anew or "history.unavailable" in self._said):
             self._log.info(
                 "history.read",
                 sentence=f"{count} finished jobs of the last {(now - first) / _DAY:.3g} days; run times are predicted "
                 "from them.",
             )
-        self._failing = False
+        self._said.discard("history.unavailable")
         if count and settings.cache:
             self._save(made)
 
@@ -163,24 +170,11 @@ class RunTimes:
         self._known = made
         self._metrics.history_until.set(made.until if len(made.history) else 0.0)
 
-    def _failed(self, why: str) -> None:
+    def _trouble(self, event: str, **values: str) -> None:
         self._metrics.history_errors.inc()
-        if not self._failing:
-            self._log.warning(
-                "history.unavailable",
-                sentence="Run times are predicted from what is known so far, else from the time limits.",
-                reason=why,
-                remedy='if this cluster has no accounting: estimates.source = "limit"',
-            )
-        self._failing = True
-
-    def _left_out(self, what: str) -> None:
-        self._metrics.history_errors.inc()
-        if not self._incomplete:
-            self._log.warning(
-                "history.incomplete", sentence="Run times are predicted from the other finished jobs.", reason=what
-            )
-        self._incomplete = True
+        if event not in self._said:
+            self._log.warning(event, **values)
+        self._said.add(event)
 
     def _save(self, made: "Known") -> None:
         data = json.dumps(made.to_json(), separators=(",", ":"), allow_nan=False).encode()
@@ -237,16 +231,11 @@ class Known:
         """The last jobs that ended, with what was predicted of them; None where there are none."""
         if not self.last_ended:
             return None
-        estimate, limit, taken, job_id, gpus, cpus, began = zip(*self.last_ended, strict=True)
-        return EndedJobs(
-            estimate=np.array(estimate, dtype=np.float64),
-            time_limit=np.array(limit, dtype=np.float64),
-            run_time=np.array(taken, dtype=np.float64),
-            job_id=np.array(job_id, dtype=np.int64),
-            gpus=np.array(gpus, dtype=np.float64),
-            cpus=np.array(cpus, dtype=np.float64),
-            began=np.array(began, dtype=np.float64),
-        )
+        columns = zip(fields(EndedJobs), zip(*self.last_ended, strict=True), strict=True)
+        found: dict[str, Any] = {
+            of.name: np.array(values, np.int64 if of.name == "job_id" else np.float64) for of, values in columns
+        }
+        return EndedJobs(**found)
 
     def to_json(self) -> dict[str, Any]:
         """For the disk."""
@@ -264,27 +253,17 @@ class Known:
 
     @classmethod
     def from_json(cls, value: Any) -> "Known":
-        """What `to_json` wrote.
-
-        Raises:
-            WorkloadError: something else.
-        """
+        """What `to_json` wrote; WorkloadError where it is something else."""
         match value:
+            case {
+                "version": version,
+                "run_times": {"until": int(until) | float(until), "recent": list(recent), "history": past} as saved,
+            } if version == VERSION and math.isfinite(until):
+                known = cls(RunTimeHistory.from_json(past), float(until))
             case {"version": version, "until": int() | float(), "history": dict()} if (
                 version == VERSION and "run_times" not in value
             ):
                 return cls()  # of version 0.1: the accounting is read anew
-            case {"version": version, "run_times": dict(value)} if version == VERSION:
-                pass
-            case _:
-                raise WorkloadError(f"no history of version {VERSION}")
-        match value:
-            case {
-                "until": int(until) | float(until),
-                "recent": list(recent),
-                "history": history,
-            } if math.isfinite(until):
-                known = cls(RunTimeHistory.from_json(history), float(until))
             case _:
                 raise WorkloadError(f"no history of version {VERSION}")
         for mark in recent:
@@ -293,7 +272,7 @@ class Known:
                     known._recent[job, float(end)] = None
                 case _:
                     raise WorkloadError("a job of the history cannot be understood")
-        for job in value.get("ended", []):
+        for job in saved.get("ended", []):
             match job:
                 case [int() | float(), int() | float() | None, int() | float(), int(), int(), int(), int() | float()]:
                     limit = math.inf if job[1] is None else float(job[1])
@@ -304,11 +283,7 @@ class Known:
 
 
 def load(directory: Path) -> Known | None:
-    """What a daemon left in its state directory; None where there is nothing.
-
-    Raises:
-        RltunedError: it is there and cannot be used; names the file and the reason.
-    """
+    """What a daemon left in its state directory; None where there is nothing. RltunedError: it cannot be used."""
     path = directory / FILE_NAME
     try:
         with path.open("rb") as file:
@@ -322,11 +297,7 @@ def load(directory: Path) -> Known | None:
 
 
 def saved(settings: EstimatesSection, directory: Path) -> Known:
-    """What the daemon left on disk, for commands that decide once; nothing where it is not wanted or not there.
-
-    Raises:
-        RltunedError: as `load`.
-    """
+    """What the daemon left on disk, for commands that decide once; nothing where it is not wanted. Raises as `load`."""
     if settings.source == "limit" or not settings.cache:
         return Known()
     return load(directory) or Known()

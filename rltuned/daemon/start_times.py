@@ -6,7 +6,7 @@ directory from one run to the next. A forecast that cannot be had costs nothing 
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -51,6 +51,8 @@ OLDEST: Final = 28 * 86_400.0
 """Seconds after which a submission is forgotten."""
 SAVED_EVERY: Final = 600.0
 """Seconds."""
+_INTEGERS: Final = {"job_id": np.int64} | dict.fromkeys(("nodes", "gpus", "gpus_per_node", "cpus"), np.int32)
+"""Types of columns of `Submissions` that are no floats."""
 
 
 class Submitted(NamedTuple):
@@ -100,7 +102,6 @@ class _File:
     __pydantic_config__ = ConfigDict(strict=True)
 
     version: Literal[1]
-    """`VERSION`."""
     submitted: Annotated[list[Submitted], Field(max_length=MOST_SUBMISSIONS)]
     kept: Annotated[list[Kept], Field(max_length=MOST_FORECASTS)]
 
@@ -116,17 +117,10 @@ class StartTimes:
         clock: Clock,
         log: Log,
     ) -> None:
-        """Args:
-        forecast: asks the worker.
-        ended: jobs that have ended, as the plan knows them.
-        directory: of the state.
-        clock: the daemon's.
-        log: the daemon's.
-        """
+        """`forecast`: asks the worker. `ended`: jobs that have ended, as the plan knows them."""
         self._forecast, self._ended = forecast, ended
         self._directory, self._clock, self._log = directory, clock, log
         self._submitted: dict[int, Submitted] = {}
-        """By job id."""
         self._kept: list[Kept] = []
         self._probes: dict[Any, ProbeRecord] = {}
         self._next_probe = 0
@@ -136,10 +130,7 @@ class StartTimes:
     def look(self, plan: Plan, policy: Policy, *, moves: bool) -> StartRecord | None:
         """What is expected of the pending jobs. Never raises; None: nothing can be said.
 
-        Args:
-            plan: of this cycle.
-            policy: that made it.
-            moves: whether the plan is written to Slurm.
+        `moves`: whether the plan is written to Slurm.
         """
         try:
             made = self._look(plan, policy, moves=moves)
@@ -232,9 +223,7 @@ class StartTimes:
                 del self._submitted[job]
 
     def _newest(self, snapshot: Snapshot, rows: list[int]) -> list[int]:
-        """Those of these jobs that may be kept: for which there is room, or that came after the oldest one that is
-        known. What was forgotten for a later submission is not learnt anew.
-        """
+        """Those that may be kept: for which there is room, or that came after the oldest one that is known."""
         newest = sorted(rows, key=lambda row: _submitted_at(snapshot, row), reverse=True)
         room = max(MOST_SUBMISSIONS - len(self._submitted), 0)
         if len(newest) <= room:
@@ -247,22 +236,14 @@ class StartTimes:
         known = sorted(self._submitted.values(), key=lambda one: (one.submit_time, one.job_id))
         if not known:
             return None
-        columns: dict[str, Sequence[Any]] = dict(zip(Submitted._fields, zip(*known, strict=True), strict=True))
-        return Submissions(
-            job_id=np.array(columns["job_id"], dtype=np.int64),
-            submit_time=np.array(columns["submit_time"], dtype=np.float64),
-            user=Category.of(columns["user"]),
-            partition=Category.of(columns["partition"]),
-            gpu_type=Category.of(columns["gpu_type"]),
-            nodes=np.array(columns["nodes"], dtype=np.int32),
-            gpus=np.array(columns["gpus"], dtype=np.int32),
-            gpus_per_node=np.array(columns["gpus_per_node"], dtype=np.int32),
-            cpus=np.array(columns["cpus"], dtype=np.int32),
-            mem=np.array(columns["mem"], dtype=np.float64),
-            time_limit=np.array([math.inf if limit is None else limit for limit in columns["time_limit"]]),
-            expected=np.array(columns["expected"], dtype=np.float64),
-            run_time=np.array([math.nan if took is None else took for took in columns["run_time"]]),
-        )
+        found: dict[str, Any] = {}
+        for name, column in zip(Submitted._fields, zip(*known, strict=True), strict=True):
+            if name in {"user", "partition", "gpu_type"}:
+                found[name] = Category.of(column)
+            elif name != "start":
+                found[name] = np.array(column, dtype=_INTEGERS.get(name, np.float64))  # None becomes NaN
+        found["time_limit"][np.isnan(found["time_limit"])] = math.inf
+        return Submissions(**found)
 
     def _resolve(self, snapshot: Snapshot) -> None:
         """Note which jobs have started. Of a job that was never seen running, nothing is learnt."""
