@@ -38,7 +38,6 @@ class Execution:
     restoring: DaemonRestore
     permissions: Permissions
     progress: Callable[[], None]
-    """Called while it waits."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the running cycle is to end early, between two batches."""
     _tried: float | None = None

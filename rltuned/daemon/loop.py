@@ -34,7 +34,7 @@ from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciler, orphans, view
 from rltuned.daemon.reporting import Notifier, Reporting
 from rltuned.daemon.restore import left_alone
-from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore, Retries
+from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore
 from rltuned.daemon.rollout_worker import forecasts
 from rltuned.daemon.rpc_budget import SNAPSHOT_RPCS
 from rltuned.daemon.runtime import Runtime
@@ -55,20 +55,12 @@ from rltuned.errors import (
 from rltuned.policy import Policy
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
-LONGEST_RETRY: Final = 600.0
-"""Longest time between two tries to give a job back, seconds."""
-
-
 _KINDS: Final[Mapping[type[SlurmError], str]] = {
     SlurmUnavailableError: "unavailable",
     SlurmParseError: "parse",
     SlurmDeniedError: "denied",
 }
-"""Of `metrics.ERRORS`."""
-
-
 Planner = Callable[[Snapshot, Policy, Config, AppliedChanges], Plan]
-"""As `rltuned.decide.plan.plan`."""
 
 
 class Daemon:
@@ -114,7 +106,7 @@ class Daemon:
             self.runtime,
             dry_run=writer_factory is None,
             unseen=lambda: self.liveness.unseen_for(0.5 * self.liveness.stale_after),
-            missing=self.slurmctld.missing,
+            missing=lambda: [finding.cause for finding in self.slurmctld.lacking],
         )
         self.restoring = DaemonRestore(
             runtime=self.runtime,
@@ -123,7 +115,6 @@ class Daemon:
             writer=None if writer_factory is None else self.writer,
             slurmctld=self.slurmctld,
             progress=self.liveness.progress,
-            retries=Retries(config.cycle.interval, LONGEST_RETRY),
         )
         self.execution = Execution(
             self.runtime,
@@ -164,11 +155,7 @@ class Daemon:
         return self.permissions.stage
 
     def writer(self) -> SlurmWriter:
-        """Return the writer, made when it is first needed.
-
-        Raises:
-            RltunedError: this is a dry run.
-        """
+        """Return the writer, made when it is first needed; RltunedError in a dry run."""
         if self._writer_factory is None:
             raise RltunedError("a dry run has no writer")
         if self._writer is None:
@@ -256,11 +243,7 @@ class Daemon:
     # --- the cycle
 
     def cycle(self) -> CycleReport:
-        """Run one cycle.
-
-        Raises:
-            SlurmError: the cluster could not be read; nothing was written.
-        """
+        """Run one cycle. SlurmError: the cluster could not be read; nothing was written."""
         clock, slurmctld = self.runtime.clock, self.slurmctld
         if not slurmctld.may_be_asked():
             wait = max(0.0, slurmctld.breaker.until - clock.monotonic())
@@ -485,8 +468,7 @@ class Daemon:
     ) -> bool:
         """Swap in a new configuration and policy between two cycles, if both are good; else keep the old ones.
 
-        `slurm`, `state`, `metrics` and `users` need a restart; a change there is refused with a warning, the rest is
-        taken.
+        A change of `slurm`, `state`, `metrics` or `users` needs a restart: it is refused with a warning.
         """
         log, metrics = self.runtime.log, self.runtime.metrics
         try:
@@ -518,10 +500,7 @@ class Daemon:
         self.execution.stopping.set()
 
     def stop(self) -> None:
-        """Wait for the running cycle (see `request_stop`), then close what is open.
-
-        The queue is given back by ``rltuned restore``.
-        """
+        """Wait for the running cycle, then close what is open. ``rltuned restore`` gives the queue back."""
         with self._turn:
             if self.start_times is not None and self.reporting.keeps_records:
                 self.start_times.save()

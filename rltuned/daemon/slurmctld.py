@@ -25,17 +25,12 @@ class Slurmctld:
     def __init__(
         self, runtime: Runtime, reader: SlurmReader, backend: SlurmReader, primacy: Primacy, rng: random.Random
     ) -> None:
-        """Args:
-        runtime: clock, settings, output.
-        reader: Slurm.
-        backend: what `reader` wraps: a `ControllerReader` where it can tell which controllers are up.
-        primacy: whether this host's slurmctld acts.
-        rng: jitter of the breaker.
-        """
+        """`backend`: what `reader` wraps: a `ControllerReader` where it can tell which controllers are up."""
         self._runtime, self._reader, self._backend, self._rng = runtime, reader, backend, rng
         self.primacy = primacy
         self.facts: ClusterFacts | None = None
-        self.findings: list[Finding] = []
+        self.lacking: list[Finding] = []
+        """Prerequisites that keep the daemon from writing."""
         self.unavailable = False
         """It does not even answer a ping."""
         self.breaker = self._new_breaker()
@@ -50,13 +45,9 @@ class Slurmctld:
         """Take in a new configuration of the daemon's."""
         self.forget_facts()
         if self.facts is not None:
-            self.findings = prerequisites(self.facts, self._runtime.config)
+            self.lacking = blocking(prerequisites(self.facts, self._runtime.config))
         self.breaker = self._new_breaker()
         self._set_budget()
-
-    def missing(self) -> list[str]:
-        """Prerequisites that keep the daemon from writing."""
-        return [finding.cause for finding in blocking(self.findings)]
 
     # --- its configuration
 
@@ -65,13 +56,9 @@ class Slurmctld:
         self._facts_at = float("-inf")
 
     def refresh_facts(self) -> bool:
-        """Read the facts anew where they are old or doubtful. Whether a prerequisite is met that was not before.
-
-        Raises:
-            SlurmError: they could not be read.
-        """
+        """Read the facts anew where they are old or doubtful. Whether a prerequisite is now met. Raises SlurmError."""
         now, old = self._runtime.clock.monotonic(), self.facts
-        doubtful = blocking(self.findings) or (old is not None and old.accounting and not old.accounting_reachable)
+        doubtful = self.lacking or (old is not None and old.accounting and not old.accounting_reachable)
         if now - self._facts_at < FACTS_SECONDS and not doubtful:
             return False
         facts = self._reader.facts()
@@ -79,18 +66,17 @@ class Slurmctld:
         if old is not None and known and facts.accounting and not facts.accounting_reachable:
             # slurmdbd is away for a while; slurmctld remembers the privilege, and so do we.
             facts = replace(facts, privilege=old.privilege)
-        before = set(self.missing())
+        before = {finding.cause for finding in self.lacking}
         self.facts, self._facts_at = facts, now
-        self.findings = prerequisites(facts, self._runtime.config)
-        missing = blocking(self.findings)
-        for finding in missing:
+        self.lacking = blocking(prerequisites(facts, self._runtime.config))
+        for finding in self.lacking:
             if finding.cause not in before:
                 self._runtime.log.error(
                     "prerequisite.missing", subject=finding.subject, cause=finding.cause, remedy=finding.remedy
                 )
-        self._runtime.metrics.blocked.set(len(missing))
+        self._runtime.metrics.blocked.set(len(self.lacking))
         self._set_budget()
-        return bool(before - {finding.cause for finding in missing})
+        return bool(before - {finding.cause for finding in self.lacking})
 
     def _set_budget(self) -> None:
         fresh = Budget.of(self._runtime.config.write, self.facts)
@@ -100,12 +86,7 @@ class Slurmctld:
             self.budget.spend(0, self._runtime.clock.monotonic())
 
     def refuse_hidden(self, snapshot: Snapshot, journal: Journal) -> None:
-        """Where all jobs of the journal are gone at once, ask whether this user may still see them.
-
-        Raises:
-            SlurmDeniedError: it may not.
-            SlurmError: slurmctld does not tell.
-        """
+        """Where all jobs of the journal are gone at once, raise SlurmDeniedError if this user may not see them."""
         gone = 0
         for job, entry in journal.entries.items():
             if entry.carries:
@@ -150,7 +131,7 @@ class Slurmctld:
     # --- where it runs
 
     def elsewhere(self) -> bool:
-        """Whether slurmctld runs on another host now. Not asked if there is one controller, or this host is none.
+        """Whether slurmctld runs on another host now; not asked if there is one controller, or this host is none.
 
         Raises:
             SlurmError: the controllers cannot be asked.

@@ -20,7 +20,8 @@ from rltuned.errors import JournalError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
 MOST_NAMED: Final = 20
-"""Most jobs that one message names."""
+LONGEST_RETRY: Final = 600.0
+"""Longest time between two tries to give a job back, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,6 @@ class Retries:
 
     first: float
     """Seconds until the second try; doubles with each failure."""
-    longest: float
-    """Longest wait, seconds."""
     final: set[int] = field(default_factory=set)
     """Jobs on which something stays that Slurm has no way to take back."""
     _waits: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -73,7 +72,7 @@ class Retries:
                 continue
             if job not in self._waits:
                 new.append(failed[job])
-            wait = min(self.longest, max(self.first, 2.0 * self._waits.get(job, (0.0, 0.0))[1]))
+            wait = min(LONGEST_RETRY, max(self.first, 2.0 * self._waits.get(job, (0.0, 0.0))[1]))
             self._waits[job] = (now + wait, wait)
         return new
 
@@ -104,12 +103,14 @@ class DaemonRestore:
     """None in a dry run: nothing is given back."""
     slurmctld: Slurmctld
     progress: Callable[[], None]
-    """Called after each batch."""
-    retries: Retries
     calculated: bool = False
     """sprio listed a job in the last snapshot."""
     _kept_since: float = math.inf
     """Since when jobs that are to be given back wait for others to be lowered."""
+    retries: Retries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.retries = Retries(self.runtime.config.cycle.interval)
 
     def out(self, snapshot: Snapshot) -> list[int]:
         """Jobs that wait, or of which the snapshot does not tell whether they do, and carry a value of ours, or may."""
@@ -122,12 +123,7 @@ class DaemonRestore:
         ]
 
     def leaving(self, snapshot: Snapshot, withdraw: Iterable[int]) -> Leaving:
-        """Find the jobs that carry a value of ours which the plan does not want.
-
-        Args:
-            snapshot: the queue.
-            withdraw: jobs that the plan lets go (`Plan.withdraw`).
-        """
+        """Find the jobs that carry a value of ours which the plan does not want: also those that it can `withdraw`."""
         entries = self.journal.entries
         # A value of ours under somebody's explicit priority would come into force with their release. And what no plan
         # can see, none wants.
@@ -149,18 +145,17 @@ class DaemonRestore:
         )
 
     def _may_be_back(self, job: int, snapshot: Snapshot) -> bool:
-        """Whether a held job, which was given back, may carry our value again, which Slurm does not show: unless the
-        slurmctld that runs now took that from the held job, one that was killed may have come back without it.
-        """
+        """Whether a held job, which was given back, may carry our value again, which Slurm does not show."""
         entry, facts, row = self.journal.entries[job], self.slurmctld.facts, snapshot.jobs.row_of.get(job)
+        # Unless the slurmctld that runs now took it from the held job, one that was killed may have brought it back.
         held = row is not None and bool(snapshot.jobs.held[row])
         return held and not entry.claims and facts is not None and entry.cleared != (facts.started or 1.0)
 
     def give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
-        """Give back those of the jobs that are due and fit into the budget. How many were, and whether these are all.
+        """Give back those that are due and fit into the budget. How many were, and whether these are all.
 
         Raises:
-            SlurmError: the queue could not be read.
+            SlurmError: the queue could not be read. So in the others below.
         """
         if self.writer is None or not jobs:
             return 0, not jobs
@@ -168,23 +163,22 @@ class DaemonRestore:
         if not due:
             return 0, False
         order = raised_first(due, self.journal.entries)
+        # A lowered job that gets its place back would stand with the raised one before jobs of others. One is enough to
+        # see whether what hindered is over.
         first = self._raised_and_refused(order)
         if first is not None and self._try((first,), self.writer()).restored:
             # What hindered is over: those that were raised come first again.
             self.retries.soon()
             return 1, False
-        tried = self._as_many_as_fit(order)
+        # Up to two writes a job; what does not fit into the budget waits for the next cycle.
+        room = self.slurmctld.budget.allowance(2 * len(order), self.runtime.clock.monotonic()) // 2
+        tried = order[: room or 1]
         report = self._try(tried, self.writer())
         stuck = {item.job_id for item in report.left if not item.final}
         return len(report.restored), len(tried) == len(jobs) and not stuck
 
     def _raised_and_refused(self, order: Sequence[int]) -> int | None:
-        """A job that we had raised and that waits for its next try while one that we had lowered is due. `order`: what
-        is due, raised jobs first.
-
-        It is tried before that one: a lowered job that gets its place back would stand with the raised one before jobs
-        of others. One is enough to see whether what hindered is over.
-        """
+        """A job that we had raised and that waits for its next try while one that we had lowered is due."""
         entries = self.journal.entries
         if raised(entries[order[-1]], None):
             return None
@@ -211,18 +205,10 @@ class DaemonRestore:
         return report
 
     def give_back_lowered(self, jobs: Sequence[int], *, at_once: bool, patience: float) -> tuple[int, list[int]]:
-        """Give back jobs that we had lowered, once the plan has lowered others in their place.
+        """Give back jobs that we had lowered, once the plan has lowered others in their place (`at_once`: it has).
 
-        Args:
-            jobs: to be given back.
-            at_once: the plan has lowered all that it lowers.
-            patience: seconds after which they wait no longer for that.
-
-        Returns:
-            How many were given back, and those that are still `unreturned`.
-
-        Raises:
-            SlurmError: the queue could not be read.
+        `patience`: seconds after which they wait no longer for that. Returns how many were given back, and those that
+        are still `unreturned`.
         """
         now, restored = self.runtime.clock.monotonic(), 0
         if jobs:
@@ -235,11 +221,7 @@ class DaemonRestore:
         return restored, left
 
     def give_all_back(self) -> int:
-        """Give back all jobs that wait, as their status says: no nodes, no model, no plan. How many were.
-
-        Raises:
-            SlurmError: the queue could not be read.
-        """
+        """Give back all jobs that wait, as their status says: no nodes, no model, no plan. How many were."""
         ours = [job for job, entry in self.journal.entries.items() if entry.carries]
         if not ours:
             return 0
@@ -254,10 +236,6 @@ class DaemonRestore:
         return self.retries.due(
             [job for job in jobs if job in known and known[job].claims], self.runtime.clock.monotonic()
         )
-
-    def _as_many_as_fit(self, jobs: Sequence[int]) -> Sequence[int]:
-        """Giving back takes up to two writes a job; what does not fit into the budget waits for the next cycle."""
-        return jobs[: self.slurmctld.budget.allowance(2 * len(jobs), self.runtime.clock.monotonic()) // 2 or 1]
 
     def _say_left(self, left: Sequence[Leftover]) -> None:
         """Names what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""
