@@ -9,7 +9,6 @@ class BreakerState(enum.StrEnum):
     """The usual three."""
 
     CLOSED = "closed"
-    """Cycles run."""
     OPEN = "open"
     """Too many failed in a row: wait."""
     HALF_OPEN = "half-open"
@@ -21,11 +20,9 @@ class Breaker:
     """Counts failed cycles. Times are monotonic seconds; randomness is passed in."""
 
     failures: int
-    """Failed cycles in a row that open it."""
     base: float
     """Seconds of the first wait; doubles with each failed trial."""
     longest: float
-    """Longest wait, seconds."""
     rng: random.Random
     state: BreakerState = BreakerState.CLOSED
     until: float = 0.0

@@ -37,10 +37,8 @@ class CycleReport:
     managed: int = 0
     moved: int = 0
     planned: int = 0
-    """Changes that the plan wants."""
     results: tuple[Result, ...] = ()
     restored: int = 0
-    """Jobs given back to Slurm in this cycle."""
     acted: bool = False
     """The queue is as the plan wants it: its changes were sent. In a stage that writes nothing: none of ours is out."""
     seen: Seen | None = None
@@ -58,13 +56,7 @@ def sentence_of(
 ) -> str:
     """Say what a cycle did.
 
-    Args:
-        pending: jobs that wait.
-        record: the decision.
-        held_back: why the configured stage is not in force, "" where it is.
-        results: of the changes.
-        why: nothing was written in this cycle, "" where something may have been.
-        restored: jobs that were given back.
+    `held_back`: why the configured stage is not in force. `why`: nothing was written in this cycle. Both "" otherwise.
     """
     head = f"{pending} pending, {len(record.jobs)} managed, {record.ranks_changed} at another rank"
     wanted, tally = len(record.changes), Counter(result.outcome for result in results)

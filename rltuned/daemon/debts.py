@@ -22,8 +22,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 def read_debts(directory: Path) -> tuple[Borrowed, LargestRequests]:
-    """What the file says: what accounts have borrowed, and the largest requests of jobs that ask for less; nothing
-    where there is none.
+    """What accounts have borrowed, and the largest requests of jobs that ask for less. Nothing where there is no file.
 
     Raises:
         RltunedError: it cannot be read; names the file.
@@ -47,9 +46,7 @@ class Debts:
     """What accounts owe, as the running daemon knows it."""
 
     def __init__(self, directory: Path, log: Log) -> None:
-        """Takes over what an earlier daemon has left. Where that cannot be read, nobody owes anything, and the log says
-        so.
-        """
+        """Takes over what an earlier daemon has left. Where that cannot be read, nobody owes anything."""
         self._directory, self._log, self._trouble = directory, log, ""
         self._shrunk: dict[int, Request] = {}
         self.borrowed, self.largest = NOTHING, NONE_KNOWN

@@ -60,11 +60,7 @@ def save(directory: Path, record: DecisionRecord, limit: int = MAX_RECORD) -> st
 
 
 def load(directory: Path) -> DecisionRecord:
-    """The last record.
-
-    Raises:
-        RltunedError: there is none, or it cannot be read; names file and field, and says what to do.
-    """
+    """The last record; where there is none that can be read, RltunedError says so, and what to do."""
     path = directory / RECORD
     try:
         return DecisionRecord.from_json(path.read_bytes())
@@ -82,12 +78,7 @@ class DecisionLog:
     """Writes the log. One writer per directory: the daemon that also writes the decision record."""
 
     def __init__(self, state: Path, limit: float) -> None:
-        """Nothing is written yet.
-
-        Args:
-            state: the state directory.
-            limit: MiB that all files together may take; 0: no log.
-        """
+        """`limit`: MiB that all files together may take; 0: no log. Nothing is written yet."""
         self._directory = state / DIRECTORY
         self._limit = int(limit * MIB)
         self._file_limit = min(self._limit // PIECES, LARGEST)
@@ -95,11 +86,7 @@ class DecisionLog:
         """Bytes of decisions that may be written now: the limit, spread evenly over `KEEP`, saved up for a day."""
 
     def add(self, entry: CycleEntry) -> str:
-        """Append an entry; its decision only as often as the limit has room for `KEEP` seconds of them.
-
-        Returns:
-            Why not; "" when it was written, or when there is no log.
-        """
+        """Append an entry; its decision only where the limit has room for `KEEP` seconds of them. Why not, or ""."""
         if not self._limit:
             return ""
         try:
@@ -165,11 +152,7 @@ class DecisionLog:
 
 
 def files(directory: Path) -> list[Path]:
-    """The log's files, from early to late. Of one that a crash left twice, the compressed one is whole.
-
-    Raises:
-        OSError: the directory cannot be read.
-    """
+    """The log's files, from early to late; OSError. Of one that a crash left twice, the compressed one is whole."""
     found: dict[str, Path] = {}
     with contextlib.suppress(FileNotFoundError):
         for path in directory.iterdir():
@@ -184,11 +167,7 @@ def began(path: Path) -> float:
 
 
 def entries(state: Path, since: float, until: float) -> Iterator[CycleEntry]:
-    """The entries of [since, until), epoch seconds, from early to late. Bad lines are left out.
-
-    Raises:
-        RltunedError: the log cannot be read.
-    """
+    """The entries of [since, until), epoch seconds, from early to late, without bad lines. Raises RltunedError."""
     try:
         there = files(state / DIRECTORY)
     except OSError as error:
@@ -204,11 +183,7 @@ def entries(state: Path, since: float, until: float) -> Iterator[CycleEntry]:
 
 
 def last_before(state: Path, moment: float) -> CycleEntry:
-    """The last entry with a decision at a moment or before it, epoch seconds.
-
-    Raises:
-        RltunedError: there is none, or the log cannot be read.
-    """
+    """The last entry with a decision at a moment or before it, epoch seconds; RltunedError where there is none."""
     try:
         places = [path for path in files(state / DIRECTORY) if began(path) <= moment]
     except OSError as error:

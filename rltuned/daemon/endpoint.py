@@ -43,11 +43,7 @@ class Endpoint:
 
 
 def serve(metrics: Metrics, settings: MetricsSection) -> Endpoint | None:
-    """Serve the metrics; None when they are switched off.
-
-    Raises:
-        ConfigError: address, port or certificate cannot be used.
-    """
+    """Serve the metrics; None when they are switched off. ConfigError: address, port or certificate cannot be used."""
     if not settings.enabled:
         return None
     if settings.tls_cert is not None:

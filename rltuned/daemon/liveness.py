@@ -20,7 +20,6 @@ from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
 STALE_SECONDS: Final = 300.0
 """Least age at which the heartbeat counts as stale."""
 BEAT_SECONDS: Final = 5.0
-"""Least time between two heartbeats."""
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
 
@@ -31,10 +30,9 @@ class Liveness:
     """The daemon's signs of life, and the time in which it gave none. All times are monotonic seconds."""
 
     def __init__(self, runtime: Runtime, condition: Callable[[float], Condition | None]) -> None:
-        """Args:
-        runtime: clock and settings.
-        condition: of the daemon, given the seconds for which it has been inactive; None: it must not beat, because it
-            has no writer or no lock, and a heartbeat would keep the dead-man timer from giving back.
+        """`condition`: of the daemon, inactive for so many seconds; None: it must not beat.
+
+        That is where it has no writer or no lock: a heartbeat would keep the dead-man timer from giving back.
         """
         self._runtime, self._condition = runtime, condition
         now = runtime.clock.monotonic()

@@ -50,8 +50,7 @@ class Lock:
         """Take the lock of a state directory at once, or not at all.
 
         Raises:
-            LockedError: somebody has it; the message says who.
-            StateError: the file cannot be opened or made; the message says why, and what to do.
+            LockedError, StateError: somebody has it, or the file cannot be opened. The message says who, or what to do.
         """
         path = directory / FILE_NAME
         try:

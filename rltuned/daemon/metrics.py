@@ -200,7 +200,6 @@ class Starts:
     _tiers: dict[int, str] = field(default_factory=dict)
     """Of `TIERS`, by id of each job (or array) that the last plan manages."""
     _running: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Ids of the jobs that ran at the last reading."""
 
     def since_last(self, snapshot: Snapshot) -> list[tuple[str, float]]:
         """Tier and seconds of waiting of jobs of the last plan that run now and did not at the last reading.

@@ -1,9 +1,8 @@
 """Where slurmctld has a backup: only the daemon on the host whose slurmctld acts now writes.
 
-Each controller's host has a daemon with a lock and a journal of its own, so the lock cannot keep them apart. What can
-is
-Slurm: of its controllers, in their configured order, the first that is up acts (measured: a primary that comes back
-takes over again; one that an admin has replaced by ``scontrol takeover`` ends).
+Each controller's host has a daemon with a lock and a journal of its own, so the lock cannot keep them apart. Slurm can:
+of its controllers, in their configured order, the first that is up acts (measured: a primary that comes back takes over
+again; one that an admin has replaced by ``scontrol takeover`` ends).
 
 The daemon that loses its slurmctld gives back what it has written, through the other controller, and stands by. The one
 that gains it waits until no job carries a site factor that its journal does not know, or for so long; what is left then

@@ -97,9 +97,7 @@ class Reporting:
 
     @property
     def keeps_records(self) -> bool:
-        """Whether this daemon writes the decision record and the decision log: without the lock, as in a dry run, those
-        of a daemon beside it are the ones that count.
-        """
+        """Whether this daemon writes the decision record and log: without the lock, a daemon beside it would."""
         owns = not self.permissions.dry_run and not self.permissions.lock_lost
         return owns or holder(self.runtime.config.state.directory) is None
 
@@ -142,13 +140,7 @@ class Reporting:
             self.runtime.log.exception("users.defect", sentence="This is a defect; please report it.")
 
     def ended(self, report: CycleReport, phases: Mapping[str, float], seconds: float) -> None:
-        """A cycle.
-
-        Args:
-            report: what it did.
-            phases: seconds that each of its phases took.
-            seconds: that it took as a whole.
-        """
+        """A cycle; the seconds that each of its phases took, and that it took as a whole."""
         self._measure(report, seconds)
         changes = Counter(result.outcome for result in report.results)
         say = self.runtime.log.warning if report.outcome is CycleOutcome.FAILED else self.runtime.log.info

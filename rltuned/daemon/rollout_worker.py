@@ -61,11 +61,7 @@ KERNELS: Final = "numba"
 
 
 def check(settings: RolloutSection) -> None:
-    """Refuse what cannot be had.
-
-    Raises:
-        ConfigError: it is switched on, and Numba is not there.
-    """
+    """Raise ConfigError where it is switched on, and Numba is not there."""
     if settings.enabled == "on" and not has_numba():
         raise ConfigError(f'rollout.enabled = "on" needs Numba: {how_to_install("simulate")} (or set it to "auto")')
 
@@ -186,11 +182,7 @@ def _end_with_the_daemon() -> None:
 
 
 def needed(request: RolloutRequest) -> tuple[RolloutRequest, Rows]:
-    """Only what rollouts look at: the jobs to order and the running ones, without names of people.
-
-    Returns:
-        The small request, and for each row of its job table the row that it had.
-    """
+    """Only what rollouts look at, without names of people, and for each row of its job table the row that it had."""
     small, keep = _smaller(request.snapshot, request.rows)
     rows = np.searchsorted(keep, request.rows)
     return replace(request, snapshot=small, rows=rows, run_times=request.run_times[keep]), keep

@@ -17,11 +17,7 @@ _NOTHING = (
 
 
 def of_job(config: Config, job_id: int) -> JobAnswer:
-    """When a pending job starts.
-
-    Raises:
-        RltunedError: nothing can be read; says why.
-    """
+    """When a pending job starts; RltunedError says why nothing can be read."""
     if only_own(config):
         own = fetch(config.users, os.geteuid())
         for job in own.jobs:
@@ -45,11 +41,7 @@ def of_job(config: Config, job_id: int) -> JobAnswer:
 
 
 def offer(config: Config, asked: Asked) -> Offer:
-    """When a job would start that nobody has submitted.
-
-    Raises:
-        RltunedError: nothing can be read, or no forecast is made; says why.
-    """
+    """When a job would start that nobody has submitted; RltunedError says why nothing is known."""
     if only_own(config):
         own = fetch(config.users, os.geteuid())
         probes, outcomes = own.probes, own.outcomes

@@ -26,11 +26,10 @@ from rltuned.config import Config, UsersSection
 from rltuned.daemon.logs import Log
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
 from rltuned.errors import RltunedError
+from rltuned.safe_files import write_all
 
 MOST_USERS: Final = 2000
-"""Most directories of users."""
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Most that a client reads."""
 MARK: Final = "published.json"
 """For everybody: when the records were written."""
 NAME: Final = "jobs.json"
@@ -50,9 +49,8 @@ def uid_of(name: str) -> int | None:
     try:
         uid = pwd.getpwnam(name).pw_uid
     except KeyError:
-        uid = (
-            int(name) if name.isascii() and name.isdigit() else _OVERFLOW
-        )  # squeue prints what has no name as a number
+        # squeue prints what has no name as a number.
+        uid = int(name) if name.isascii() and name.isdigit() else _OVERFLOW
     if uid == _OVERFLOW or (name.isdigit() and uid != int(name)):
         return None
     return uid
@@ -65,10 +63,6 @@ def name_of(uid: int) -> str:
     except KeyError:
         name = str(uid)
     return name if uid_of(name) == uid else ""
-
-
-def _as_bytes(record: UserRecord) -> bytes:
-    return json.dumps(record.as_dict(), separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 # --- what the daemon runs
@@ -122,14 +116,12 @@ def write_all_records(directory: Path, records: UserRecords) -> str:
     """Write the record of everybody who has a job, and an empty one for all who had one. Why not, or ""."""
     try:
         top = _open_ours(directory)
+        try:
+            return _write_users(top, directory, records)
+        finally:
+            os.close(top)
     except OSError as error:
         return f"users.directory {directory}: {error.strerror or error}"
-    try:
-        return _write_users(top, directory, records)
-    except OSError as error:
-        return f"users.directory {directory}: {error.strerror or error}"
-    finally:
-        os.close(top)
 
 
 def _write_users(top: int, directory: Path, records: UserRecords) -> str:
@@ -143,9 +135,9 @@ def _write_users(top: int, directory: Path, records: UserRecords) -> str:
     for uid in past[room:]:
         _remove(top, uid)
     for uid in [*now, *past[:room]]:
-        data = _as_bytes(records.record(now[uid] if uid in now else name_of(uid)))
+        record = records.record(now[uid] if uid in now else name_of(uid)).as_dict()
         try:
-            _write_user(top, uid, data)
+            _write_user(top, uid, json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n")
         except OSError as error:
             why = error.strerror or str(error)
             if error.errno in {errno.EOPNOTSUPP, errno.ENOSYS}:
@@ -157,18 +149,14 @@ def _write_users(top: int, directory: Path, records: UserRecords) -> str:
             trouble = f"users.directory {directory}/{uid}: {why}"
     mark = {"version": VERSION, "time": records.time, "interval": records.interval}
     try:
-        _replace(top, MARK, json.dumps(mark).encode() + b"\n", 0o644)
+        _replace(top, MARK, json.dumps(mark).encode() + b"\n", None)
     except OSError as error:
         trouble = f"users.directory {directory}/{MARK}: {error.strerror}"
     return trouble
 
 
 def _open_ours(directory: Path) -> int:
-    """The directory, where only this process's user can make files.
-
-    Raises:
-        OSError: there is none, or it is somebody else's.
-    """
+    """The directory, where only this process's user can make files; else OSError."""
     top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         status = os.fstat(top)
@@ -189,7 +177,7 @@ def _write_user(top: int, uid: int, data: bytes) -> None:
     own = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
     try:
         _let_in(own, uid, directory=True)
-        _replace(own, NAME, data, 0o600, uid)
+        _replace(own, NAME, data, uid)
     finally:
         os.close(own)
 
@@ -201,8 +189,8 @@ def _remove(top: int, uid: int) -> None:
         os.rmdir(str(uid), dir_fd=top)
 
 
-def _replace(directory: int, name: str, data: bytes, mode: int, uid: int | None = None) -> None:
-    """Replace a file; who reads it sees the old or the new content. `uid`: the one user who may read it, too."""
+def _replace(directory: int, name: str, data: bytes, uid: int | None) -> None:
+    """Replace a file; who reads it sees the old or the new content. None: for everybody, else for this one user."""
     temporary = f".{name}.tmp"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=directory)
@@ -211,23 +199,17 @@ def _replace(directory: int, name: str, data: bytes, mode: int, uid: int | None 
     )
     try:
         if uid is None:
-            os.fchmod(fd, mode)
+            os.fchmod(fd, 0o644)
         else:
             _let_in(fd, uid, directory=False)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
+        write_all(fd, data)
     finally:
         os.close(fd)
     os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def _let_in(fd: int, uid: int, *, directory: bool) -> None:
-    """Let the owner and this user in, and nobody else.
-
-    Raises:
-        OSError: the file system cannot, or says that it did and did not.
-    """
+    """Let the owner and this user in, and nobody else; OSError where the file system does not."""
     wanted = access_list(uid, directory=directory)
     with contextlib.suppress(OSError):
         if os.getxattr(fd, _ACL) == wanted:
@@ -258,18 +240,12 @@ def access_list(uid: int, *, directory: bool) -> bytes:
 
 
 def only_own(config: Config) -> bool:
-    """Whether this user gets their own record only: the state directory is closed to them, and records are published.
-    Where nothing is published there is nothing else than the state directory.
-    """
+    """Whether this user gets their own record only: the state directory is closed, and records are published."""
     return config.users.directory is not None and not os.access(config.state.directory, os.R_OK | os.X_OK)
 
 
 def fetch(settings: UsersSection, uid: int) -> UserRecord:
-    """The record of user `uid`, who runs this.
-
-    Raises:
-        RltunedError: there is none to be had; says why.
-    """
+    """The record of user `uid`, who runs this; RltunedError says why there is none."""
     if settings.directory is None:
         raise RltunedError("rltuned shows users nothing here: users.directory is not set (docs/installation.md)")
     path = settings.directory / str(uid) / NAME
