@@ -41,9 +41,6 @@ class Row(Protocol):
     def take(self, applied: Applied, value: Value | None) -> Applied:
         """Return the claim with this value in the field; the neutral value ends the claim to it."""
 
-    def shown(self, status: JobStatus) -> Value | None:
-        """Return the field's value as read; None where Slurm does not show it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

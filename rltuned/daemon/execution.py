@@ -10,14 +10,12 @@ from typing import Final
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.apply import Result, apply, not_moved
-from rltuned.daemon.journal import Journal
 from rltuned.daemon.permission import Permissions
 from rltuned.daemon.restore.by_daemon import DaemonRestore
 from rltuned.daemon.runtime import Runtime
-from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.decide.plan import Plan
 from rltuned.errors import JournalError, SlurmError
-from rltuned.slurm.port import SlurmReader, SlurmWriter
+from rltuned.slurm.port import SlurmWriter
 
 SPREAD: Final = 0.5
 """Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
@@ -31,13 +29,9 @@ class Execution:
     """Writes what plans want, within the budget."""
 
     runtime: Runtime
-    reader: SlurmReader
-    writer: Callable[[], SlurmWriter]
-    journal: Journal
-    slurmctld: Slurmctld
     restoring: DaemonRestore
+    writer: Callable[[], SlurmWriter]
     permissions: Permissions
-    progress: Callable[[], None]
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the running cycle is to end early, between two batches."""
     _tried: float | None = None
@@ -64,11 +58,7 @@ class Execution:
         shares = _partition_shares(snapshot, changes)
         results = self._spread(early, left_out, shares, until)
         throttled = any(item.outcome is Outcome.THROTTLED for item in results)
-        lowered, last = back.give_back_lowered(
-            leaving.last,
-            at_once=not (raised or throttled),
-            patience=self.runtime.config.write.give_back_after,
-        )
+        lowered, last = back.give_back_lowered(leaving.last, at_once=not (raised or throttled))
         if raised or last or throttled:
             results += [Result(change, Outcome.THROTTLED, _OTHERS_LEAVE) for change in late]
         elif late:
@@ -80,16 +70,18 @@ class Execution:
         self, changes: Sequence[Change], left_out: set[int], shares: Mapping[int, OverSubscribe], until: float
     ) -> list[Result]:
         """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment."""
+        back, clock, facts = self.restoring, self.runtime.clock, self.restoring.slurmctld.facts
+        budget = back.slurmctld.budget
         batch = partial(
             apply,
-            reader=self.reader,
+            reader=back.reader,
             writer=self.writer(),
-            journal=self.journal,
-            budget=self.slurmctld.budget,
-            clock=self.runtime.clock,
+            journal=back.journal,
+            budget=budget,
+            clock=clock,
             shares=shares,
         )
-        started = 0.0 if self.slurmctld.facts is None else self.slurmctld.facts.started
+        started = 0.0 if facts is None else facts.started
         # Until this slurmctld has taken a write and changed nothing beside it, one change at a time.
         trial, left = self._tried != started, len(changes)
         results = batch(changes, left_out=left_out, only_one=trial)
@@ -101,7 +93,7 @@ class Execution:
                 trial, left = not sent, len(throttled)
                 self._tried = self._tried if trial else started
             else:
-                now, budget = self.runtime.clock.monotonic(), self.slurmctld.budget
+                now = clock.monotonic()
                 wait = budget.wait(int(budget.burst), now)
                 if wait <= 0 or now + wait > until or not self._pause(wait):
                     break
@@ -124,7 +116,7 @@ class Execution:
         until = clock.monotonic() + seconds
         while (left := until - clock.monotonic()) > 0 and not self.stopping.is_set():
             clock.sleep(min(left, 0.5))
-            self.progress()
+            self.restoring.progress()
         return not self.stopping.is_set()
 
     def _tell(self, results: Sequence[Result]) -> None:

@@ -68,6 +68,7 @@ class _SiteFactor:
         return replace(applied, site_factor=int(value or 0))
 
     def shown(self, status: JobStatus) -> Value | None:
+        """Return the field's value as read; None where Slurm does not show it."""
         return status.site_factor
 
     def unsendable(self, change: Change) -> str:

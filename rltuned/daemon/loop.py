@@ -116,16 +116,7 @@ class Daemon:
             slurmctld=self.slurmctld,
             progress=self.liveness.progress,
         )
-        self.execution = Execution(
-            self.runtime,
-            self._reader,
-            self.writer,
-            journal,
-            self.slurmctld,
-            self.restoring,
-            self.permissions,
-            self.liveness.progress,
-        )
+        self.execution = Execution(self.runtime, self.restoring, self.writer, self.permissions)
         self.reporting = Reporting(
             self.runtime, notifier or Notifier(), journal, self.permissions, self.slurmctld, publish
         )

@@ -204,16 +204,16 @@ class DaemonRestore:
         self.runtime.metrics.restored.inc(len(report.restored))
         return report
 
-    def give_back_lowered(self, jobs: Sequence[int], *, at_once: bool, patience: float) -> tuple[int, list[int]]:
+    def give_back_lowered(self, jobs: Sequence[int], *, at_once: bool) -> tuple[int, list[int]]:
         """Give back jobs that we had lowered, once the plan has lowered others in their place (`at_once`: it has).
 
-        `patience`: seconds after which they wait no longer for that. Returns how many were given back, and those that
-        are still `unreturned`.
+        After `write.give_back_after` they wait no longer for that. Returns how many were given back, and those that are
+        still `unreturned`.
         """
         now, restored = self.runtime.clock.monotonic(), 0
         if jobs:
             self._kept_since = min(self._kept_since, now)
-        if at_once or now - self._kept_since >= patience:
+        if at_once or now - self._kept_since >= self.runtime.config.write.give_back_after:
             restored, _ = self.give_back(jobs)
         left = self.unreturned(jobs)
         if not left:
