@@ -2,10 +2,10 @@
 
 The chain is `build` (snapshot and ranking → `PlacementProblem`), then `place`: `ways` groups equal requests and equal
 nodes and offers each job class a handful of ways; `integer_program` states the integer program over them as matrices;
-`solve` hands it to GLPK within a time limit; `rounding` makes a first whole solution from the relaxation; `mapping`
-names the nodes again. `isolated` says which jobs Slurm is told to isolate. `fragmentation` is the measure of FGD (ATC
-'23). Tests prove every placement against the problem (tests/unit/placement/proof.py), and the model against the same
-one in CVXPY (specification.py). docs/placement.md has the formulation.
+`solve` hands it to GLPK within a time limit; `choices` makes a first whole solution from the relaxation
+and names the nodes again. `isolated` says which jobs Slurm is told to isolate. `fragmentation` is the measure of FGD
+(ATC '23). Tests prove every placement against the problem (tests/unit/placement/proof.py), and the model against the
+same one in CVXPY (specification.py). docs/placement.md has the formulation.
 
 Pure functions over values: no clock (the time limit is GLPK's own), no disk, no Slurm, no randomness. The result is
 the same every time unless the time limit strikes, and the outcome says when it did. swiglpk is imported in `solve`
@@ -16,9 +16,8 @@ stay: the proof finds nothing wrong, never worse than greedy, never past the lim
 """
 
 from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, SolveOutcome, Way
-from rltuned.placement.placing import place
+from rltuned.placement.placing import isolated, place
 from rltuned.placement.problem import build
-from rltuned.placement.steer import isolated
 
 __all__ = [
     "Kind",

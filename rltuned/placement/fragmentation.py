@@ -47,7 +47,7 @@ class Demand:
 
 def demand_mix(problem: PlacementProblem) -> Demand:
     """The most frequent per-node requests of the problem's GPU jobs, CPUs and memory averaged within each."""
-    types = problem.free_gpus.shape[1]
+    types = problem.types
     rows = np.flatnonzero((problem.gpus > 0) & (problem.gpu_type < types))
     node_gpus = problem.total_gpus.max(initial=1)
     # A job that may be split is as easy to host as one node's worth of it.
@@ -60,7 +60,7 @@ def demand_mix(problem: PlacementProblem) -> Demand:
     cpus = np.bincount(inverse, problem.cpus[rows] * part, len(first)) / np.maximum(count, 1)
     mem = np.bincount(inverse, problem.mem[rows] * part, len(first)) / np.maximum(count, 1)
     top = np.argsort(-count, kind="stable")[:MOST_DEMANDS]
-    free = float(problem.free_gpus.sum())
+    free = float(problem.free[:, :types].sum())
     return Demand(
         share=count[top] / max(float(count[top].sum()), 1.0),
         column=column[first[top]].astype(np.intp),

@@ -201,9 +201,7 @@ def _capacity_rows(ways: WaySet, members: Floats, upper: Floats, opened: dict[in
 def _crowd_rows(ways: WaySet, members: Floats, upper: Floats, rows: _Rows, extra: _Extra) -> None:
     """Planned jobs on one node may take `CROWD` of its CPUs and of its memory; `over` measures what goes beyond."""
     columns, problem = ways.columns, ways.problem
-    depth = problem.free.shape[1]
-    totals = np.stack([problem.total_cpus, problem.total_mem], axis=1).astype(np.float64)
-    share = columns.part_use[:, depth - 3 : depth - 1] / np.maximum(totals[columns.part_node], 1.0)
+    share = columns.part_use[:, -3:-1] / np.maximum(problem.total[columns.part_node, -2:], 1.0)
     pattern = np.repeat(columns.part_pattern, 2)
     cells, row = np.unique(columns.part_node[:, None] * 2 + np.arange(2), return_inverse=True)
     row, amount = row.ravel(), share.ravel()

@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Codes, Floats
 from rltuned.errors import PlacementError
@@ -23,18 +22,18 @@ class Kind(enum.StrEnum):
 
 
 class SolveOutcome(enum.StrEnum):
-    """How the solver ended."""
+    """How the solver ended. Where it found no solution, or none better, the greedy one counts."""
 
     OPTIMAL = "optimal"
     """Within the configured gap."""
     FEASIBLE = "feasible"
-    """Time limit; the best solution so far (or the greedy one, if better)."""
+    """Time limit; the best solution so far."""
     TIMEOUT = "timeout"
-    """Time limit without a solution; the greedy one counts."""
+    """Time limit without a solution."""
     INFEASIBLE = "infeasible"
     """No job can start now."""
     ERROR = "error"
-    """The solver failed (numerically); the greedy solution counts and the message says how."""
+    """The solver failed (numerically)."""
 
 
 @dataclass(frozen=True)
@@ -59,48 +58,42 @@ class PlacementProblem:
     """(K,) MiB of local disk per node."""
     exclusive: Bools
     """(K,) must have its nodes for itself (asked for whole nodes, or OverSubscribe is NO already)."""
-    eligible: npt.NDArray[np.bool_]
+    eligible: Bools
     """(K, M) nodes that the job may use: partition, features, node lists."""
-    free_gpus: npt.NDArray[np.int32]
-    """(M, T)"""
-    free_cpus: npt.NDArray[np.int32]
-    """(M,)"""
-    free_mem: Floats
-    """(M,)"""
-    free_tmp: Floats
-    """(M,)"""
-    idle: npt.NDArray[np.bool_]
+    free: Floats
+    """(M, T+3) free GPUs by type, CPUs, MiB of memory and of local disk."""
+    total: Floats
+    """(M, T+2) likewise what the nodes have in all, without the disk."""
+    idle: Bools
     """(M,) wholly idle."""
-    total_gpus: npt.NDArray[np.int32]
-    """(M, T)"""
-    total_cpus: npt.NDArray[np.int32]
-    """(M,)"""
-    total_mem: Floats
-    """(M,)"""
 
     def __len__(self) -> int:
         return len(self.weight)
 
-    @cached_property
-    def free(self) -> Floats:
-        """(M, T+3) free GPUs by type, CPUs, memory and local disk: all capacities in one array."""
-        return np.column_stack((self.free_gpus, self.free_cpus, self.free_mem, self.free_tmp)).astype(np.float64)
+    @property
+    def types(self) -> int:
+        """T, the number of GPU types."""
+        return int(self.free.shape[1]) - 3
+
+    @property
+    def total_gpus(self) -> Floats:
+        """(M, T)"""
+        return self.total[:, :-2]
 
     @cached_property
     def size(self) -> Floats:
         """(K,) GPUs of a job; a CPU job counts as the GPUs that go with its CPUs or memory, whichever are more, in this
         cluster (at least 0.05). Without GPUs in the cluster, nodes take their place.
         """
-        devices = float(self.total_gpus.sum()) or float(len(self.total_cpus))
-        per_cpu = devices / max(float(self.total_cpus.sum()), 1.0)
-        per_mib = devices / max(float(self.total_mem.sum()), 1.0)
+        devices = float(self.total_gpus.sum()) or float(len(self.total))
+        per_cpu, per_mib = (devices / max(float(amount.sum()), 1.0) for amount in self.total.T[-2:])
         equivalent = np.maximum(np.maximum(self.cpus * per_cpu, self.mem * per_mib), 0.05)
         return np.where(self.gpus > 0, self.gpus, equivalent).astype(np.float64)
 
     @cached_property
     def node_sizes(self) -> Floats:
         """(M,) GPUs of a node; 1 for a node without."""
-        return np.asarray(np.maximum(self.total_gpus.sum(axis=1), 1), dtype=np.float64)
+        return np.asarray(np.maximum(self.total_gpus.sum(axis=1), 1.0))
 
     def share(self, job: int, gpus: int) -> tuple[int, float]:
         """CPUs and MiB that a job takes from a node which gives it `gpus` GPUs: even where its nodes are equal, else in
@@ -119,18 +112,8 @@ class PlacementProblem:
         Raises:
             PlacementError: naming the column that is wrong.
         """
-        k, (m, types) = len(self.weight), self.free_gpus.shape
-        shapes = {
-            "eligible": (k, m),
-            "free_gpus": (m, types),
-            "free_cpus": (m,),
-            "free_mem": (m,),
-            "free_tmp": (m,),
-            "idle": (m,),
-            "total_gpus": (m, types),
-            "total_cpus": (m,),
-            "total_mem": (m,),
-        }
+        k, m, types = len(self.weight), len(self.free), self.types
+        shapes = {"eligible": (k, m), "free": (m, types + 3), "total": (m, types + 2), "idle": (m,)}
         for column in fields(self):
             value = np.asarray(getattr(self, column.name))
             shape = shapes.get(column.name, (k,))
@@ -178,8 +161,3 @@ class Placement:
     ways: tuple[Way, ...]
     """In rank order of their jobs."""
     objective: float
-    bound: float
-    """Best possible objective of the model as far as the solver knows."""
-    message: str = ""
-    greedy: bool = False
-    """Whether the greedy solution was taken, because the solver found none or none better."""

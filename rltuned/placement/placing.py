@@ -1,14 +1,13 @@
-"""Batches → ways → model → solver → mapping: one call."""
+"""Problem → ways → model → solver → named nodes, and which jobs Slurm is told to isolate (docs/placement.md)."""
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Bools, Floats
 from rltuned.config import PlacementSection
+from rltuned.placement.choices import choose, concrete, round_relaxation, worth
 from rltuned.placement.integer_program import formulate
-from rltuned.placement.mapping import choose, concrete, worth
-from rltuned.placement.placement_values import Placement, PlacementProblem, SolveOutcome
-from rltuned.placement.rounding import round_relaxation
+from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, SolveOutcome
 from rltuned.placement.solve import solve
 from rltuned.placement.ways import enumerate_ways
 
@@ -23,12 +22,12 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
     """
     problem.validate()
     if len(problem) == 0:
-        return _nothing(SolveOutcome.OPTIMAL, "no jobs to place")
+        return Placement(SolveOutcome.OPTIMAL, (), 0.0)
     if len(problem.free) == 0:
-        return _nothing(SolveOutcome.INFEASIBLE, "no nodes to place jobs on")
+        return Placement(SolveOutcome.INFEASIBLE, (), 0.0)
     ways = enumerate_ways(problem)
     if not ways.columns.patterns:
-        return _nothing(SolveOutcome.INFEASIBLE, "no job can start now")
+        return Placement(SolveOutcome.INFEASIBLE, (), 0.0)
     model = formulate(ways)
 
     greedy = np.bincount(ways.greedy[ways.greedy >= 0], minlength=model.patterns).astype(np.int64)
@@ -46,15 +45,24 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
         value = worth(ways, found)
         if value > baseline:
             chosen, objective = found, value
-    return Placement(
-        outcome=solved.outcome,
-        ways=concrete(ways, chosen),
-        objective=objective,
-        bound=max(solved.bound, objective),
-        message=solved.message,
-        greedy=chosen is ways.greedy,
-    )
+    return Placement(solved.outcome, concrete(ways, chosen), objective)
 
 
-def _nothing(outcome: SolveOutcome, message: str) -> Placement:
-    return Placement(outcome, (), 0.0, 0.0, message)
+def isolated(placement: Placement, problem: PlacementProblem, asleep: Bools | None = None) -> tuple[int, ...]:
+    """Jobs planned to spread onto idle nodes: candidates of OverSubscribe=NO, in rank order.
+
+    One-way in Slurm, and not free: a NO job waits until a whole node is idle and keeps everybody else off it. The
+    caller still has to check that the job's value is the default and its partition allows it.
+
+    A job planned for a node that is asleep (M,) is left to Slurm: it shares a node that is up before it wakes another,
+    and an isolated job would wait minutes for the node to come up (measured).
+    """
+    found: list[int] = []
+    for way in placement.ways:
+        nodes = np.array(way.nodes, dtype=np.intp)
+        if way.kind is not Kind.SPREAD or (asleep is not None and asleep[nodes].any()):
+            continue
+        # A job that is exclusive already has what NO would give it.
+        if problem.idle[nodes].all() and not problem.exclusive[way.job]:
+            found.append(way.job)
+    return tuple(found)

@@ -36,7 +36,7 @@ def build(snapshot: Snapshot, rows: npt.NDArray[np.intp], pools: Pools) -> Place
     nodes = np.where(per_node > 0, np.maximum(nodes, -(-gpus // np.maximum(per_node, 1))), nodes).astype(np.int32)
     gpus = np.where(per_node > 0, nodes * per_node, gpus).astype(np.int32)
     cpus, mem = _shares(snapshot, pools, pool_of, gpus, jobs.cpus[rows], jobs.mem[rows])
-    gpu_free, cpu_free, mem_free, idle = _free(snapshot)
+    free, idle = _free(snapshot)
     return PlacementProblem(
         weight=rank_weight(len(rows)),
         nodes=nodes,
@@ -48,15 +48,9 @@ def build(snapshot: Snapshot, rows: npt.NDArray[np.intp], pools: Pools) -> Place
         tmp=np.nan_to_num(jobs.tmp[rows], nan=0.0),
         exclusive=_exclusive(snapshot, rows),
         eligible=eligible,
-        free_gpus=gpu_free,
-        free_cpus=cpu_free,
-        free_mem=mem_free,
-        # Slurm does not account for local disk (slurm.conf(5) TmpDisk is a property): what jobs hold is unknown.
-        free_tmp=np.where(table.usable, np.nan_to_num(table.tmp, nan=0.0), 0.0),
+        free=free,
+        total=np.column_stack((table.gpus, table.cpus, table.mem)).astype(np.float64),
         idle=idle,
-        total_gpus=table.gpus.astype(np.int32),
-        total_cpus=table.cpus.astype(np.int32),
-        total_mem=table.mem.astype(np.float64),
     )
 
 
@@ -111,17 +105,16 @@ def _shares(
     return all_cpus, np.where(np.isnan(mem), np.floor(share), mem)
 
 
-def _free(snapshot: Snapshot) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], Floats, Bools]:
-    """Free GPUs (M, T), CPUs (M,) and memory (M,), and (M,) which nodes are idle."""
+def _free(snapshot: Snapshot) -> tuple[Floats, Bools]:
+    """(M, T+3) what is free, and (M,) which nodes are idle."""
     jobs, table = snapshot.jobs, snapshot.nodes
     holder = np.repeat(np.arange(len(jobs)), np.diff(jobs.node_ptr))
     alone = (jobs.state[holder] == JobState.RUNNING) & _alone(jobs)[holder]
     # Nobody may join a node whose job has it for itself, however much of it seems free.
     open_ = table.usable & (np.bincount(jobs.node_idx[alone], minlength=len(table)) == 0)
     busy = (table.cpus_alloc > 0) | (table.gpus_alloc.sum(axis=1) > 0) | (table.mem_alloc > 0)
-    return (
-        np.where(open_[:, None], np.maximum(table.gpus - table.gpus_alloc, 0), 0).astype(np.int32),
-        np.where(open_, np.maximum(table.cpus - table.cpus_alloc, 0), 0).astype(np.int32),
-        np.where(open_, np.maximum(table.mem - table.mem_alloc, 0.0), 0.0),
-        np.asarray(open_ & ~busy),
-    )
+    left = (table.gpus - table.gpus_alloc, table.cpus - table.cpus_alloc, table.mem - table.mem_alloc)
+    free = np.where(open_[:, None], np.maximum(np.column_stack(left), 0.0), 0.0)
+    # Slurm does not account for local disk (slurm.conf(5) TmpDisk is a property): what jobs hold is unknown.
+    disk = np.where(table.usable, np.nan_to_num(table.tmp, nan=0.0), 0.0)
+    return np.column_stack((free, disk)), np.asarray(open_ & ~busy)

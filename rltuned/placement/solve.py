@@ -31,8 +31,6 @@ class Solved:
     counts: npt.NDArray[np.int64] | None = None
     """(P,) how often each pattern is used; None without a solution."""
     objective: float = -math.inf
-    bound: float = math.inf
-    message: str = ""
 
 
 def _check(model: Model) -> None:
@@ -128,18 +126,18 @@ def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: R
     simplex.tm_lim = max(int(left() * ROOT_SHARE), 1)
     code = glpk.glp_simplex(lp, simplex)
     if code == glpk.GLP_ETMLIM:
-        return Solved(SolveOutcome.TIMEOUT, message="time limit in the root relaxation")
+        return Solved(SolveOutcome.TIMEOUT)
     if code != 0 or glpk.glp_get_status(lp) != glpk.GLP_OPT:
-        return Solved(SolveOutcome.ERROR, message=f"GLPK simplex: code {code}, status {glpk.glp_get_status(lp)}")
+        return Solved(SolveOutcome.ERROR)
     relaxed = float(glpk.glp_get_obj_val(lp))
     start, value = None, -math.inf
     if rounding is not None:
         start, value = rounding(np.array([glpk.glp_get_col_prim(lp, j + 1) for j in range(model.patterns)]))
         if relaxed - value <= gap * abs(value):
-            return Solved(SolveOutcome.OPTIMAL, start, value, relaxed)
+            return Solved(SolveOutcome.OPTIMAL, start, value)
     limit = left()
     if limit < LEAST_MS:
-        return _late(start, value, relaxed, "rounded relaxation")
+        return _late(start, value)
     branch = glpk.glp_iocp()
     glpk.glp_init_iocp(branch)
     branch.msg_lev = glpk.GLP_MSG_OFF
@@ -151,21 +149,15 @@ def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: R
     branch.bt_tech = glpk.GLP_BT_DFS
     branch.tm_lim = limit
     code = glpk.glp_intopt(lp, branch)
-    status = glpk.glp_mip_status(lp)
     found, objective = start, value
-    if status in {glpk.GLP_OPT, glpk.GLP_FEAS} and glpk.glp_mip_obj_val(lp) > value:
+    if glpk.glp_mip_status(lp) in {glpk.GLP_OPT, glpk.GLP_FEAS} and glpk.glp_mip_obj_val(lp) > value:
         objective = float(glpk.glp_mip_obj_val(lp))
         found = np.rint([glpk.glp_mip_col_val(lp, j + 1) for j in range(model.patterns)]).astype(np.int64)
-    if code == 0 and found is not None:
-        return Solved(SolveOutcome.OPTIMAL, found, objective, objective)
-    if code == glpk.GLP_EMIPGAP:
-        return Solved(SolveOutcome.OPTIMAL, found, objective, min(relaxed, objective + gap * abs(objective)))
     if code == glpk.GLP_ETMLIM:
-        return _late(found, objective, relaxed, "best solution so far")
-    return Solved(SolveOutcome.ERROR, found, objective, relaxed, f"GLPK intopt: code {code}, status {status}")
+        return _late(found, objective)
+    solved = code == glpk.GLP_EMIPGAP or (code == 0 and found is not None)
+    return Solved(SolveOutcome.OPTIMAL if solved else SolveOutcome.ERROR, found, objective)
 
 
-def _late(counts: npt.NDArray[np.int64] | None, objective: float, bound: float, what: str) -> Solved:
-    if counts is None:
-        return Solved(SolveOutcome.TIMEOUT, bound=bound, message="time limit before a first solution")
-    return Solved(SolveOutcome.FEASIBLE, counts, objective, bound, f"time limit; {what}")
+def _late(found: npt.NDArray[np.int64] | None, objective: float) -> Solved:
+    return Solved(SolveOutcome.TIMEOUT if found is None else SolveOutcome.FEASIBLE, found, objective)

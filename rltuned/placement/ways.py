@@ -108,9 +108,7 @@ def classify(problem: PlacementProblem) -> Classes:
         _bytes(
             problem.free + 0.0,
             problem.idle,
-            problem.total_gpus,
-            problem.total_cpus,
-            problem.total_mem + 0.0,
+            problem.total + 0.0,
             np.packbits(problem.eligible[first].T, axis=1),
         )
     )
@@ -150,9 +148,8 @@ def pressure(problem: PlacementProblem) -> Floats:
     """(M,) how hard running jobs press on each node: 0 while they hold at most half of its CPUs and of its memory,
     1 when they hold all of either.
     """
-    cpus = 1.0 - problem.free_cpus / np.maximum(problem.total_cpus, 1)
-    mem = 1.0 - problem.free_mem / np.maximum(problem.total_mem, 1.0)
-    return np.clip(2.0 * np.maximum(cpus, mem) - 1.0, 0.0, 1.0)
+    held = 1.0 - problem.free[:, -3:-1] / np.maximum(problem.total[:, -2:], 1.0)
+    return np.asarray(np.clip(2.0 * held.max(axis=1) - 1.0, 0.0, 1.0))
 
 
 def best_fit(free: Floats) -> Floats:
@@ -197,7 +194,7 @@ class _Enumerator:
         self.p = problem
         self.classes = classes
         self.demand = demand
-        self.types = problem.free_gpus.shape[1]
+        self.types = problem.types
         self.pressure = pressure(problem)
         first = classes.first_job
         self.nodes = problem.nodes[first].tolist()
@@ -565,9 +562,8 @@ def _worthwhile(finder: _Enumerator, columns: Columns, chosen: Bools) -> Columns
     shared = np.full(len(finder.nodes), np.inf)
     np.minimum.at(shared, columns.job_class[~chosen], columns.cost[~chosen])
     # What crowding a job can bring about, itself or by joining: its share of a node, as far as it may lie above CROWD.
-    depth = columns.part_use.shape[1]
-    totals = np.stack([finder.p.total_cpus, finder.p.total_mem], axis=1)[columns.part_node]
-    part = (columns.part_use[:, depth - 3 : depth - 1] / np.maximum(totals, 1.0)).max(axis=1, initial=0.0)
+    totals = finder.p.total[columns.part_node, -2:]
+    part = (columns.part_use[:, -3:-1] / np.maximum(totals, 1.0)).max(axis=1, initial=0.0)
     own = np.zeros(len(finder.nodes))
     np.maximum.at(own, columns.job_class[columns.part_pattern], part * finder.p.node_sizes[columns.part_node])
     most = float(finder.p.node_sizes.max(initial=1.0))

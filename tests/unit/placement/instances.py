@@ -20,6 +20,8 @@ def random_problem(
     held_gpus = np.where(busy[:, None], rng.integers(0, total_gpus + 1), 0)
     held_cpus = np.where(busy, rng.integers(1, total_cpus + 1), 0)
     held_mem = np.where(busy, rng.integers(1, total_mem.astype(int) + 1), 0).astype(np.float64)
+    total = np.column_stack((total_gpus, total_cpus, total_mem)).astype(np.float64)
+    held = np.column_stack((held_gpus, held_cpus, held_mem))
     several = rng.random(jobs) < 0.25
     count = np.where(several, rng.integers(2, 4, jobs), 1)
     fixed = np.where(rng.random(jobs) < 0.4, rng.choice([1, 2, per_node], jobs), 0)
@@ -36,12 +38,7 @@ def random_problem(
         tmp=rng.choice([0.0, 0.0, 0.0, 60.0], jobs),
         exclusive=rng.random(jobs) < 0.1,
         eligible=(rng.random((jobs, nodes)) < 0.8) | (rng.random((jobs, 1)) < 0.5),
-        free_gpus=(total_gpus - held_gpus).astype(np.int32),
-        free_cpus=(total_cpus - held_cpus).astype(np.int32),
-        free_mem=total_mem - held_mem,
-        free_tmp=rng.choice([0.0, 100.0], nodes),
+        free=np.column_stack((total - held, rng.choice([0.0, 100.0], nodes))),
+        total=total,
         idle=~busy,
-        total_gpus=total_gpus,
-        total_cpus=total_cpus,
-        total_mem=total_mem,
     )

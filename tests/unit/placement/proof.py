@@ -12,7 +12,7 @@ def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
     type, eligible nodes, no capacity exceeded, nodes taken whole idle and never joined.
     """
     found: list[str] = []
-    nodes, types = problem.free_gpus.shape
+    nodes, types = problem.total_gpus.shape
     used = np.zeros((nodes, types + 3))
     tenants = np.zeros(nodes, dtype=np.int64)
     whole = np.zeros(nodes, dtype=np.int64)
@@ -40,7 +40,7 @@ def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
 
 
 def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
-    k, types = way.job, problem.free_gpus.shape[1]
+    k, types = way.job, problem.types
     gpus, fixed = int(problem.gpus[k]), int(problem.gpus_per_node[k])
     where = np.array(way.nodes, dtype=np.intp)
     asked = int(problem.gpu_type[k])

@@ -86,8 +86,8 @@ class Specification:
                 node = int(columns.part_node[part])
                 use[node, :, at] += columns.part_use[part]
                 values["joins"][node, at] = 1.0
-                values["cpus"][node, at] += columns.part_use[part, depth - 3] / max(problem.total_cpus[node], 1)
-                values["mem"][node, at] += columns.part_use[part, depth - 2] / max(problem.total_mem[node], 1.0)
+                values["cpus"][node, at] += columns.part_use[part, depth - 3] / max(problem.total[node, -2], 1.0)
+                values["mem"][node, at] += columns.part_use[part, depth - 2] / max(problem.total[node, -1], 1.0)
             for token in np.flatnonzero(columns.token_pattern == j):
                 values["tokens"][columns.token_class[token], at] += 1.0
         values["use"] = use.reshape(-1, shape.choices)

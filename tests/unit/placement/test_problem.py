@@ -51,9 +51,7 @@ def beside_one_that_runs(**columns):
 def test_what_is_free_is_what_is_not_allocated():
     jobs = beside_one_that_runs()
     problem = problem_of(snapshot_of(jobs, gpus_alloc=[[1, 0], [0, 0], [0, 0]], cpus_alloc=[4, 0, 0], mem_alloc=300.0))
-    assert problem.free_gpus.tolist() == [[3, 0], [4, 0], [0, 2]]
-    assert problem.free_cpus.tolist() == [36, 40, 20]
-    assert problem.free_mem.tolist() == [3700.0, 3700.0, 1700.0]
+    assert problem.free.tolist() == [[3, 0, 36, 3700, 500], [4, 0, 40, 3700, 500], [0, 2, 20, 1700, 500]]
     assert not problem.idle.any()
     problem.validate()
 
@@ -62,8 +60,7 @@ def test_what_is_free_is_what_is_not_allocated():
 def test_nobody_may_join_a_running_job_that_has_its_node_for_itself(columns):
     jobs = beside_one_that_runs(**columns)
     problem = problem_of(snapshot_of(jobs, gpus_alloc=[[1, 0], [0, 0], [0, 0]], cpus_alloc=[1, 0, 0]))
-    assert problem.free_gpus[:, 0].tolist() == [0, 4, 0]
-    assert problem.free_cpus.tolist() == [0, 40, 20]
+    assert problem.free[:, [0, 2]].tolist() == [[0, 0], [4, 40], [0, 20]]
 
 
 def test_a_node_that_takes_no_job_offers_nothing():

@@ -8,10 +8,9 @@ import swiglpk as glpk
 from unit.placement.instances import random_problem
 
 from rltuned.errors import PlacementError
+from rltuned.placement.choices import choose, round_relaxation, worth
 from rltuned.placement.integer_program import Model, formulate
-from rltuned.placement.mapping import choose, worth
 from rltuned.placement.placement_values import SolveOutcome
-from rltuned.placement.rounding import round_relaxation
 from rltuned.placement.solve import solve
 from rltuned.placement.ways import enumerate_ways
 
@@ -46,7 +45,6 @@ def test_a_textbook_knapsack_has_its_textbook_answer():
     assert solved.outcome is SolveOutcome.OPTIMAL
     assert solved.objective == pytest.approx(9.0)
     assert solved.counts.tolist() == [1, 1, 0]
-    assert solved.bound == pytest.approx(9.0)
 
 
 def test_without_time_there_is_no_solution_and_the_outcome_says_so():
@@ -54,7 +52,6 @@ def test_without_time_there_is_no_solution_and_the_outcome_says_so():
     solved = solve(formulate(ways), 1e-6, 0.0)
     assert solved.outcome is SolveOutcome.TIMEOUT
     assert solved.counts is None
-    assert "time limit" in solved.message
 
 
 def test_a_rounded_relaxation_within_the_gap_ends_the_search():
@@ -68,7 +65,6 @@ def test_a_rounded_relaxation_within_the_gap_ends_the_search():
     solved = solve(model, 5.0, 0.5, rounding)
     assert solved.counts.tolist() == [1, 0, 1]
     assert solved.outcome is SolveOutcome.OPTIMAL
-    assert solved.bound >= 9.0
     assert len(seen) == 1
     assert solve(model, 5.0, 0.0, rounding).counts.tolist() == [1, 1, 0]
 
@@ -116,8 +112,7 @@ def test_a_model_that_would_make_glpk_end_the_process_is_refused(changes, reason
 
 def test_a_model_without_a_solution_is_an_error_and_not_a_crash():
     solved = solve(dataclasses.replace(_knapsack(), rhs=np.array([-1.0, 11.0])), 1.0, 0.0)
-    assert solved.outcome is SolveOutcome.ERROR
-    assert "GLPK" in solved.message
+    assert (solved.outcome, solved.counts) == (SolveOutcome.ERROR, None)
 
 
 def test_memory_is_freed_on_every_path():

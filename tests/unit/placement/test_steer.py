@@ -25,10 +25,8 @@ def _problem(seed=1, jobs=6, nodes=6):
         cpus=np.ones(jobs, dtype=np.int32),
         exclusive=np.zeros(jobs, dtype=np.bool_),
         eligible=np.ones((jobs, nodes), dtype=np.bool_),
-        free_gpus=np.full((nodes, 1), 2, dtype=np.int32),
-        free_cpus=np.full(nodes, 16, dtype=np.int32),
-        total_gpus=np.full((nodes, 1), 2, dtype=np.int32),
-        total_cpus=np.full(nodes, 16, dtype=np.int32),
+        free=np.tile([2.0, 16.0, 1e6, 100.0], (nodes, 1)),
+        total=np.tile([2.0, 16.0, 1e6], (nodes, 1)),
         idle=idle,
     )
 
@@ -38,7 +36,7 @@ def _way(job, kind=Kind.PACK, nodes=(0,)):
 
 
 def _placed(*ways):
-    return Placement(SolveOutcome.OPTIMAL, ways, 0.0, 0.0)
+    return Placement(SolveOutcome.OPTIMAL, ways, 0.0)
 
 
 def test_nothing_is_isolated_on_a_node_that_is_asleep_or_kept_off_the_others_for_it():
