@@ -1,14 +1,13 @@
 """Choices: from counts of patterns back to jobs and nodes, what a choice is worth, and a first one by rounding."""
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.placement.placement_values import Way
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 
-def choose(ways: WaySet, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+def choose(ways: WaySet, counts: Ints) -> Rows:
     """(K,) pattern of each job, −1 none: the best-ranked jobs of a class get one."""
     chosen = np.full(len(ways.problem), -1, dtype=np.intp)
     columns = ways.columns
@@ -22,7 +21,7 @@ def choose(ways: WaySet, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
     return chosen
 
 
-def crowding(ways: WaySet, chosen: npt.NDArray[np.intp]) -> Floats:
+def crowding(ways: WaySet, chosen: Rows) -> Floats:
     """(M,) what each node's crowding by planned jobs costs."""
     columns, problem = ways.columns, ways.problem
     counts = np.bincount(chosen[chosen >= 0], minlength=len(columns.patterns))[columns.part_pattern]
@@ -33,7 +32,7 @@ def crowding(ways: WaySet, chosen: npt.NDArray[np.intp]) -> Floats:
     return np.asarray(CROWDING * problem.node_sizes * over)
 
 
-def worth(ways: WaySet, chosen: npt.NDArray[np.intp]) -> float:
+def worth(ways: WaySet, chosen: Rows) -> float:
     """The objective of a choice, straight from its definition (docs/placement.md), job by job."""
     columns, problem = ways.columns, ways.problem
     jobs = np.flatnonzero(chosen >= 0)
@@ -42,7 +41,7 @@ def worth(ways: WaySet, chosen: npt.NDArray[np.intp]) -> float:
     return float((value - columns.cost[pattern]).sum() - crowding(ways, chosen).sum())
 
 
-def concrete(ways: WaySet, chosen: npt.NDArray[np.intp]) -> tuple[Way, ...]:
+def concrete(ways: WaySet, chosen: Rows) -> tuple[Way, ...]:
     """Name the nodes: shared ones are named already, whole ones come from the end of their class, best rank first."""
     columns, classes, problem = ways.columns, ways.classes, ways.problem
     taken = np.zeros(len(problem.free), dtype=np.bool_)
@@ -54,9 +53,8 @@ def concrete(ways: WaySet, chosen: npt.NDArray[np.intp]) -> tuple[Way, ...]:
     result = []
     for k in np.flatnonzero(chosen >= 0).tolist():
         pattern = columns.patterns[chosen[k]]
-        spots = [(node, gpus, False) for node, gpus in zip(pattern.nodes, pattern.gpus, strict=True)]
-        spots += [(left[n].pop(), gpus, True) for n, gpus in zip(pattern.tokens, pattern.token_gpus, strict=True)]
-        spots.sort()
+        spots = [(node, gpus, False) for node, gpus in pattern.parts]
+        spots = sorted(spots + [(left[n].pop(), gpus, True) for n, gpus in pattern.tokens])
         shares = [problem.share(k, gpus) for _, gpus, _ in spots]
         result.append(
             Way(
@@ -107,7 +105,7 @@ class _Room:
         return True
 
 
-def round_relaxation(ways: WaySet, relaxed: Floats) -> npt.NDArray[np.int64]:
+def round_relaxation(ways: WaySet, relaxed: Floats) -> Ints:
     """(P,) counts of patterns: a feasible choice near `relaxed` (P,), never leaving out a job that one of its ways
     fits.
 

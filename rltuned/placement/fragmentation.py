@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Rows
 from rltuned.placement.placement_values import PlacementProblem
 
 MOST_DEMANDS: Final = 8
@@ -19,7 +18,7 @@ class Demand:
 
     share: Floats
     """(D,) sums to 1 (or D is 0 when no job asks for GPUs)."""
-    column: npt.NDArray[np.intp]
+    column: Rows
     """(D,) GPU type, T for any."""
     gpus: Floats
     cpus: Floats

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.cluster.tables import Bools, Floats, Rows
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 
@@ -18,8 +17,8 @@ from rltuned.placement.ways import CROWD, CROWDING, WaySet
 class Model:
     """A is sparse (COO). R rows, V columns, the first P of them patterns."""
 
-    row: npt.NDArray[np.intp]
-    column: npt.NDArray[np.intp]
+    row: Rows
+    column: Rows
     value: Floats
     rhs: Floats
     """(R,) b."""
@@ -78,8 +77,8 @@ class _Program:
 
     def _add_rows(
         self,
-        row: npt.NDArray[np.intp] | int,
-        column: npt.NDArray[np.intp],
+        row: Rows | int,
+        column: Rows,
         value: Floats,
         rhs: Sequence[float],
     ) -> None:
@@ -93,7 +92,7 @@ class _Program:
         self._more.append((worth, most, whole))
         return len(self._columns.patterns) + len(self._more) - 1
 
-    def _most(self, cell: npt.NDArray[np.intp], pattern: npt.NDArray[np.intp], amount: Floats) -> Floats:
+    def _most(self, cell: Rows, pattern: Rows, amount: Floats) -> Floats:
         """Upper bound of Σ amount·x in each cell (ascending, 0…), given x ≤ upper and that a class uses no more
         patterns than it has jobs.
         """

@@ -1,9 +1,8 @@
 """Problem → ways → model → solver → named nodes, and which jobs Slurm is told to isolate (docs/placement.md)."""
 
 import numpy as np
-import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.cluster.tables import Bools, Floats, Ints
 from rltuned.config import PlacementSection
 from rltuned.placement.choices import choose, concrete, round_relaxation, worth
 from rltuned.placement.integer_program import formulate
@@ -33,7 +32,7 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
     greedy = np.bincount(ways.greedy[ways.greedy >= 0], minlength=model.patterns).astype(np.int64)
     baseline = worth(ways, ways.greedy)
 
-    def rounding(relaxed: Floats) -> tuple[npt.NDArray[np.int64], float]:
+    def rounding(relaxed: Floats) -> tuple[Ints, float]:
         counts = round_relaxation(ways, relaxed)
         value = worth(ways, choose(ways, counts))
         return (counts, value) if value > baseline else (greedy, baseline)

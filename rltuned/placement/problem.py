@@ -1,11 +1,10 @@
 """From a snapshot and a ranking to the placement problem."""
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import Pools
-from rltuned.cluster.tables import Bools, Floats, JobState, JobTable, Snapshot
+from rltuned.cluster.tables import Bools, Codes, Floats, JobState, JobTable, Rows, Snapshot
 from rltuned.placement.placement_values import PlacementProblem
 
 LEAST_WEIGHT = 0.5
@@ -20,7 +19,7 @@ def rank_weight(count: int) -> Floats:
     return LEAST_WEIGHT + (1.0 - LEAST_WEIGHT) * HALF_RANK / (HALF_RANK + rank)
 
 
-def build(snapshot: Snapshot, rows: npt.NDArray[np.intp], pools: Pools) -> PlacementProblem:
+def build(snapshot: Snapshot, rows: Rows, pools: Pools) -> PlacementProblem:
     """State the problem of placing the jobs `rows` (job-table rows of pending jobs, best rank first).
 
     `pools` are the pools of `rows`, in the same order. Row k of the problem is job-table row `rows[k]`. CPUs and memory
@@ -54,14 +53,14 @@ def build(snapshot: Snapshot, rows: npt.NDArray[np.intp], pools: Pools) -> Place
     )
 
 
-def _types(snapshot: Snapshot, rows: npt.NDArray[np.intp], gpus: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _types(snapshot: Snapshot, rows: Rows, gpus: Codes) -> Codes:
     known = {name: column for column, name in enumerate(snapshot.nodes.gpu_types)}
     names = snapshot.jobs.gpu_type.names
     column = np.array([known.get(name, len(known)) for name in names] + [-1], dtype=np.int32)
     return np.where(gpus > 0, column[snapshot.jobs.gpu_type.codes[rows]], -1).astype(np.int32)
 
 
-def _exclusive(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Bools:
+def _exclusive(snapshot: Snapshot, rows: Rows) -> Bools:
     """(n,) jobs that only ever start on idle nodes."""
     jobs = snapshot.jobs
     whole = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
@@ -80,9 +79,9 @@ def _alone(jobs: JobTable) -> Bools:
 def _shares(
     snapshot: Snapshot,
     pools: Pools,
-    pool_of: npt.NDArray[np.int32],
-    gpus: npt.NDArray[np.int32],
-    cpus: npt.NDArray[np.int32],
+    pool_of: Codes,
+    gpus: Codes,
+    cpus: Codes,
     mem: Floats,
 ) -> tuple[Floats, Floats]:
     """CPUs and memory of each job, from its GPU share (for memory of a CPU job: its CPU share) where not given."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import swiglpk as glpk
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, Ints
 from rltuned.errors import PlacementError
 from rltuned.placement.integer_program import Model
 from rltuned.placement.placement_values import SolveOutcome
@@ -28,7 +28,7 @@ class Solved:
     """What GLPK answered."""
 
     outcome: SolveOutcome
-    counts: npt.NDArray[np.int64] | None = None
+    counts: Ints | None = None
     """(P,) how often each pattern is used; None without a solution."""
     objective: float = -math.inf
 
@@ -49,7 +49,7 @@ def _check(model: Model) -> None:
         raise PlacementError("placement model: two coefficients share a cell")
 
 
-Rounding = Callable[[Floats], tuple[npt.NDArray[np.int64], float]]
+Rounding = Callable[[Floats], tuple[Ints, float]]
 """From the relaxed (P,) pattern counts to whole ones and their objective."""
 
 
@@ -159,5 +159,5 @@ def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: R
     return Solved(SolveOutcome.OPTIMAL if solved else SolveOutcome.ERROR, found, objective)
 
 
-def _late(found: npt.NDArray[np.int64] | None, objective: float) -> Solved:
+def _late(found: Ints | None, objective: float) -> Solved:
     return Solved(SolveOutcome.TIMEOUT if found is None else SolveOutcome.FEASIBLE, found, objective)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.cluster.tables import Bools, Floats, Ints, Rows
 from rltuned.placement.fragmentation import Demand, demand_mix
 from rltuned.placement.placement_values import Kind, PlacementProblem
 
@@ -36,50 +36,50 @@ COLUMN_BUDGET: Final = 1024
 IDLE_CLASSES: Final = 32
 """Classes of idle nodes looked at for whole-node ways, the largest first; real clusters have a few."""
 
-_EMPTY: Final[tuple[int, ...]] = ()
-
-_Found = tuple[float, int, list[int], list[int]]
-"""What a search found: its cost, the GPU type, the nodes (or their classes), and the GPUs from each."""
+_Parts = tuple[tuple[int, int], ...]
 
 
 class Pattern(NamedTuple):
-    """One way of one job class. Shared nodes by row, whole nodes by node class."""
+    """One way of one job class."""
 
     job_class: int
     kind: Kind
     gpu_type: int
-    nodes: tuple[int, ...]
-    gpus: tuple[int, ...]
-    tokens: tuple[int, ...]
-    """Node class of each node taken whole."""
-    token_gpus: tuple[int, ...]
+    parts: _Parts = ()
+    """Row of each shared node, and the GPUs from it."""
+    tokens: _Parts = ()
+    """Node class of each node taken whole, and the GPUs from it."""
+
+
+_Found = tuple[float, Pattern] | None
+"""What a search found, and its cost."""
 
 
 @dataclass(frozen=True)
 class Classes:
     """Equal requests and equal nodes. C job classes, N node classes."""
 
-    job_of: npt.NDArray[np.intp]
+    job_of: Rows
     """(K,) class of each job."""
-    jobs: tuple[npt.NDArray[np.intp], ...]
+    jobs: tuple[Rows, ...]
     """Rows of each job class, in rank order."""
-    node_of: npt.NDArray[np.intp]
+    node_of: Rows
     """(M,) class of each node."""
-    nodes: tuple[npt.NDArray[np.intp], ...]
+    nodes: tuple[Rows, ...]
     """Rows of each node class, ascending."""
 
     @cached_property
-    def first_job(self) -> npt.NDArray[np.intp]:
+    def first_job(self) -> Rows:
         """(C,) the best-ranked job of each class."""
         return np.array([rows[0] for rows in self.jobs], dtype=np.intp)
 
     @cached_property
-    def first_node(self) -> npt.NDArray[np.intp]:
+    def first_node(self) -> Rows:
         """(N,)"""
         return np.array([rows[0] for rows in self.nodes], dtype=np.intp)
 
 
-def _group(columns: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.intp], tuple[npt.NDArray[np.intp], ...]]:
+def _group(columns: npt.NDArray[np.uint8]) -> tuple[Rows, tuple[Rows, ...]]:
     """Equal rows: the group of each, and the rows of each group; groups in order of first appearance."""
     index: dict[bytes, int] = {}
     of = np.array([index.setdefault(row.tobytes(), len(index)) for row in columns], dtype=np.intp)
@@ -120,14 +120,14 @@ class Columns:
     """All ways on offer: P patterns with what they take and what they cost. D = T + 3 dimensions."""
 
     patterns: tuple[Pattern, ...]
-    job_class: npt.NDArray[np.intp]
+    job_class: Rows
     """(P,)"""
-    part_pattern: npt.NDArray[np.intp]
-    part_node: npt.NDArray[np.intp]
+    part_pattern: Rows
+    part_node: Rows
     part_use: Floats
     """One row per shared node of a pattern: which pattern, which node, (·, D) what it takes."""
-    token_pattern: npt.NDArray[np.intp]
-    token_class: npt.NDArray[np.intp]
+    token_pattern: Rows
+    token_class: Rows
     """One row per whole node of a pattern."""
     cost: Floats
     """(P,) sum of the penalties: fragmentation, contention, extra nodes, isolation."""
@@ -140,7 +140,7 @@ class WaySet:
     problem: PlacementProblem
     classes: Classes
     columns: Columns
-    greedy: npt.NDArray[np.intp]
+    greedy: Rows
     """(K,) pattern that the greedy pass in rank order gives each job, −1 none."""
 
 
@@ -171,16 +171,16 @@ class _Cluster:
         self._idle = problem.idle
         self._classes = classes
 
-    def tokens(self, node_class: int) -> npt.NDArray[np.intp]:
+    def tokens(self, node_class: int) -> Rows:
         """Nodes of the class that can still be taken whole."""
         rows = self._classes.nodes[node_class]
         return rows[self.untouched[rows]] if self._idle[rows[0]] else rows[:0]
 
-    def take(self, pattern: Pattern, uses: list[Floats]) -> None:
-        for node, use in zip(pattern.nodes, uses, strict=True):
-            self.avail[:, node] -= use
+    def take(self, pattern: Pattern, finder: "_Enumerator") -> None:
+        for node, gpus in pattern.parts:
+            self.avail[:, node] -= finder.use(pattern.job_class, pattern.gpu_type, gpus)
             self.untouched[node] = False
-        for node_class in pattern.tokens:
+        for node_class, _ in pattern.tokens:
             # From the end: shared ways prefer low rows, so that the two rarely want the same node.
             node = self.tokens(node_class)[-1]
             self.avail[:, node] = -1.0
@@ -248,7 +248,7 @@ class _Enumerator:
 
     # -- shared nodes
 
-    def _fits(self, c: int, use: Floats, avail: Floats) -> npt.NDArray[np.intp]:
+    def _fits(self, c: int, use: Floats, avail: Floats) -> Rows:
         """Nodes that have `use` left. Only the dimensions that the job uses are compared."""
         mask = self.eligible[c]
         for dimension, amount in enumerate(use.tolist()):
@@ -256,8 +256,8 @@ class _Enumerator:
                 mask = mask & (avail[dimension] >= amount)
         return np.asarray(mask.nonzero()[0], dtype=np.intp)
 
-    def _best(self, c: int, t: int, avail: Floats) -> _Found | None:
-        """Best fit: the nodes with the least left, where each gives the same, and how much that is."""
+    def _best(self, c: int, t: int, avail: Floats) -> _Found:
+        """Best fit: the nodes with the least left, where each gives the same; how much that is."""
         count = self.nodes[c] if self.equal(c) else 1
         gpus = self.per_node[c] or self.gpus[c]
         nodes = self._fits(c, self.use(c, t, gpus), avail)
@@ -266,25 +266,23 @@ class _Enumerator:
         left = best_fit(avail[:, nodes])
         if count == 1:  # nearly every call: no whole order is needed
             at = int(left.argmin())
-            return float(left[at]), t, [int(nodes[at])], [gpus]
+            return float(left[at]), Pattern(c, Kind.PACK, t, ((int(nodes[at]), gpus),))
         order = np.argsort(left, kind="stable")[:count]
-        return float(left[order].sum()), t, np.sort(nodes[order]).tolist(), [gpus] * count
+        parts = tuple((node, gpus) for node in np.sort(nodes[order]).tolist())
+        return float(left[order].sum()), Pattern(c, Kind.PACK, t, parts)
 
     def pack(self, c: int, cluster: _Cluster) -> Pattern | None:
         """Best fit next to others; None where it does not fit or must not share."""
         if self.exclusive[c]:
             return None
-        best = None
+        found = None
         if self.equal(c) or self.nodes[c] == 1:
-            best = _least(self._best(c, t, cluster.avail) for t in self.types_of[c])
-        if best is None and not self.equal(c):
-            best = _least(self._split(c, t, cluster.avail) for t in self.types_of[c])
-        if best is None:
-            return None
-        _, t, nodes, gpus = best
-        return Pattern(c, Kind.PACK, t, tuple(nodes), tuple(gpus), _EMPTY, _EMPTY)
+            found = _least(self._best(c, t, cluster.avail) for t in self.types_of[c])
+        if found is None and not self.equal(c):
+            found = _least(self._split(c, t, cluster.avail) for t in self.types_of[c])
+        return found
 
-    def _most(self, c: int, t: int, free: Floats) -> npt.NDArray[np.int64]:
+    def _most(self, c: int, t: int, free: Floats) -> Ints:
         """(n,) GPUs that the job could take from each node, its CPUs and memory going along. `free` is (D, n)."""
         total, cpus, mem = self.gpus[c], free[self.types], free[self.types + 1]
         most = np.minimum(free[t], total)
@@ -294,13 +292,9 @@ class _Enumerator:
         # A node must give one CPU even to the smallest share.
         return np.where((free[self.types + 2] >= self.tmp[c]) & (cpus >= 1), np.maximum(most, 0), 0).astype(np.int64)
 
-    def _parts(self, c: int, most: Sequence[int] | npt.NDArray[np.int64]) -> list[int] | None:
-        """GPUs from each of the first nodes of an order: as few nodes as possible, the first ones to the full, at least
-        one GPU each; None where the nodes do not suffice.
-
-        Args:
-            c: job class.
-            most: what each node of the order can give.
+    def _parts(self, c: int, most: Sequence[int] | Ints) -> list[int] | None:
+        """GPUs from each of the first nodes of an order, of which each can give `most`: as few nodes as possible, the
+        first ones to the full, at least one GPU each; None where the nodes do not suffice.
         """
         least, total = self.nodes[c], self.gpus[c]
         if self.equal(c):
@@ -316,7 +310,7 @@ class _Enumerator:
             rest -= more
         return gpus
 
-    def _split(self, c: int, t: int, avail: Floats) -> _Found | None:
+    def _split(self, c: int, t: int, avail: Floats) -> _Found:
         """A total over as few nodes as possible: the fullest shares first, the rest where it fits best; how many."""
         most = np.where(self.eligible[c], self._most(c, t, avail), 0)
         order = np.argsort(-most, kind="stable")
@@ -327,8 +321,7 @@ class _Enumerator:
         fitting = order[len(gpus) - 1 :]
         fitting = fitting[most[fitting] >= gpus[-1]]
         nodes = [*order[: len(gpus) - 1].tolist(), int(fitting[np.argmin(most[fitting])])]
-        by_row = dict(sorted(zip(nodes, gpus, strict=True)))
-        return len(nodes), t, list(by_row), list(by_row.values())
+        return len(nodes), Pattern(c, Kind.PACK, t, tuple(sorted(zip(nodes, gpus, strict=True))))
 
     # -- whole nodes
 
@@ -353,13 +346,9 @@ class _Enumerator:
 
     def spread(self, c: int, cluster: _Cluster) -> Pattern | None:
         """Idle nodes for itself: as few as possible, and those on which least is left unused."""
-        best = _least(self._alone(c, t, cluster) for t in self.types_of[c])
-        if best is None:
-            return None
-        _, t, tokens, gpus = best
-        return Pattern(c, Kind.SPREAD, t, _EMPTY, _EMPTY, tuple(tokens), tuple(gpus))
+        return _least(self._alone(c, t, cluster) for t in self.types_of[c])
 
-    def _alone(self, c: int, t: int, cluster: _Cluster) -> _Found | None:
+    def _alone(self, c: int, t: int, cluster: _Cluster) -> _Found:
         """Whole nodes of a type, those that can give the most and are the smallest first; and their GPUs."""
         classes = sorted(self._whole(c, t, cluster), key=lambda found: (-found[0], self.class_gpus[found[2]], found[2]))
         # More nodes of a class than GPUs, or than nodes, are never taken.
@@ -368,8 +357,8 @@ class _Enumerator:
         gpus = self._parts(c, [gives for gives, _ in order])
         if gpus is None:
             return None
-        tokens = [n for _, n in order[: len(gpus)]]
-        return sum(self.class_gpus[n] for n in tokens), t, tokens, gpus
+        tokens = tuple((n, taken) for (_, n), taken in zip(order[: len(gpus)], gpus, strict=True))
+        return sum(self.class_gpus[n] for n, _ in tokens), Pattern(c, Kind.SPREAD, t, tokens=tokens)
 
     def hierarchical(self, c: int, cluster: _Cluster) -> Pattern | None:
         """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
@@ -385,28 +374,27 @@ class _Enumerator:
         if not self.equal(c):
             full.sort(key=lambda found: (-found[0], found[2]))
         rest = self.gpus[c]
-        tokens: list[int] = []
-        gpus: list[int] = []
+        tokens: _Parts = ()
+        parts: _Parts = ()
         for gives, left, n in full:
             take = min(left, rest // gives)
-            tokens += [n] * take
-            gpus += [gives] * take
+            tokens += ((n, gives),) * take
             rest -= take * gives
-        nodes: tuple[int, ...] = _EMPTY
         if rest > 0 and tokens and not self.equal(c):
             # Not on a node that is wholly idle: that would be one more whole node.
             fits = self._fits(c, self.use(c, t, rest), cluster.avail)
             fits = fits[~self.p.idle[fits]]
             if len(fits):
-                nodes = (int(fits[np.argmin(best_fit(cluster.avail[:, fits]))]),)
-        if len(tokens) + len(nodes) < max(2, self.nodes[c]) or (rest > 0 and not nodes):
+                parts = ((int(fits[np.argmin(best_fit(cluster.avail[:, fits]))]), rest),)
+        if len(tokens) + len(parts) < max(2, self.nodes[c]) or (rest > 0 and not parts):
             return None
-        return Pattern(c, Kind.HIERARCHICAL, t, nodes, (rest,) if nodes else _EMPTY, tuple(tokens), tuple(gpus))
+        return Pattern(c, Kind.HIERARCHICAL, t, parts, tokens)
 
 
-def _least(found: Iterable[_Found | None]) -> _Found | None:
+def _least(found: Iterable[_Found]) -> Pattern | None:
     """The first of those that cost least."""
-    return min((one for one in found if one is not None), key=lambda one: one[0], default=None)
+    best = min((one for one in found if one is not None), key=lambda one: one[0], default=None)
+    return None if best is None else best[1]
 
 
 def _greedy(finder: _Enumerator, order: Iterable[int]) -> list[Pattern | None]:
@@ -422,7 +410,7 @@ def _greedy(finder: _Enumerator, order: Iterable[int]) -> list[Pattern | None]:
         if pattern is None and finder.exclusive[c]:
             pattern = finder.spread(c, cluster)
         if pattern is not None:
-            cluster.take(pattern, [finder.use(c, pattern.gpu_type, gpus) for gpus in pattern.gpus])
+            cluster.take(pattern, finder)
             result[k] = pattern
         full[c] = pattern is None
     return result
@@ -475,7 +463,7 @@ def _best_nodes(finder: _Enumerator, single: list[tuple[int, int]]) -> list[Patt
         for at in order[row]:
             if np.isfinite(scores[row * count + at]):
                 node = int(short[row, at])
-                found.append(Pattern(c, Kind.PACK, t, (node,), (gpus[row],), _EMPTY, _EMPTY))
+                found.append(Pattern(c, Kind.PACK, t, ((node, gpus[row]),)))
     return found
 
 
@@ -504,20 +492,21 @@ def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
     problem, classes = finder.p, finder.classes
     count, depth = len(patterns), problem.free.shape[1]
     job_class = np.array([p.job_class for p in patterns], dtype=np.intp)
-    part_pattern = np.array([j for j, p in enumerate(patterns) for _ in p.nodes], dtype=np.intp)
-    part_node = np.array([node for p in patterns for node in p.nodes], dtype=np.intp)
-    token_pattern = np.array([j for j, p in enumerate(patterns) for _ in p.tokens], dtype=np.intp)
-    token_class = np.array([n for p in patterns for n in p.tokens], dtype=np.intp)
-    uses = [finder.use(p.job_class, p.gpu_type, g) for p in patterns for g in p.gpus]
-    token_uses = [finder.use(p.job_class, p.gpu_type, g) for p in patterns for g in p.token_gpus]
-    part_use = np.stack(uses) if uses else np.zeros((0, depth))
-    token_use = np.stack(token_uses) if token_uses else np.zeros((0, depth))
 
+    def taken(parts: list[_Parts]) -> tuple[Rows, Rows, Floats]:
+        """Of each part: the pattern, the node or its class, and (·, D) what is taken of it."""
+        every = [(j, at, gpus) for j, several in enumerate(parts) for at, gpus in several]
+        uses = [finder.use(patterns[j].job_class, patterns[j].gpu_type, gpus) for j, _, gpus in every]
+        of = np.array([(j, at) for j, at, _ in every], dtype=np.intp).reshape(-1, 2)
+        return of[:, 0].copy(), of[:, 1].copy(), np.array(uses, dtype=np.float64).reshape(-1, depth)
+
+    part_pattern, part_node, part_use = taken([p.parts for p in patterns])
+    token_pattern, token_class, token_use = taken([p.tokens for p in patterns])
     size = problem.size[classes.first_job][job_class]
-    spots = np.array([len(p.nodes) + len(p.tokens) for p in patterns], dtype=np.float64)
+    spots = np.array([len(p.parts) + len(p.tokens) for p in patterns], dtype=np.float64)
     gpus = problem.gpus[classes.first_job][job_class]
 
-    def share(pattern: npt.NDArray[np.intp], use: Floats) -> Floats:
+    def share(pattern: Rows, use: Floats) -> Floats:
         taken = use[:, : finder.types].sum(axis=1)
         return np.asarray(
             size[pattern] * np.where(gpus[pattern] > 0, taken / np.maximum(gpus[pattern], 1), 1 / spots[pattern])
