@@ -1,12 +1,14 @@
 """`Simulation`: a simulated Slurm that is moved in time, looked at and changed from outside."""
 
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from functools import cached_property
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
 from rltuned.errors import RltunedError
@@ -96,7 +98,6 @@ class Simulation:
         self.state = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self.setup = setup(self.settings)
         """Of the kernel, like `state`: for this package only."""
-        self._columns: dict[str, Any] | None = None
 
     # --- moving
 
@@ -277,24 +278,19 @@ class Simulation:
         s = self.state
         ptr, nodes = self.allocations(rows)
         active = s.jobs["fate"][rows] == JobFate.RUNNING
-        unchanging: dict[str, Any] = {
-            name: value.take(rows) if isinstance(value, Category) else value[rows]
-            for name, value in self._job_columns().items()
-        }
+        submit = self.jobs.submit_time[rows] + epoch
         value = (len(self.jobs) - rows).astype(np.int64) if priority is None else priority[rows]
-        return JobTable(
-            **unchanging,
+        return replace(
+            self._unchanging.take(rows),
             state=np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
-            submit_time=self.jobs.submit_time[rows] + epoch,
-            eligible_time=self.jobs.submit_time[rows] + epoch,
+            submit_time=submit,
+            eligible_time=submit,
             start_time=np.where(active, s.jobs["start"][rows] + epoch, np.nan),
             end_time=np.where(active, s.jobs["ends_by"][rows] + epoch, np.nan),
             time_limit=self.estimates.time_limit[rows],
             priority=value,
             base=value,
             base_least=value,
-            request=Category(np.full(len(rows), -1, dtype=np.int32), ()),
-            decided=Category(np.full(len(rows), -1, dtype=np.int32), ()),
             oversubscribe=Category(
                 (s.jobs["alone"][rows] == k.ISOLATED).astype(np.int32), (OverSubscribe.OK.value, OverSubscribe.NO.value)
             ),
@@ -303,47 +299,26 @@ class Simulation:
             node_idx=nodes,
         )
 
-    def _job_columns(self) -> dict[str, Any]:
-        """Columns of `JobTable` that never change, as Slurm would show them, by row of the workload."""
-        if self._columns is None:
-            jobs, n = self.jobs, len(self.jobs)
-            none = np.zeros(n, dtype=np.int32)
-            nothing = Category(none - 1, ())
-            normal = len(jobs.qos.names)
-            self._columns = {
-                "array_tasks": none,
-                "het_job_id": none.astype(np.int64),
-                "user": jobs.user,
-                "account": jobs.account,
-                "partition": Category(
-                    np.maximum(self.asked.partition, 0).astype(np.int32),
-                    tuple(partition.name for partition in self.shape.partitions),
-                ),
-                "qos": Category(
-                    np.where(jobs.qos.codes < 0, normal, jobs.qos.codes).astype(np.int32), (*jobs.qos.names, "normal")
-                ),
-                "reservation": nothing,
-                "nodes": np.maximum(self.asked.nodes, 1).astype(np.int32),
-                "tasks": none + 1,
-                "gpus": jobs.gpus,
-                "gpus_per_node": np.where(self.asked.per_node, self.asked.gpus, 0).astype(np.int32),
-                "gpu_type": Category(self.asked.gpu_type.astype(np.int32), self.shape.nodes.gpu_types),
-                "cpus": jobs.cpus,
-                "mem": jobs.mem,
-                "tmp": jobs.tmp,
-                "features": nothing,
-                "req_nodes": nothing,
-                "dependent": none.astype(np.bool_),
-                "deadline": none.astype(np.bool_),
-                "job_id": np.arange(1, n + 1, dtype=np.int64),
-                "reason": Category(none, ("Priority",)),
-                "held": none.astype(np.bool_),
-                "nice": none.astype(np.int64),
-                "site_factor": none.astype(np.int64),
-                "site_known": np.ones(n, dtype=np.bool_),
-                "exc_nodes": nothing,
-            }
-        return self._columns
+    @cached_property
+    def _unchanging(self) -> JobTable:
+        """What Slurm would show of each job of the workload; what changes means nothing."""
+        jobs, asked, normal = self.jobs, self.asked, len(self.jobs.qos.names)
+        partition = np.maximum(asked.partition, 0).astype(np.int32)
+        qos = np.where(jobs.qos.codes < 0, normal, jobs.qos.codes).astype(np.int32)
+        return replace(
+            job_table(len(jobs)),
+            user=jobs.user,
+            account=jobs.account,
+            partition=Category(partition, tuple(each.name for each in self.shape.partitions)),
+            qos=Category(qos, (*jobs.qos.names, "normal")),
+            nodes=np.maximum(asked.nodes, 1).astype(np.int32),
+            gpus=jobs.gpus,
+            gpus_per_node=np.where(asked.per_node, asked.gpus, 0).astype(np.int32),
+            gpu_type=Category(asked.gpu_type.astype(np.int32), self.shape.nodes.gpu_types),
+            cpus=jobs.cpus,
+            mem=jobs.mem,
+            tmp=jobs.tmp,
+        )
 
     def node_table(self) -> NodeTable:
         """All nodes with what is taken of them, now."""

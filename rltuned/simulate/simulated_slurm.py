@@ -7,7 +7,7 @@ What was measured on real Slurm and holds here:
 - An explicit Priority of an admin is frozen, resets Nice to 0 for good, and is handed back by a release.
 - sprio lists no held job, no job with an explicit priority, and no job submitted since the last calculation.
 - OverSubscribe is one-way. Running jobs take a site factor without effect and refuse placement.
-- A user who is no operator is denied. The RPC limiter makes the client wait.
+- A user who is no operator is denied.
 - Answers take virtual time, so jobs start between a reading and the write that follows it.
 
 Not simulated: arrays and heterogeneous jobs, dependencies, requeue, excluded nodes, a slurmctld that is away.
@@ -50,27 +50,6 @@ SHARE_NO: Final = 2
 
 
 @dataclass(frozen=True)
-class Latency:
-    """How long Slurm's answers take, virtual seconds. Measured on 24.11 with some thousand jobs (two shared cores)."""
-
-    reading: float = 0.2
-    update: float = 0.002
-    """Per job."""
-
-
-NO_LATENCY: Final = Latency(0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class Limiter:
-    """SlurmctldParameters=rl_enable: a token bucket per user; root and SlurmUser are exempt."""
-
-    bucket: int = 30
-    refill: float = 2.0
-    """Per second."""
-
-
-@dataclass(frozen=True)
 class Profile:
     """How this Slurm is configured, and what its client may do."""
 
@@ -79,8 +58,11 @@ class Profile:
     """Epoch seconds of the workload's 0."""
     calc_period: float = 60.0
     """PriorityCalcPeriod, seconds."""
-    latency: Latency = Latency()
-    limiter: Limiter | None = None
+    reading: float = 0.2
+    """Virtual seconds that the answer to a reading takes; measured on 24.11 with some thousand jobs (two shared cores).
+    """
+    update: float = 0.002
+    """And that to an update takes, per job."""
 
 
 class Leftover(NamedTuple):
@@ -158,7 +140,7 @@ class SimulatedSlurm:
         settings: of the scheduler.
         weights: of priority/multifactor.
         interventions: what people do, in any order.
-        profile: release, privilege, limiter, delays.
+        profile: privilege, calculations, delays.
         outside: epoch seconds that pass by themselves (a real clock, say): each reading and write first catches up.
         past: jobs that ended before the simulation began, for the accounting.
         """
@@ -173,8 +155,6 @@ class SimulatedSlurm:
         self._next = 0
         """Of the interventions."""
         self._calculated = math.floor(self.simulation.now / self.profile.calc_period)
-        self._tokens = float(self.profile.limiter.bucket) if self.profile.limiter else math.inf
-        self._tokens_at = self.simulation.now
         self._base = np.full(n, -1, dtype=np.int64)
         """Multifactor's sum at the last calculation; −1 before the first."""
         self._listed = np.zeros(n, dtype=np.bool_)
@@ -236,20 +216,6 @@ class SimulatedSlurm:
         """Virtual seconds that an answer takes. None pass where time passes by itself."""
         if seconds > 0.0 and self._outside is None:
             self.advance(self.simulation.now + seconds)
-
-    def message(self) -> None:
-        """One message to slurmctld: the limiter makes the client sleep until there is a token."""
-        limiter = self.profile.limiter
-        if limiter is None or self.profile.privilege is Privilege.SLURM_USER:
-            return
-        now = self.simulation.now
-        self._tokens = min(float(limiter.bucket), self._tokens + (now - self._tokens_at) * limiter.refill)
-        self._tokens_at = now
-        if self._tokens < 1.0:
-            wait = (1.0 - self._tokens) / limiter.refill
-            self._tokens, self._tokens_at = 1.0, now + wait
-            self.let_pass(wait)
-        self._tokens -= 1.0
 
     # --- priorities
 
@@ -512,7 +478,6 @@ class SimulatedReader:
         slurm = self.slurm
         slurm.catch_up()
         profile, settings = slurm.profile, slurm.simulation.settings
-        limiter = profile.limiter or Limiter()
         return ClusterFacts(
             version="24.11.5",
             release=RELEASE,
@@ -523,9 +488,9 @@ class SimulatedReader:
             site_factor_plugin="",
             scheduler_type="sched/builtin" if settings.backfill is Backfill.NONE else "sched/backfill",
             scheduler_parameters=settings.parameters(),
-            rate_limiter=profile.limiter is not None,
-            rate_bucket=limiter.bucket,
-            rate_refill=limiter.refill,
+            rate_limiter=False,
+            rate_bucket=30,
+            rate_refill=2.0,
             accounting=True,
             accounting_reachable=True,
             accounting_tres=("gres/gpu", *(f"gres/gpu:{kind}" for kind in slurm.shape.nodes.gpu_types)),
@@ -540,19 +505,17 @@ class SimulatedReader:
         """The queue and the nodes at `now`, or at the simulation's present moment if that is later."""
         slurm = self.slurm
         slurm.catch_up(now)
-        slurm.message()
         nodes, partitions = slurm.simulation.node_table(), slurm.shape.partitions
         taken = Snapshot(slurm.time, RELEASE, slurm.table(), nodes, partitions, Health())
-        slurm.let_pass(slurm.profile.latency.reading)
+        slurm.let_pass(slurm.profile.reading)
         return taken
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         """See `SlurmReader`."""
         slurm = self.slurm
         slurm.catch_up()
-        slurm.message()
         taken = slurm.status_of(job_ids)
-        slurm.let_pass(slurm.profile.latency.reading)
+        slurm.let_pass(slurm.profile.reading)
         return taken
 
 
@@ -577,9 +540,8 @@ class SimulatedWriter:
                 lines.setdefault(change.job_id, []).append(change)
         said: dict[int, tuple[Outcome | None, str]] = {}
         for job, line in lines.items():
-            slurm.message()
             said[job] = slurm.update(job, line)
-            slurm.let_pass(slurm.profile.latency.update)
+            slurm.let_pass(slurm.profile.update)
         slurm.reorder()
         return [
             WriteResult(change, sent=False, outcome=Outcome.FAILED, message=refused[index])

@@ -11,7 +11,7 @@ from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.decide.scope import Veto
 from rltuned.simulate.people import NO_ONE
-from rltuned.simulate.simulated_slurm import Limiter, Profile
+from rltuned.simulate.simulated_slurm import Profile
 from rltuned.simulate.values import JobFate
 
 CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "60"))
@@ -90,8 +90,7 @@ def test_with_placement_on_every_job_still_runs(memory_path):
 
 
 def test_jobs_that_start_between_reading_and_writing_are_gone_not_failed(memory_path):
-    slow = Profile(latency=replace(Profile().latency, reading=15.0))
-    house = House(busy_slurm(60, profile=slow, rates=NO_ONE), config(memory_path))
+    house = House(busy_slurm(60, profile=Profile(reading=15.0), rates=NO_ONE), config(memory_path))
     outcomes = [result.outcome for _ in range(25) for result in house.tick().results]
     assert outcomes.count(Outcome.GONE) > 0
     assert set(outcomes) <= {Outcome.GONE, Outcome.APPLIED, Outcome.UNCHANGED, Outcome.THROTTLED}

@@ -14,7 +14,7 @@ from rltuned.simulate.engine import Simulation
 from rltuned.simulate.people import NO_ONE, Act, Intervention, Rates, draw_interventions
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import RuleRanker
-from rltuned.simulate.simulated_slurm import NO_LATENCY, Limiter, Profile, SimulatedSlurm
+from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates, SimulationSettings
 from rltuned.slurm.port import Privilege
 from rltuned.workload.jobs import Source, workload
@@ -31,7 +31,7 @@ def cluster(
         jobs,
         Estimates(limits, limits),
         interventions=interventions,
-        profile=Profile(**{"latency": NO_LATENCY} | profile),
+        profile=Profile(reading=0.0, update=0.0, **profile),
     )
     slurm.advance(120.0)
     return slurm
@@ -181,16 +181,6 @@ def test_a_drained_node_takes_no_job_and_is_shown_unusable():
     assert not look(slurm, 2).pending
 
 
-def test_sixty_updates_under_the_limiter_take_fifteen_seconds_and_slurm_user_is_exempt():
-    for privilege, seconds in ((Privilege.OPERATOR, 15.0), (Privilege.SLURM_USER, 0.0)):
-        slurm = cluster(limiter=Limiter(), privilege=privilege)
-        changes = [Change(3, 0, Field.SITE_FACTOR, 0, value, 0) for value in range(60)]
-        began = slurm.simulation.now
-        for change in changes:
-            slurm.writer().write([change])
-        assert slurm.simulation.now - began == pytest.approx(seconds)
-
-
 def test_answers_take_time_and_the_cluster_goes_on_meanwhile():
     jobs = busy_jobs(50, 3)
     slurm = SimulatedSlurm(parse_shape("1x8:a100:64c:512g"), jobs, Estimates(jobs.time_limit, jobs.time_limit))
@@ -198,7 +188,7 @@ def test_answers_take_time_and_the_cluster_goes_on_meanwhile():
     before = slurm.time
     slurm.reader().snapshot(0.0)
     slurm.reader().status(None)
-    assert slurm.time == pytest.approx(before + 2 * slurm.profile.latency.reading)
+    assert slurm.time == pytest.approx(before + 2 * slurm.profile.reading)
 
 
 def test_the_snapshot_shows_what_is_set_and_whole_seconds():
