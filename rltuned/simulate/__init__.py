@@ -15,32 +15,3 @@
 
 The kernel agrees with the plain one of `tests/oracles`, job by job. Nothing here knows why a queue is in its order.
 """
-
-from rltuned.simulate.engine import Predictor, Ranker, Simulation, simulate
-from rltuned.simulate.episodes import Episode, Trajectory
-from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.values import (
-    Backfill,
-    Estimates,
-    Fit,
-    JobFate,
-    SimulationResult,
-    SimulationSettings,
-)
-
-__all__ = [
-    "Backfill",
-    "Episode",
-    "Estimates",
-    "Fit",
-    "JobFate",
-    "PlanRanker",
-    "Predictor",
-    "Ranker",
-    "RuleRanker",
-    "Simulation",
-    "SimulationResult",
-    "SimulationSettings",
-    "Trajectory",
-    "simulate",
-]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
+from rltuned.cluster.tables import Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
 from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.observe import Observation, observe
@@ -43,17 +43,17 @@ class Ranker(Protocol):
         """(N,) keys of all jobs of the workload, where they never change. None: `keys` is called at each refresh."""
 
     def keys(self, simulation: "Simulation", rows: Rows) -> Floats:
-        """(n,) finite; smaller first, ties by submission. `rows`: the pending jobs (held ones left out), ranked now."""
+        """(n,) finite, of pending jobs; smaller first, ties by submission."""
 
 
 class Predictor(Protocol):
     """Estimates run times from the jobs that have ended so far."""
 
     def ended(self, rows: Rows, run_times: Floats, ends: Floats) -> None:
-        """These jobs have ended since the last call; (n,) seconds that they ran, and when they ended."""
+        """Take note of jobs that have ended since the last call; (n,) seconds that they ran, and when they ended."""
 
     def predict(self, rows: Rows) -> RunTimePredictions:
-        """Of (n,) jobs, by what has ended so far; NaN: not known."""
+        """Of (n,) jobs; NaN: not known."""
 
 
 class Simulation:
@@ -74,9 +74,9 @@ class Simulation:
         """Args:
         shape: the cluster.
         jobs: what is submitted, in order of submission.
-        estimates: (N,) time limits and r; r is changed in place when there is a predictor.
+        estimates: (N,) time limits and r.
         settings: Slurm's.
-        predictor: estimates r of the pending jobs at each refresh, as the daemon does.
+        predictor: estimates r of the pending jobs at each refresh, as the daemon does; r is changed in place.
         asked: `requests(shape, jobs, estimates.time_limit)`, where the caller has it (windows of one trace).
 
         Raises:
@@ -111,18 +111,15 @@ class Simulation:
             rows = self.pending
             if self._predictor is not None:
                 self._predict(self._predictor, rows)
-            self._rank(rows, ranker.keys(self, rows))
-
-    def _rank(self, rows: Rows, keys: Floats) -> None:
-        keys = np.clip(np.nan_to_num(keys, nan=_LARGEST), -_LARGEST, _LARGEST)
-        self.state.clock[k.REFRESH_DUE] = np.inf  # what a ranker changes is no reason to ask it again
-        if self._order(rows, keys):
-            k.something_changed(self.state, self.setup)
+            keys = ranker.keys(self, rows)
+            self.state.clock[k.REFRESH_DUE] = np.inf  # what a ranker changes is no reason to ask it again
+            if self._order(rows, np.nan_to_num(keys, nan=_LARGEST)):
+                k.something_changed(self.state, self.setup)
 
     def _order(self, rows: Rows, keys: Floats) -> bool:
         """Give some pending jobs new keys, smaller first. Returns whether that changes the order of the queue."""
         s, n = self.state, int(self.state.counts[k.QUEUED])
-        s.jobs["key"][rows] = keys
+        s.jobs["key"][rows] = np.clip(keys, -_LARGEST, _LARGEST)
         queue = s.queue[:n]
         key, tier = s.jobs["key"][queue], s.jobs["tier"][queue]
         s.counts[k.UNRANKED] = int((key == np.inf).sum())
@@ -136,7 +133,7 @@ class Simulation:
 
     def _predict(self, predictor: Predictor, rows: Rows) -> None:
         s = self.state
-        ended = np.flatnonzero(self._have_ended & ~self._reported)
+        ended = self.ended[~self._reported[self.ended]]
         if len(ended):
             self._reported[ended] = True
             ended = ended[np.lexsort((ended, s.jobs["end"][ended]))]
@@ -175,11 +172,6 @@ class Simulation:
         return self.state.holding[: self.state.counts[k.HOLDING]].astype(np.intp)
 
     @property
-    def held(self) -> frozenset[int]:
-        """Jobs that `hold` has taken out of the queue."""
-        return frozenset(self._held)
-
-    @property
     def fate(self) -> npt.NDArray[np.int8]:
         """(N,) `JobFate` now."""
         return self.state.jobs["fate"].astype(np.int8)
@@ -197,14 +189,8 @@ class Simulation:
     @property
     def ended(self) -> Rows:
         """Jobs that have run and ended."""
-        return np.flatnonzero(self._have_ended)
-
-    @property
-    def _have_ended(self) -> Bools:
-        """(N,) whether a job is one of `ended`."""
         fate = self.state.jobs["fate"]
-        ended: Bools = (fate == JobFate.COMPLETED) | (fate == JobFate.TIMEOUT)
-        return ended
+        return np.flatnonzero((fate == JobFate.COMPLETED) | (fate == JobFate.TIMEOUT))
 
     @property
     def free(self) -> Ints:
@@ -343,7 +329,7 @@ class Simulation:
 
     def set_keys(self, rows: Rows, keys: Floats) -> None:
         """Order these pending jobs by `keys` from now on; the others keep theirs."""
-        if self._order(rows, np.clip(keys, -_LARGEST, _LARGEST)):
+        if self._order(rows, keys):
             self._something_changed()
 
     def hold(self, row: int) -> None:
@@ -367,22 +353,16 @@ class Simulation:
             if s.jobs["end"][row] <= self.now:
                 return
             s.jobs["end"][row] = self.now
-            gone = np.flatnonzero(s.heap["job"][: s.counts[k.HEAP]] == row)
             k.finish(s, self.setup, row)
-            self._drop_end(int(gone[0]))
             s.jobs["fate"][row] = JobFate.CANCELLED
+            n = int(s.counts[k.HEAP])
+            s.heap[: n - 1] = np.sort(s.heap[:n][s.heap["job"][:n] != row])  # a sorted list is a heap
+            s.counts[k.HEAP] = n - 1
         elif s.jobs["fate"][row] == JobFate.WAITING:
             self._leave_queue(row)
             self._held.discard(row)
             s.jobs["fate"][row] = JobFate.CANCELLED
         self._something_changed()
-
-    def _drop_end(self, at: int) -> None:
-        s, n = self.state, int(self.state.counts[k.HEAP])
-        times, jobs = np.delete(s.heap["time"][:n], at), np.delete(s.heap["job"][:n], at)
-        order = np.lexsort((jobs, times))  # a sorted list is a heap
-        s.heap["time"][: n - 1], s.heap["job"][: n - 1] = times[order], jobs[order]
-        s.counts[k.HEAP] = n - 1
 
     def _leave_queue(self, row: int) -> bool:
         s, n = self.state, int(self.state.counts[k.QUEUED])
@@ -414,18 +394,3 @@ class Simulation:
         """Drain a node (what runs there goes on), or take it back."""
         self.state.nodes["usable"][node] = usable
         self._something_changed()
-
-
-def simulate(
-    shape: ClusterShape,
-    jobs: Workload,
-    estimates: Estimates,
-    ranker: Ranker,
-    settings: SimulationSettings | None = None,
-    predictor: Predictor | None = None,
-    asked: Requests | None = None,
-) -> SimulationResult:
-    """Run a workload to its end; the arguments are those of `Simulation`."""
-    simulation = Simulation(shape, jobs, estimates, settings, predictor, asked)
-    simulation.run(ranker)
-    return simulation.result()

@@ -14,7 +14,8 @@ import numpy as np
 from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.observe import FEATURES
-from rltuned.simulate import Ranker, RuleRanker, Simulation
+from rltuned.simulate.engine import Ranker, Simulation
+from rltuned.simulate.rankers import RuleRanker
 from studies.peers import rlscheduler, schedinspector
 from studies.peers.model import Peer
 from studies.peers.rlscheduler import RLScheduler

@@ -25,7 +25,7 @@ from rltuned.forecast.start_simulation import StartSimulation
 from rltuned.forecast.submissions import Submissions
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
-from rltuned.simulate.engine import simulate
+from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, compile_episodes
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.requests import requests
@@ -63,7 +63,7 @@ class Trace:
     def run(self, ranker, settings, first=0, length=None):
         """One simulation."""
         *parts, asked = self.parts(first, length)
-        return simulate(*parts, ranker, settings, asked=asked)
+        Simulation(*parts, settings, asked=asked).run(ranker)
 
     def episode(self, model, first):
         """A window ranked by a network, compiled as a whole."""

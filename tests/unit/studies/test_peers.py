@@ -12,7 +12,7 @@ from rltuned.config import Config
 from rltuned.errors import ModelError
 from rltuned.observe import FEATURES
 from rltuned.policy import by_name, files
-from rltuned.simulate import PlanRanker, RuleRanker
+from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.workload.jobs import Source, workload
 from rltuned.workload.simulated_estimates import estimate
 from rltuned.workload.write import write_csv
