@@ -20,11 +20,7 @@ from rltuned.workload.jobs import Workload
 
 _PLENTY: Final = 2**40
 _SLURM: Final = SimulationSettings()
-_BACKFILL: Final = {
-    Backfill.NONE: k.NO_BACKFILL,
-    Backfill.EASY: k.EASY_BACKFILL,
-    Backfill.SLURM: k.SLURM_BACKFILL,
-}
+_BACKFILL: Final = {Backfill.NONE: k.NO_BACKFILL, Backfill.EASY: k.EASY_BACKFILL, Backfill.SLURM: k.SLURM_BACKFILL}
 _KINDS: Final = 32
 """Of waiting jobs, for which sched/backfill remembers what it has computed."""
 _FIT: Final = {Fit.BEST: k.BEST, Fit.WORST: k.WORST, Fit.SLURM: k.SLURM}
@@ -49,20 +45,20 @@ def initial_state(
 ) -> k.State:
     """The cluster as it was read, as a state of the simulator. Its clock starts at 0 when the snapshot was read.
 
-    What a snapshot does not tell is assumed in the simplest way. A job for several partitions waits in one of its own
-    that has all their nodes. A running job that has outlived its expected run time takes half as long again.
+    A job for several partitions waits in one of its own that has all their nodes. A running job that has outlived its
+    expected run time takes half as long again.
 
     Args:
         snapshot: the cluster as read.
         queue: (n,) rows of the waiting jobs that take part, in the order of the plan.
         run_times: (N,) expected seconds of every job of the table, from its start.
         settings: of the simulated Slurm.
-        arrivals: rows to keep free for jobs that are assumed to come. They get the partitions and pools of the waiting
-            jobs in turn; what they ask for is written by `scenarios.with_arrivals`.
+        arrivals: rows to keep free for jobs that are assumed to come, with the partitions and pools of the waiting jobs
+            in turn; what they ask for is written by `scenarios.with_arrivals`.
         room: for arrivals that do not take the partitions and pools of the waiting jobs (`forecast`).
 
     Returns:
-        The state. Its job rows are the waiting jobs in the order of `queue`, the running jobs, then the arrivals.
+        The state: the waiting jobs in the order of `queue`, the running jobs, then the arrivals.
     """
     jobs, running, n = snapshot.jobs, snapshot.jobs.running, len(queue)
     pools = job_pools(snapshot, queue)
@@ -100,7 +96,7 @@ def initial_state(
         pool_nodes,
         partitions,
         settings,
-        waiting=n + arrivals,
+        n + arrivals,
     )
     state.counts[k.NEXT] = known
     _occupy(state, snapshot, n, int(slot[n]))
@@ -151,14 +147,12 @@ def _occupy(state: k.State, snapshot: Snapshot, pending: int, slot: int) -> None
 
 
 def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints) -> Ints:
-    """Write what each waiting job asks for into `records` and `need`. Returns (n,) the most nodes that it may get.
-
-    A job with GPUs per node gets exactly its number of nodes, each with the same share. A job with GPUs in all, or with
-    CPUs that do not divide by its nodes, gets at least its number of nodes.
-    """
+    """Write what each waiting job asks for into `records` and `need`. Returns (n,) the most nodes that it may get."""
     count = np.maximum(jobs.nodes[queue], 1).astype(np.int64)
     gpus, cpus = jobs.gpus[queue].astype(np.int64), np.maximum(jobs.cpus[queue], 0).astype(np.int64)
     mem = np.nan_to_num(np.minimum(jobs.mem[queue], _PLENTY), nan=0.0).astype(np.int64)
+    # A job with GPUs per node gets exactly its nodes, each with the same share. One with GPUs in all, or with CPUs that
+    # do not divide by its nodes, gets at least its number of nodes.
     per_node = np.where(gpus > 0, (jobs.gpus_per_node[queue] > 0) | (gpus <= 1), cpus % count == 0)
     each = np.where(per_node, count, 1)
     for column, amount in enumerate((gpus, cpus, mem)):
@@ -173,9 +167,8 @@ def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints)
 def _given(jobs: JobTable, running: Rows, owner: Rows, held: Ints, taken: Ints, whole: Bools) -> Ints:
     """(slots, 4) what running jobs hold of each of their nodes: even shares, but never more of a node than is `taken`.
 
-    Slurm does not report the shares of a job whose GPUs are not the same on all of its nodes. What even shares leave of
-    such a node goes, in order, to the jobs on it that got less than they hold. A job that holds whole nodes has all
-    that is taken of them.
+    Slurm does not report the shares. What even ones leave of a node goes, in order, to the jobs on it that got less
+    than they hold. A job that holds whole nodes has all that is taken of them.
     """
     on = np.bincount(owner, minlength=len(running))
     mem = np.nan_to_num(np.minimum(jobs.mem[running], _PLENTY), nan=0.0)
@@ -223,11 +216,8 @@ def _alone(snapshot: Snapshot, rows: Rows) -> Ints:
 
 
 def _partitions(snapshot: Snapshot, rows: Rows) -> tuple[list[Partition], Ints]:
-    """The partitions of the snapshot and, behind them, one for each list of several that these jobs name; (n,) which of
-    them each job waits in.
-
-    The kernel looks for running jobs that make room among those on the nodes of a job's partition, so these must be all
-    nodes that the job may have.
+    """The partitions of the snapshot and, behind them, one for each list of several that these jobs name: a partition
+    must have all nodes that its jobs may get. And (n,) which of them each job waits in.
     """
     partitions = list(snapshot.partitions)
     index = {partition.name: at for at, partition in enumerate(partitions)}
@@ -247,11 +237,7 @@ def _partitions(snapshot: Snapshot, rows: Rows) -> tuple[list[Partition], Ints]:
 
 
 def idle_cluster(
-    shape: ClusterShape,
-    jobs: Workload,
-    estimates: Estimates,
-    asked: Requests,
-    settings: SimulationSettings,
+    shape: ClusterShape, jobs: Workload, estimates: Estimates, asked: Requests, settings: SimulationSettings
 ) -> k.State:
     """The idle cluster at the time of the first submission."""
     # A request in all may be spread over as many nodes as it has units, or as its pool has nodes.
@@ -269,6 +255,7 @@ def idle_cluster(
         asked.pool_nodes,
         shape.partitions,
         settings,
+        len(jobs),
     )
     if len(jobs):
         state.clock[k.NOW] = jobs.submit_time[0]
@@ -314,7 +301,7 @@ def idle_state(
     pool_nodes: Bools,
     partitions: Sequence[Partition],
     settings: SimulationSettings,
-    waiting: int | None = None,
+    waiting: int,
 ) -> k.State:
     """The kernel's state at time 0 with nobody in the queue and nothing running.
 
@@ -327,7 +314,7 @@ def idle_state(
         pool_nodes: (L, M) the sets that `pool` of the jobs counts.
         partitions: those that `partition` of the jobs counts.
         settings: Slurm's.
-        waiting: how many of the jobs may ever wait; None: all.
+        waiting: how many of the jobs may ever wait.
     """
     n, m, pools = len(jobs), len(capacity), len(pool_nodes)
     amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
@@ -362,7 +349,7 @@ def idle_state(
         blocked=np.zeros(len(partitions), dtype=np.bool_),
         clock=np.array([0.0, np.inf, np.inf, -np.inf, np.inf]),
         counts=np.zeros(k.COUNTS, dtype=np.int64),
-        plans=plans(settings, member, n, n if waiting is None else waiting, slots),
+        plans=plans(settings, member, n, waiting, slots),
     )
 
 

@@ -24,10 +24,10 @@ import numpy as np
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.cluster.ended import EndedJob, Past
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Category, Floats, Health, Ints, JobState, JobTable, Rows, Snapshot
+from rltuned.cluster.tables import Bools, Category, Floats, Ints, JobState, JobTable, Rows, Snapshot
 from rltuned.errors import RltunedError, SlurmError
 from rltuned.policy.multifactor import USUAL, Weights
-from rltuned.simulate.engine import Simulation
+from rltuned.simulate.engine import RELEASE, Simulation
 from rltuned.simulate.people import Act, Intervention
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationSettings
@@ -38,15 +38,12 @@ from rltuned.workload.jobs import Workload
 NO_PRIORITY: Final = -1
 """Stands for "no explicit priority"."""
 
-RELEASE: Final = (24, 11)
-"""Of this Slurm. OverSubscribe=YES in an OverSubscribe=NO partition puts one job on a node, as NO does."""
-
 USER_HOLD: Final = 1
 ADMIN_HOLD: Final = 2
 
 SHARE_YES: Final = 1
 SHARE_NO: Final = 2
-"""0: the partition's default."""
+"""0: the partition's default. In an OverSubscribe=NO partition, YES puts one job on a node, too (24.11)."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +55,9 @@ class Profile:
     """Epoch seconds of the workload's 0."""
     calc_period: float = 60.0
     """PriorityCalcPeriod, seconds."""
+    # Virtual seconds that an answer takes; measured on 24.11 with some thousand jobs (two shared cores).
     reading: float = 0.2
-    """Virtual seconds that the answer to a reading takes; measured on 24.11 with some thousand jobs (two shared cores).
-    """
-    update: float = 0.002
-    """And that to an update takes, per job."""
+    update: float = 0.002  # per job
 
 
 class Leftover(NamedTuple):
@@ -83,9 +78,7 @@ class SimulatedClock:
         """Epoch seconds."""
         return self._slurm.time
 
-    def steady(self) -> float:
-        """As `time`: nobody sets this clock."""
-        return self._slurm.time
+    steady = time  # nobody sets this clock
 
     def monotonic(self) -> float:
         """Seconds since this clock was made."""
@@ -139,7 +132,7 @@ class SimulatedSlurm:
         estimates: time limits (backfill, kill); r is not looked at, Slurm knows none.
         settings: of the scheduler.
         weights: of priority/multifactor.
-        interventions: what people do, in any order.
+        interventions: what people do.
         profile: privilege, calculations, delays.
         outside: epoch seconds that pass by themselves (a real clock, say): each reading and write first catches up.
         past: jobs that ended before the simulation began, for the accounting.
@@ -155,10 +148,8 @@ class SimulatedSlurm:
         self._next = 0
         """Of the interventions."""
         self._calculated = math.floor(self.simulation.now / self.profile.calc_period)
-        self._base = np.full(n, -1, dtype=np.int64)
-        """Multifactor's sum at the last calculation; −1 before the first."""
-        self._listed = np.zeros(n, dtype=np.bool_)
-        """A calculation has passed since the job was submitted: sprio may list it."""
+        # Multifactor's sum at the last calculation; −1 before the first. After that, sprio may list the job.
+        self._base, self._listed = np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.bool_)
         self._site, self._their_site = np.zeros((2, n), dtype=np.int64)
         """What is set now, and what would be if only people had acted."""
         self._nice = np.zeros(n, dtype=np.int64)
@@ -256,14 +247,12 @@ class SimulatedSlurm:
 
     def _sprio(self, rows: Rows) -> Bools:
         """(n,) whether sprio lists each of these pending jobs."""
-        listed: Bools = self._listed[rows] & (self._hold[rows] == 0) & (self._explicit[rows] < 0)
-        return listed
+        return np.asarray(self._listed[rows] & (self._hold[rows] == 0) & (self._explicit[rows] < 0))
 
     @property
     def _waits(self) -> Bools:
         """(N,) whether the job is pending, held or not."""
-        waits: Bools = (self.simulation.fate == JobFate.WAITING) & (self.jobs.submit_time <= self.simulation.now)
-        return waits
+        return np.asarray((self.simulation.fate == JobFate.WAITING) & (self.jobs.submit_time <= self.simulation.now))
 
     def _waiting(self) -> Rows:
         """Pending jobs in order of their id, held ones included."""
@@ -356,8 +345,6 @@ class SimulatedSlurm:
         """A `SlurmWriter`."""
         return SimulatedWriter(self)
 
-    # --- looking at it from outside
-
     def leftovers(self) -> list[Leftover]:
         """Pending jobs whose site factor or isolation are not as people alone have left them."""
         found = []
@@ -379,15 +366,6 @@ class SimulatedSlurm:
         hold = self._hold[rows]
         codes[hold > 0] = hold[hold > 0] + 1
         return Category(codes, ("Priority", "Resources", "JobHeldUser", "JobHeldAdmin"))
-
-    def shown_share(self, rows: Rows) -> Category:
-        """OverSubscribe of each job as squeue shows it."""
-        share = self._share[rows]
-        forced = np.array([p.oversubscribe is OverSubscribe.FORCE for p in self.shape.partitions], dtype=np.bool_)[
-            self._partitions[rows]
-        ]
-        names = (OverSubscribe.OK, OverSubscribe.YES, OverSubscribe.NO)
-        return Category(np.where(forced, SHARE_YES, share).astype(np.int32), tuple(name.value for name in names))
 
     def ended(self, since: float, until: float) -> list[EndedJob]:
         """Jobs that ended in [since, until), epoch seconds, in order of their ends."""
@@ -424,6 +402,8 @@ class SimulatedSlurm:
         held = (self._hold[rows] > 0) & ~running
         known = self._sprio(rows) & ~running
         reason = self.reason(rows)
+        force = np.array([part.oversubscribe is OverSubscribe.FORCE for part in self.shape.partitions], dtype=np.bool_)
+        share = np.where(force[self._partitions[rows]], SHARE_YES, self._share[rows]).astype(np.int32)
         return replace(
             made,
             reason=Category(np.where(running, -1, reason.codes).astype(np.int32), reason.names),
@@ -437,7 +417,7 @@ class SimulatedSlurm:
             decided=Category.of([f"nice={nice}" if nice else "" for nice in self._nice[rows].tolist()]),
             site_factor=np.where(known, self._site[rows], 0),
             site_known=known,
-            oversubscribe=self.shown_share(rows),
+            oversubscribe=Category(share, (OverSubscribe.OK.value, OverSubscribe.YES.value, OverSubscribe.NO.value)),
             exclusive=np.zeros(len(rows), dtype=np.bool_),
         )
 
@@ -506,7 +486,7 @@ class SimulatedReader:
         slurm = self.slurm
         slurm.catch_up(now)
         nodes, partitions = slurm.simulation.node_table(), slurm.shape.partitions
-        taken = Snapshot(slurm.time, RELEASE, slurm.table(), nodes, partitions, Health())
+        taken = Snapshot(slurm.time, RELEASE, slurm.table(), nodes, partitions)
         slurm.let_pass(slurm.profile.reading)
         return taken
 
