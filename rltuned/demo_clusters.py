@@ -255,9 +255,7 @@ class Demo:
         if parse_estimates(self.settings.estimates).kind is not EstimateKind.HISTORY:
             return _Known(known.run_time)
         slurm = self.steered
-        return RunTimes(
-            slurm.reader(), lambda: self.config.estimates, self.directory, slurm.clock, self._logger, self.metrics
-        )
+        return RunTimes(slurm, lambda: self.config.estimates, self.directory, slurm.clock, self._logger, self.metrics)
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()
@@ -300,8 +298,8 @@ class Demo:
         self.daemon = Daemon(
             config=self.config,
             policy=self.policy,
-            reader=self.steered.reader(),
-            writer_factory=self.steered.writer,
+            reader=self.steered,
+            writer_factory=lambda: self.steered,
             journal=Journal.open(self.directory, None),
             clock=clock,
             rng=random.Random(self.settings.seed),  # noqa: S311 - jitter of a back-off
@@ -367,8 +365,8 @@ class Demo:
         report = restore_queue(
             self.config,
             clock=slurm.clock,
-            connect_reader=lambda _: slurm.reader(),
-            connect_writer=lambda _: slurm.writer(),
+            connect_reader=lambda _: slurm,
+            connect_writer=lambda _: slurm,
         )
         if report is None:  # pragma: no cover - only with if_stale
             raise RuntimeError("nothing was restored")

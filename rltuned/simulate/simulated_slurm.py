@@ -1,4 +1,4 @@
-"""The simulated cluster as Slurm: `SlurmReader` and `SlurmWriter` on a `Simulation`. The daemon runs on it unchanged.
+"""The simulated cluster as Slurm, on a `Simulation`. The daemon runs on it unchanged.
 
 What was measured on real Slurm and holds here:
 
@@ -109,9 +109,9 @@ class _ByPriority:
 
 
 class SimulatedSlurm:
-    """slurmctld, its jobs and the people around it. Job ids are rows of the workload + 1.
+    """slurmctld, its jobs and the people around it, as `SlurmReader`, `HistoryReader` and `SlurmWriter`.
 
-    Nothing here knows a daemon: `reader` and `writer` are what it gets, `leftovers` says what is left of it afterwards.
+    Job ids are rows of the workload + 1. Nothing here knows a daemon: `leftovers` says what is left of it afterwards.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class SimulatedSlurm:
     @property
     def done(self) -> bool:
         """Whether no job waits, is held, runs, or is still to be submitted."""
-        return self.simulation.done and not len(self._waiting())
+        return self.simulation.done and not len(self.waiting())
 
     def finish(self) -> None:
         """Go on until no intervention is left, and no job waits (held ones aside), runs or is still to be submitted."""
@@ -214,7 +214,7 @@ class SimulatedSlurm:
         """PriorityCalcPeriod: usage and all factors are computed anew. sprio lists all present jobs from now on."""
         self._calculated = math.floor(self.simulation.now / self.profile.calc_period)
         self.priorities.passed(self.simulation)
-        rows = self._waiting()
+        rows = self.waiting()
         self._base[rows] = self.priorities.sums(self.simulation, rows)
         self._listed[rows] = True
         self.reorder()
@@ -254,7 +254,7 @@ class SimulatedSlurm:
         """(N,) whether the job is pending, held or not."""
         return np.asarray((self.simulation.fate == JobFate.WAITING) & (self.jobs.submit_time <= self.simulation.now))
 
-    def _waiting(self) -> Rows:
+    def waiting(self) -> Rows:
         """Pending jobs in order of their id, held ones included."""
         return np.flatnonzero(self._waits)
 
@@ -335,20 +335,12 @@ class SimulatedSlurm:
         share = self._share[row]
         return bool(share == SHARE_NO or (share == SHARE_YES and partition is OverSubscribe.NO))
 
-    # --- the two ports
-
-    def reader(self) -> "SimulatedReader":
-        """A `SlurmReader`."""
-        return SimulatedReader(self)
-
-    def writer(self) -> "SimulatedWriter":
-        """A `SlurmWriter`."""
-        return SimulatedWriter(self)
+    # --- looking at it from outside
 
     def leftovers(self) -> list[Leftover]:
         """Pending jobs whose site factor or isolation are not as people alone have left them."""
         found = []
-        for row in self._waiting().tolist():
+        for row in self.waiting().tolist():
             if self._site[row] != self._their_site[row]:
                 found.append(Leftover(row + 1, Field.SITE_FACTOR))
             if self._isolated(row):
@@ -367,15 +359,15 @@ class SimulatedSlurm:
         codes[hold > 0] = hold[hold > 0] + 1
         return Category(codes, ("Priority", "Resources", "JobHeldUser", "JobHeldAdmin"))
 
-    def ended(self, since: float, until: float) -> list[EndedJob]:
-        """Jobs that ended in [since, until), epoch seconds, in order of their ends."""
-        first, last = (bisect_left(self._past, time, key=lambda job: job.end) for time in (since, until))
+    def ended(self, start: float, end: float) -> Past:
+        """What sacct remembers (`rltuned.slurm.port.HistoryReader`). No time passes: another thread may ask."""
+        first, last = (bisect_left(self._past, time, key=lambda job: job.end) for time in (start, end))
         result, jobs, epoch = self.simulation.result(), self.jobs, self.profile.epoch
-        end = np.floor(result.end) + epoch  # NaN: has not ended
-        rows = np.flatnonzero((end >= since) & (end < until) & ~np.isnan(result.start))
+        ends = np.floor(result.end) + epoch  # NaN: has not ended
+        rows = np.flatnonzero((ends >= start) & (ends < end) & ~np.isnan(result.start))
         rows = rows[np.argsort(result.end[rows], kind="stable")]
         limits = self.simulation.estimates.time_limit
-        return self._past[first:last] + [
+        since_then = [
             EndedJob(
                 row + 1,
                 jobs.user.value(row),
@@ -384,17 +376,18 @@ class SimulatedSlurm:
                 int(jobs.gpus[row]),
                 float(limits[row]),
                 float(result.end[row] - result.start[row]),
-                float(end[row]),
+                float(ends[row]),
                 int(jobs.cpus[row]),
             )
             for row in rows.tolist()
         ]
+        return Past(self._past[first:last] + since_then, [])
 
     def table(self, rows: Rows | None = None) -> JobTable:
         """These pending and running jobs; without `rows`, all, in order of their id."""
         simulation, epoch = self.simulation, self.profile.epoch
         if rows is None:
-            rows = np.sort(np.concatenate((self._waiting(), np.flatnonzero(simulation.fate == JobFate.RUNNING))))
+            rows = np.sort(np.concatenate((self.waiting(), np.flatnonzero(simulation.fate == JobFate.RUNNING))))
         made = simulation.job_table(rows, epoch, self._base - self._nice)
         running = made.state == JobState.RUNNING
         submit = np.floor(self.jobs.submit_time[rows]) + epoch
@@ -421,15 +414,51 @@ class SimulatedSlurm:
             exclusive=np.zeros(len(rows), dtype=np.bool_),
         )
 
-    def status_of(self, job_ids: Sequence[int] | None) -> dict[int, JobStatus]:
-        """See `SlurmReader.status`."""
+    # --- the two ports
+
+    def ping(self) -> None:
+        """See `SlurmReader`; it always answers."""
+
+    def facts(self) -> ClusterFacts:
+        """A healthy Slurm."""
+        self.catch_up()
+        backfill = self.simulation.settings.backfill is not Backfill.NONE
+        return ClusterFacts(
+            version="24.11.5",
+            release=RELEASE,
+            cluster_name="simulated",
+            user="rltuned",
+            privilege=self.profile.privilege,
+            priority_type="priority/multifactor",
+            site_factor_plugin="",
+            scheduler_type="sched/backfill" if backfill else "sched/builtin",
+            scheduler_parameters=self.simulation.settings.parameters(),
+            rate_limiter=False,
+            rate_bucket=30,
+            rate_refill=2.0,
+            accounting=True,
+            accounting_reachable=True,
+            accounting_tres=("gres/gpu", *(f"gres/gpu:{kind}" for kind in self.shape.nodes.gpu_types)),
+            priority_calc_period=self.profile.calc_period,
+        )
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The queue and the nodes at `now`, or at the simulation's present moment if that is later."""
+        self.catch_up(now)
+        taken = Snapshot(self.time, RELEASE, self.table(), self.simulation.node_table(), self.shape.partitions)
+        self.let_pass(self.profile.reading)
+        return taken
+
+    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
+        """See `SlurmReader`."""
+        self.catch_up()
         if job_ids is None:
-            rows = self._waiting()
+            rows = self.waiting()
         else:
             asked = np.array([job - 1 for job in job_ids if 0 < job <= len(self.jobs)], dtype=np.intp)
             rows = asked[(self._waits | (self.simulation.fate == JobFate.RUNNING))[asked]]
         jobs = self.table(rows)
-        return {
+        taken = {
             job: JobStatus(
                 job_id=job,
                 submit_time=int(jobs.submit_time[at]),
@@ -442,73 +471,12 @@ class SimulatedSlurm:
             )
             for at, job in enumerate(jobs.job_id.tolist())
         }
-
-
-class SimulatedReader:
-    """`SlurmReader` on a `SimulatedSlurm`."""
-
-    def __init__(self, slurm: SimulatedSlurm) -> None:
-        self.slurm = slurm
-
-    def ping(self) -> None:
-        """See `SlurmReader`; it always answers."""
-
-    def facts(self) -> ClusterFacts:
-        """A healthy Slurm."""
-        slurm = self.slurm
-        slurm.catch_up()
-        profile, settings = slurm.profile, slurm.simulation.settings
-        return ClusterFacts(
-            version="24.11.5",
-            release=RELEASE,
-            cluster_name="simulated",
-            user="rltuned",
-            privilege=profile.privilege,
-            priority_type="priority/multifactor",
-            site_factor_plugin="",
-            scheduler_type="sched/builtin" if settings.backfill is Backfill.NONE else "sched/backfill",
-            scheduler_parameters=settings.parameters(),
-            rate_limiter=False,
-            rate_bucket=30,
-            rate_refill=2.0,
-            accounting=True,
-            accounting_reachable=True,
-            accounting_tres=("gres/gpu", *(f"gres/gpu:{kind}" for kind in slurm.shape.nodes.gpu_types)),
-            priority_calc_period=profile.calc_period,
-        )
-
-    def ended(self, start: float, end: float) -> Past:
-        """What sacct remembers (`rltuned.slurm.port.HistoryReader`). No time passes: another thread may ask."""
-        return Past(self.slurm.ended(start, end), [])
-
-    def snapshot(self, now: float) -> Snapshot:
-        """The queue and the nodes at `now`, or at the simulation's present moment if that is later."""
-        slurm = self.slurm
-        slurm.catch_up(now)
-        nodes, partitions = slurm.simulation.node_table(), slurm.shape.partitions
-        taken = Snapshot(slurm.time, RELEASE, slurm.table(), nodes, partitions)
-        slurm.let_pass(slurm.profile.reading)
+        self.let_pass(self.profile.reading)
         return taken
-
-    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
-        """See `SlurmReader`."""
-        slurm = self.slurm
-        slurm.catch_up()
-        taken = slurm.status_of(job_ids)
-        slurm.let_pass(slurm.profile.reading)
-        return taken
-
-
-class SimulatedWriter:
-    """`SlurmWriter` on a `SimulatedSlurm`. It refuses what scontrol's adapter refuses to send, by the same check."""
-
-    def __init__(self, slurm: SimulatedSlurm) -> None:
-        self.slurm = slurm
 
     def write(self, changes: Sequence[Change]) -> list[WriteResult]:
-        """See `SlurmWriter`."""
-        slurm = self.slurm
-        slurm.catch_up()
+        """See `SlurmWriter`. It refuses what scontrol's adapter refuses to send, by the same check."""
+        self.catch_up()
         lines: dict[int, list[Change]] = {}
         refused: dict[int, str] = {}
         for index, change in enumerate(changes):
@@ -520,9 +488,9 @@ class SimulatedWriter:
                 lines.setdefault(change.job_id, []).append(change)
         said: dict[int, tuple[Outcome | None, str]] = {}
         for job, line in lines.items():
-            said[job] = slurm.update(job, line)
-            slurm.let_pass(slurm.profile.update)
-        slurm.reorder()
+            said[job] = self.update(job, line)
+            self.let_pass(self.profile.update)
+        self.reorder()
         return [
             WriteResult(change, sent=False, outcome=Outcome.FAILED, message=refused[index])
             if index in refused

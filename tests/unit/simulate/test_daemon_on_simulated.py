@@ -20,7 +20,7 @@ CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "60"))
 
 def untouchable(slurm):
     """Jobs that people hold, or have given a priority or (as far as sprio shows it) a site factor of their own."""
-    rows = slurm._waiting()
+    rows = slurm.waiting()
     shown = (slurm._their_site[rows] != 0) & slurm._sprio(rows)
     changed = (slurm._hold[rows] > 0) | (slurm._explicit[rows] >= 0) | shown
     return {int(row) + 1 for row in rows[changed]}
@@ -31,8 +31,8 @@ def restored(house):
     report = restore_queue(
         house.config,
         clock=house.slurm.clock,
-        connect_reader=lambda _: house.slurm.reader(),
-        connect_writer=lambda _: house.slurm.writer(),
+        connect_reader=lambda _: house.slurm,
+        connect_writer=lambda _: house.slurm,
     )
     assert report is not None
     return report
@@ -71,7 +71,7 @@ def test_for_hours_it_permutes_and_touches_nothing_of_others_and_restore_leaves_
     house.daemon.stop()
     report = restored(house)
     theirs = {*report.foreign, *raced}
-    rows = np.array([row for row in slurm._waiting() if row + 1 not in theirs])
+    rows = np.array([row for row in slurm.waiting() if row + 1 not in theirs])
     assert report.complete
     assert [left for left in slurm.leftovers() if left.job_id not in theirs] == []
     assert np.array_equal(slurm.priority(rows), slurm.alone(rows))

@@ -38,13 +38,13 @@ def cluster(
 
 
 def write(slurm, job, of, value):
-    before = slurm.reader().status([job]).get(job)
+    before = slurm.status([job]).get(job)
     change = Change(job, before.submit_time if before else 0, of, 0, value, 0)
-    return slurm.writer().write([change])[0]
+    return slurm.write([change])[0]
 
 
 def look(slurm, job):
-    return slurm.reader().status([job])[job]
+    return slurm.status([job])[job]
 
 
 def test_a_site_factor_counts_at_once_ageing_goes_on_and_zero_undoes_it():
@@ -62,7 +62,7 @@ def test_its_facts_are_those_of_the_simulated_scheduler():
     settings = SimulationSettings(bf_interval=7.0, bf_resolution=1.0, bf_max_job_test=2000, bf_window=7200.0)
     jobs = workload(Source("test"), [0.0], [60.0], [1])
     slurm = SimulatedSlurm(parse_shape("1x4"), jobs, Estimates(jobs.run_time, jobs.run_time), settings)
-    assert SimulationSettings.of_cluster(slurm.reader().facts().scheduler) == settings
+    assert SimulationSettings.of_cluster(slurm.facts().scheduler) == settings
 
 
 def test_a_qos_counts_as_its_share_of_the_highest_one_and_idle_users_take_places_in_the_fair_share():
@@ -87,7 +87,7 @@ def test_the_terms_that_sprio_adds_up_are_told_below_the_floor_too():
     slurm = cluster(Intervention(60.0, Act.NICE, 2, 300))
     alone = look(slurm, 3).priority
     write(slurm, 3, Field.SITE_FACTOR, -2_000_000)
-    jobs = slurm.reader().snapshot(0.0).jobs
+    jobs = slurm.snapshot(0.0).jobs
     at = jobs.row_of[3]
     assert (jobs.priority[at], jobs.base[at], jobs.base_least[at]) == (1, alone, alone)
 
@@ -97,8 +97,8 @@ def test_a_held_job_has_priority_zero_and_is_not_listed():
     status = look(slurm, 3)
     assert (status.held, status.priority, status.site_factor, status.reason) == (True, 0, None, "JobHeldUser")
     assert write(slurm, 3, Field.SITE_FACTOR, 400).message == ""
-    row = slurm.reader().snapshot(0.0).jobs.row_of[3]
-    assert slurm.reader().snapshot(0.0).jobs.held[row]
+    row = slurm.snapshot(0.0).jobs.row_of[3]
+    assert slurm.snapshot(0.0).jobs.held[row]
     slurm.advance(30_000.0)
     assert look(slurm, 3).pending
 
@@ -148,7 +148,7 @@ def test_running_jobs_take_a_site_factor_without_effect_and_refuse_placement():
 def test_finished_and_unknown_jobs_are_gone():
     slurm = cluster()
     slurm.advance(7300.0)
-    assert 1 not in slurm.reader().status([1])
+    assert 1 not in slurm.status([1])
     assert write(slurm, 1, Field.SITE_FACTOR, 5).message == "Job has already finished for job 1"
     assert write(slurm, 999, Field.SITE_FACTOR, 5).outcome is Outcome.GONE
 
@@ -174,7 +174,7 @@ def test_no_waits_for_an_idle_node_and_yes_does_not_take_it_back():
 def test_a_drained_node_takes_no_job_and_is_shown_unusable():
     name = parse_shape("1x4:a100:64c").nodes.names[0]
     slurm = cluster(Intervention(60.0, Act.DRAIN, value=name), Intervention(20_000.0, Act.RESUME, value=name))
-    assert not slurm.reader().snapshot(0.0).nodes.usable.any()
+    assert not slurm.snapshot(0.0).nodes.usable.any()
     slurm.advance(19_000.0)
     assert look(slurm, 2).pending
     slurm.advance(20_100.0)
@@ -186,14 +186,14 @@ def test_answers_take_time_and_the_cluster_goes_on_meanwhile():
     slurm = SimulatedSlurm(parse_shape("1x8:a100:64c:512g"), jobs, Estimates(jobs.time_limit, jobs.time_limit))
     slurm.advance(600.0)
     before = slurm.time
-    slurm.reader().snapshot(0.0)
-    slurm.reader().status(None)
+    slurm.snapshot(0.0)
+    slurm.status(None)
     assert slurm.time == pytest.approx(before + 2 * slurm.profile.reading)
 
 
 def test_the_snapshot_shows_what_is_set_and_whole_seconds():
     slurm = cluster(Intervention(60.0, Act.HOLD, 1))
-    snapshot = slurm.reader().snapshot(0.0)
+    snapshot = slurm.snapshot(0.0)
     jobs = snapshot.jobs
     assert jobs.job_id.tolist() == [1, 2, 3, 4]
     assert jobs.state.tolist() == [1, 0, 0, 0]
@@ -206,7 +206,7 @@ def test_the_snapshot_shows_what_is_set_and_whole_seconds():
     assert jobs.nodes_of(0).tolist() == [0]
     # Ann has used more than her share, so Bob's job stands first and waits for resources, hers for its turn.
     assert [jobs.reason.value(row) for row in range(4)] == ["", "JobHeldUser", "Priority", "Resources"]
-    everything = slurm.reader().status(None)
+    everything = slurm.status(None)
     assert sorted(everything) == [2, 3, 4]
     for job, status in everything.items():
         row = jobs.row_of[job]
