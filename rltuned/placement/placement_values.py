@@ -142,9 +142,8 @@ class Way:
     """Row of the problem."""
     kind: Kind
     nodes: tuple[int, ...]
-    """Node rows, in ascending order."""
+    """Node rows, in ascending order. What is taken of each:"""
     gpus: tuple[int, ...]
-    """GPUs taken from each of `nodes`."""
     gpu_type: int
     """Column of the types, −1 for a job without GPUs."""
     cpus: tuple[int, ...]

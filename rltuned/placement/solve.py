@@ -25,11 +25,10 @@ LEAST_MS: Final = 2
 
 @dataclass(frozen=True)
 class Solved:
-    """What GLPK answered."""
+    """What GLPK answered: (P,) how often each pattern is used; None without a solution."""
 
     outcome: SolveOutcome
     counts: Ints | None = None
-    """(P,) how often each pattern is used; None without a solution."""
     objective: float = -math.inf
 
 

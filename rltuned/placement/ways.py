@@ -543,10 +543,8 @@ def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
 def _worthwhile(finder: _Enumerator, columns: Columns, chosen: Bools) -> Columns:
     """Leave out spread where sharing is cheaper however crowded the shared node gets by planned jobs.
 
-    `chosen` (P,) are the ways that spread and need not.
-
-    What is left out could not be in a better solution unless every shared node is full; the fewer whole-node ways, the
-    tighter the relaxation.
+    `chosen` (P,) are the ways that spread and need not. Unless every shared node is full, no better solution is lost;
+    the fewer whole-node ways, the tighter the relaxation.
     """
     shared = np.full(len(finder.nodes), np.inf)
     np.minimum.at(shared, columns.job_class[~chosen], columns.cost[~chosen])

@@ -57,9 +57,7 @@ def first_after(ends: Floats, n: int, time: float) -> int:
 
 @k.inlined
 def keep_smallest(smallest: Floats, found: k.Index, wanted: k.Index, value: float) -> k.Index:
-    """Into the `found` smallest values so far, sorted, at most `wanted`: one that is smaller than the last of them, or
-    missing. Returns how many there are then.
-    """
+    """Put a value into the `found` smallest so far, sorted, at most `wanted`. Returns how many there are then."""
     found = min(found + 1, wanted)
     to = found - 1
     while to > 0 and smallest[to - 1] > value:
@@ -381,9 +379,7 @@ def last_of_group(s: k.State, partition: int, after: k.Index, since: float, unti
 
 @k.inlined
 def same_nodes(s: k.State, partition: int, since: float, limit: float) -> tuple[float, float]:
-    """How long the partition's nodes without a plan from `since` on stay the same: up to this position, and as long as
-    the job's limit is before that time.
-    """
+    """The partition's nodes without a plan from `since` on are the same up to this position, and this limit."""
     opens, shuts = np.inf, np.inf
     for place in range(s.part_ptr[partition], s.part_ptr[partition + 1]):
         node = s.part_nodes[place]

@@ -43,10 +43,8 @@ class Trajectory:
 
     ptr: Ints
     """(S+1,) rows of step s: ptr[s] to ptr[s+1]; in the order of `observe`."""
-    state: Singles
-    """(R, 8) `STATE_COLUMNS`."""
-    critic: Singles
-    """(R, 5) `CRITIC_COLUMNS`."""
+    state: Singles  # (R, 8) `STATE_COLUMNS`
+    critic: Singles  # (R, 5) `CRITIC_COLUMNS`
     base: Singles
     """(R,) level of the rule that the network corrects; 0 without one."""
     score: Floats
@@ -57,12 +55,10 @@ class Trajectory:
     """(S, heads) row within the step of the job at each sampled place; −1: the queue is shorter."""
     logp: Floats
     """(S,) log-probability of the picks in their order; 0 at temperature 0."""
-    time: Floats
-    """(S,)"""
+    time: Floats  # (S,)
     start: Floats
-    """(N,) NaN for a job that never ran."""
+    """(N,) like `end`; NaN for a job that never ran."""
     end: Floats
-    """(N,) NaN as `start`."""
 
     def __len__(self) -> int:
         return len(self.time)
@@ -161,14 +157,8 @@ class Episode:
         steps, rows = (int(length) for length in tape.length)
         return Trajectory(
             ptr=tape.ptr[: steps + 1],
-            state=tape.state[:rows],
-            critic=tape.critic[:rows],
-            base=tape.base[:rows],
-            score=tape.score[:rows],
-            job=tape.job[:rows],
-            picks=tape.picks[:steps],
-            logp=tape.logp[:steps],
-            time=tape.time[:steps],
+            **{name: getattr(tape, name)[:rows] for name in ("state", "critic", "base", "score", "job")},
+            **{name: getattr(tape, name)[:steps] for name in ("picks", "logp", "time")},
             start=start,
             end=np.where(ended, records["end"], np.nan),
         )

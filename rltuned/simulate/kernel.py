@@ -7,11 +7,8 @@ A ranking is a number per job (`key`, smaller first). Who computes it is not kno
 never changes are given beforehand (`fixed`). For any other, `advance` returns at each refresh and is called again.
 
 Jobs and nodes are record arrays: a compiled function gets a handful of pointers, not seventy. That makes calls cheap
-and compilation short.
-
-The state is kept such that nothing is searched for: the queue is always sorted, running jobs are in a heap by end and
-in a list by limit (what backfill goes by), free resources are counted per node. An EASY backfill pass over thousands of
-jobs looks at two numbers per pool before it looks at nodes.
+and compilation short. Nothing is searched for: the queue is always sorted, running jobs are in a heap by end and in a
+list by limit (what backfill goes by), free resources are counted per node.
 """
 
 # Numba compiles loops over arrays best: the linter's rules for iterators do not apply here.
@@ -193,87 +190,53 @@ class Plans(NamedTuple):
     Q is the number of jobs that a pass looks at, K that of the kinds that are remembered.
     """
 
-    member: Array
-    """(P, M) the node belongs to the partition."""
-    start: Floats
-    """(M, Q) of each node's plans; they do not overlap, and stand in order."""
-    end: Floats
-    by_end_start: Floats
-    """(P, Q) start of the plans that are on nodes of the partition, by their end."""
-    by_end: Floats
-    """(P, Q) likewise, their end."""
-    planned: Array
-    """(P,) how many these are."""
+    member: Array  # (P, M) the node belongs to the partition
+    start: Floats  # (M, Q) of each node's plans; they do not overlap, and stand in order
+    end: Floats  # (M, Q)
+    by_end_start: Floats  # (P, Q) start of the plans that are on nodes of the partition, by their end
+    by_end: Floats  # (P, Q) likewise, their end
+    planned: Array  # (P,) how many these are
     # What running jobs give back when they reach their limits.
-    limit_end: Floats
-    """(J,) second at which each job of `State.holding` does."""
-    release_ptr: Array
-    """(M+2,) where the releases of each node begin in `release_at`."""
-    release_at: Array
-    """(slots,) place in `State.holding` of the job that gives back; in order on each node."""
-    release_slot: Array
-    """(slots,) place in `State.given` of what it gives back."""
+    limit_end: Floats  # (J,) second at which each job of `State.holding` does
+    release_ptr: Array  # (M+2,) where the releases of each node begin in `release_at`
+    release_at: Array  # (slots,) place in `State.holding` of the job that gives back; in order on each node
+    release_slot: Array  # (slots,) place in `State.given` of what it gives back
     # Jobs of one kind ask for the same of the same nodes. Only their limits differ.
-    kind_job: Array
-    """(K,) one of them."""
-    kind_limit: Floats
-    """(K,) the limit for which `clear` is true."""
-    kind_since: Floats
-    """(K,) from when such a job is looked at."""
-    kind_before: Floats
-    """(K,) one that asks in all has too little before that time, even if nothing were planned."""
-    kind_hopeless: Floats
-    """(K,) jobs with this limit or a longer one cannot be planned within the window."""
+    kind_job: Array  # (K,) one of them
+    kind_limit: Floats  # (K,) the limit for which `clear` is true
+    kind_since: Floats  # (K,) from when such a job is looked at
+    kind_before: Floats  # (K,) one that asks in all has too little before that time, even if nothing were planned
+    kind_hopeless: Floats  # (K,) jobs with this limit or a longer one cannot be planned within the window
+    # (K, nodes of a pool) place in `State.holding` of the job whose end makes room; -1: there is; `NEVER`.
     ready: Array
-    """(K, nodes of a pool) place in `State.holding` of the job whose end makes room; -1: there is; `NEVER`."""
-    clear: Floats
-    """(K, nodes of a pool) not before that time the node has room, and no plan during the job."""
-    earliest: Floats
-    """(M,) working memory: the smallest of something."""
+    clear: Floats  # (K, nodes of a pool) not before that time the node has room, and no plan during the job
+    earliest: Floats  # (M,) working memory: the smallest of something
 
 
 class State(NamedTuple):
     """Everything that changes in a simulation. J jobs in order of submission, M nodes, P partitions, L pools."""
 
-    jobs: Array
-    """(J,) `JOB`."""
-    need: Array
-    """(J, 4) per node, or in all (disk always per node)."""
-    given_node: Array
-    """(slots,) nodes that each job has got, from its `slot` on."""
-    given: Array
-    """(slots, 4) what it has got of them."""
-    queue: Array
-    """(J,) pending jobs in their order; the first `counts[QUEUED]` count."""
-    fresh: Array
-    """(J,) working memory: jobs that no refresh has seen."""
-    heap: Array
-    """(J,) `END`: running jobs by their end."""
-    holding: Array
-    """(J,) running jobs by `ends_by`."""
-    nodes: Array
-    """(M,) `NODE`."""
-    amount: Array
-    """(5, M, 4)"""
-    jobs_on: Array
-    """(2, M) number of jobs on the node."""
-    closed: Array
-    """(2, M) a job that does not share is on the node."""
-    pick: Array
-    """(M, 4) what is taken of each chosen node."""
-    pool_ptr: Array
-    """(L+1,) where the nodes of each pool begin in `pool_nodes`; likewise of partitions."""
+    jobs: Array  # (J,) `JOB`
+    need: Array  # (J, 4) per node, or in all (disk always per node)
+    given_node: Array  # (slots,) nodes that each job has got, from its `slot` on
+    given: Array  # (slots, 4) what it has got of them
+    queue: Array  # (J,) pending jobs in their order; the first `counts[QUEUED]` count
+    fresh: Array  # (J,) working memory: jobs that no refresh has seen
+    heap: Array  # (J,) `END`: running jobs by their end
+    holding: Array  # (J,) running jobs by `ends_by`
+    nodes: Array  # (M,) `NODE`
+    amount: Array  # (5, M, 4)
+    jobs_on: Array  # (2, M) number of jobs on the node
+    closed: Array  # (2, M) a job that does not share is on the node
+    pick: Array  # (M, 4) what is taken of each chosen node
+    pool_ptr: Array  # (L+1,) where the nodes of each pool begin in `pool_nodes`; likewise of partitions
     pool_nodes: Array
     part_ptr: Array
     part_nodes: Array
-    known: Array
-    """(L,) whether `most` is true now."""
-    most: Array
-    """(L, 4) most GPUs of a node and GPUs in all, now, and past the reservations."""
-    shadow_range: Floats
-    """(L, 2) earliest and latest start of the reservations on a pool's nodes."""
-    blocked: Array
-    """(P,) a job of the partition could not start in this pass."""
+    known: Array  # (L,) whether `most` is true now
+    most: Array  # (L, 4) most GPUs of a node and GPUs in all, now, and past the reservations
+    shadow_range: Floats  # (L, 2) earliest and latest start of the reservations on a pool's nodes
+    blocked: Array  # (P,) a job of the partition could not start in this pass
     clock: Floats
     counts: Array
     plans: Plans
@@ -282,12 +245,9 @@ class State(NamedTuple):
 class Ranking(NamedTuple):
     """How the queue is ranked."""
 
-    fixed: bool
-    """By the `fixed` keys of the jobs: `advance` does not return for it."""
-    ages: bool
-    """The order may change by time alone."""
-    at_once: bool
-    """A submission is ranked at once, as slurmctld does with its own priorities, not at the next refresh."""
+    fixed: bool  # by the `fixed` keys of the jobs: `advance` does not return for it
+    ages: bool  # the order may change by time alone
+    at_once: bool  # a submission is ranked at once, as slurmctld does, not at the next refresh
 
 
 class Setup(NamedTuple):

@@ -1,7 +1,6 @@
 """What people do to jobs and nodes while a cluster runs: users hold, release, cancel or set Nice; admins decide.
 
-Values only; `slurm` carries them out as Slurm would. Tests write a list of interventions by hand, `draw_interventions`
-makes one from a seed.
+`SimulatedSlurm` carries them out as Slurm would.
 """
 
 import enum
@@ -68,9 +67,7 @@ NO_ONE = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def draw_interventions(jobs: Workload, seed: int, rates: Rates = Rates()) -> list[Intervention]:
-    """Interventions on the jobs of a workload, in order of time. The same seed gives the same ones, whatever becomes of
-    the jobs.
-    """
+    """Draw interventions on the jobs of a workload, in order of time; the same for the same seed."""
     random = np.random.default_rng([seed, 0x9E09])
     n = len(jobs)
     drawn: list[Intervention] = []

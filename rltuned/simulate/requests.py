@@ -36,13 +36,11 @@ class Requests:
     most_nodes: Ints
     """(N,) the partition's MaxNodes; 2⁴⁰ where it has none. Only a request in all can come near it."""
     gpus: Ints
-    """(N,) per node or in all, like `cpus` and `mem`. A job of no GPUs counts in CPUs: they are its units."""
+    """(N,) per node or in all, like CPUs and MiB of memory, where 0 does not limit. A job of no GPUs counts in CPUs."""
     cpus: Ints
-    """0: do not limit."""
     mem: Ints
-    """MiB, 0: does not limit."""
     tmp: Ints
-    """MiB on each node, whatever the kind of request."""
+    """(N,) MiB on each node, whatever the kind of request."""
     gpu_type: Codes
     """(N,) column of `NodeTable.gpu_types`; −1: any, or a job of no GPUs."""
     partition: Codes

@@ -1,9 +1,7 @@
 """Scenarios, and rollouts in them: a queue simulated to its end in a given order, with sampled run times and arrivals.
 
-A scenario is one set of run times for the waiting and running jobs, and of jobs that are assumed to come (arrivals).
-All orders of a search are simulated in the same scenarios, so that they differ by their order only. Samples
-depend on job ids, not on a random generator: the next cycle, a minute later, samples the same for the jobs that are
-still there.
+All orders of a search are simulated in the same scenarios, so that they differ by their order only. Samples depend on
+job ids, not on a random generator: the next cycle, a minute later, samples the same for the jobs that are still there.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,14 +51,13 @@ _CHANGING: Final = (
 
 
 class Scenario(NamedTuple):
-    """One set of run times and arrivals: the parts of the simulator's state that depend on them."""
+    """One set of run times and of jobs that are assumed to come (arrivals): the parts of `kernel.State` that depend on
+    them.
+    """
 
     jobs: k.Array
-    """(J,) records of the kernel."""
     heap: k.Array
-    """(J,) the running jobs by their ends."""
     need: k.Array
-    """(J, 4) what each job asks for."""
 
 
 class Cost(NamedTuple):
@@ -97,11 +94,11 @@ def sampled_scenarios(
     samples: int,
     groups: Ints | None = None,
 ) -> list[Scenario]:
-    """Scenarios with run times sampled around the expected ones. A running job takes longer than it has run so far.
+    """Sample run times around the expected ones. A running job takes longer than it has run so far.
 
-    A sampled run time is the expected one times a log-logistic factor: like a log-normal factor of that spread, but the
-    distribution of what is left of a running job has a closed form. The samples of each job are spread evenly over its
-    distribution (Latin hypercube: McKay, Beckman and Conover, Technometrics 1979), and so are those of the first half.
+    The factor is log-logistic: like log-normal, but what is left of a running job has a closed form. The samples of a
+    job, and the first half of them, are spread evenly over its distribution (Latin hypercube: McKay, Beckman and
+    Conover, Technometrics 1979).
 
     Args:
         state: of `initial_state`.
@@ -111,7 +108,6 @@ def sampled_scenarios(
         spread: σ of ln(run time / expected).
         samples: number of scenarios.
         groups: (N,) of every job of the table; jobs of one group share `SHARED` of the variance of ln, −1: with nobody.
-            None: nobody shares anything.
     """
     rows, pending = np.concatenate((queue, jobs.running)), len(queue)
     known = len(rows)  # behind them are the arrivals
@@ -166,8 +162,7 @@ def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floa
 def with_arrivals(
     scenarios: Sequence[Scenario], state: k.State, recent: RecentJobs, gpu_seconds: Floats
 ) -> list[Scenario]:
-    """Adds arrivals to each scenario, sampled from recent jobs. The sample depends on the job ids only, so it is the
-    same in every cycle.
+    """Add arrivals to each scenario, sampled from recent jobs by their ids.
 
     An arrival asks for GPUs or CPUs in all, of any nodes of its pool. It is queued behind the waiting jobs that are
     expected to need less than it.

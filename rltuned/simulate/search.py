@@ -65,12 +65,10 @@ class OrderSearch:
     """Satisfies `rltuned.decide.rollout.RolloutSearch`."""
 
     orders: int = 48
-    """Orders that are simulated beside the policy's own: those of a few plain rules first, then the best so far with
-    one job moved."""
+    """Orders that are simulated beside the policy's own."""
     min_jobs: int = 8
-    """Least number of jobs in a rollout. A shorter queue is filled up with arrivals sampled from recent jobs: two
-    waiting jobs may both gain when the one that takes most of the cluster for a day goes first, and all jobs after them
-    lose."""
+    """Least number of jobs in a rollout; arrivals fill up a shorter queue. Two waiting jobs may both gain when the one
+    that takes most of the cluster for a day goes first, and all jobs after them lose."""
     depth: int = 64
     """Jobs at the head of that order that are simulated; the jobs behind them follow whatever is decided here."""
     slowdown: float = 0.25
@@ -82,17 +80,14 @@ class OrderSearch:
     """Least predicted gain, as a share of the cost: less is noise, and not worth a write. Where run times are certain,
     a tenth of it."""
     samples: int = 8
-    """Scenarios where run times are uncertain: an order that is good for the expected run times only is good by chance.
-    And the best of many orders in a few scenarios is so partly by chance: in the first half the search goes on, in the
-    other half what it has found must be better, too. 1: only the expected run times."""
+    """Scenarios where run times are uncertain. The best of many orders in a few is so partly by chance: in the first
+    half the search goes on, in the other what it has found must be better, too. 1: only the expected run times."""
     settings: SimulationSettings = _SLURM
     """Of the simulated Slurm."""
     over_slurm: bool = False
-    """Whether the order that is chosen is compared with Slurm's own, too: it changes nothing, and takes the time of one
-    more order."""
+    """Whether the order that is chosen is compared with Slurm's own, too; for the record only."""
     seconds_left: Callable[[], float] = endless
-    """Asked before each order. The search ends with the best so far when what is left is just enough to confirm it, if
-    rollouts go on to take as long as they have taken."""
+    """Asked before each order: the search ends when what is left is just enough to confirm the best so far."""
 
     def __call__(self, request: RolloutRequest) -> RolloutResult | None:
         """As the protocol says.
@@ -215,7 +210,7 @@ class OrderSearch:
 
     def _head(self, request: RolloutRequest) -> tuple[Rows, Ints]:
         """Rows and classes of the first `depth` jobs in the order of the plan: each class has the places that Slurm
-        gives to its jobs, and its jobs stand there by score. Equal scores stay in the order of priority.
+        gives to its jobs, and its jobs stand there by score, then by priority.
         """
         jobs, rows = request.snapshot.jobs, request.rows
         job_id, tiers = jobs.job_id[rows], priority_tiers(request.snapshot, rows)
@@ -228,9 +223,7 @@ class OrderSearch:
         return rows[head], classes[head]
 
     def _raced(self, rollouts: Rollouts, keys: Floats, best: Cost, own: Cost) -> Cost | None:
-        """Cost of an order in the scenarios of the search. None: in the first one it is no better than the best so far,
-        as most orders are, so the others are spared.
-        """
+        """Cost of an order in the scenarios of the search. None: in the first one it is no better than the best."""
         first = rollouts.run(keys, 0, 1)
         alone = own.part(0, 1)
         if not self._relative(first, alone) < self._relative(best.part(0, 1), alone):  # NaN: a job does not start
