@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -266,24 +266,29 @@ class Simulation:
         active = s.jobs["fate"][rows] == JobFate.RUNNING
         submit = self.jobs.submit_time[rows] + epoch
         value = (len(self.jobs) - rows).astype(np.int64) if priority is None else priority[rows]
-        return replace(
-            self._unchanging.take(rows),
-            state=np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
-            submit_time=submit,
-            eligible_time=submit,
-            start_time=np.where(active, s.jobs["start"][rows] + epoch, np.nan),
-            end_time=np.where(active, s.jobs["ends_by"][rows] + epoch, np.nan),
-            time_limit=self.estimates.time_limit[rows],
-            priority=value,
-            base=value,
-            base_least=value,
-            oversubscribe=Category(
+        changing: dict[str, Any] = {
+            "state": np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
+            "submit_time": submit,
+            "eligible_time": submit,
+            "start_time": np.where(active, s.jobs["start"][rows] + epoch, np.nan),
+            "end_time": np.where(active, s.jobs["ends_by"][rows] + epoch, np.nan),
+            "time_limit": self.estimates.time_limit[rows],
+            "priority": value,
+            "base": value,
+            "base_least": value,
+            "oversubscribe": Category(
                 (s.jobs["alone"][rows] == k.ISOLATED).astype(np.int32), (OverSubscribe.OK.value, OverSubscribe.NO.value)
             ),
-            exclusive=np.asarray(s.jobs["alone"][rows] == k.WHOLE, dtype=np.bool_),
-            node_ptr=ptr,
-            node_idx=nodes,
-        )
+            "exclusive": np.asarray(s.jobs["alone"][rows] == k.WHOLE, dtype=np.bool_),
+            "node_ptr": ptr,
+            "node_idx": nodes,
+        }
+        unchanging: dict[str, Any] = {
+            name: column.take(rows) if isinstance(column, Category) else column[rows]
+            for name, column in vars(self._unchanging).items()
+            if name not in changing
+        }
+        return JobTable(**unchanging, **changing)
 
     @cached_property
     def _unchanging(self) -> JobTable:
