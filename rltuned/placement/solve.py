@@ -25,7 +25,7 @@ LEAST_MS: Final = 2
 
 @dataclass(frozen=True)
 class Solved:
-    """What GLPK answered: (P,) how often each pattern is used; None without a solution."""
+    """What GLPK answered; `counts` (P,) says how often each pattern is used."""
 
     outcome: SolveOutcome
     counts: Ints | None = None

@@ -200,7 +200,6 @@ class _Enumerator:
         self.nodes = problem.nodes[first].tolist()
         self.gpus = problem.gpus[first].tolist()
         self.per_node = problem.gpus_per_node[first].tolist()
-        self.type = problem.gpu_type[first].tolist()
         self.cpus = problem.cpus[first].tolist()
         self.mem = problem.mem[first].tolist()
         self.tmp = problem.tmp[first].tolist()
@@ -210,24 +209,18 @@ class _Enumerator:
         sizes = np.array([len(rows) for rows in classes.nodes])
         largest = np.argsort(-sizes, kind="stable")
         self._idle = largest[problem.idle[classes.first_node[largest]]][:IDLE_CLASSES]
-        # (C, T) types that some eligible node has enough of: an untyped job need not be tried on the others.
-        part = np.where(np.array(self.per_node) > 0, self.per_node, np.minimum(self.gpus, 1))
-        has = [
-            (eligible[:, None] & (problem.total_gpus >= least)).any(axis=0)
-            for eligible, least in zip(self.eligible, part.tolist(), strict=True)
-        ]
-        # GPU types that may serve each class; (−1,) for a job without GPUs.
-        self.types_of = [
-            (
-                (-1,)
-                if g == 0
-                else tuple(t for t in (range(self.types) if wanted < 0 else (wanted,)) if t < self.types and some[t])
-            )
-            for g, wanted, some in zip(self.gpus, self.type, has, strict=True)
-        ]
+        self.types_of = [self._types_of(c) for c in range(len(self.gpus))]
         # A job that fits on one of its nodes is not spread over several on purpose.
         self._largest = [int(problem.total_gpus[eligible].max(initial=0)) for eligible in self.eligible]
         self._uses: dict[tuple[int, int, int], Floats] = {}
+
+    def _types_of(self, c: int) -> tuple[int, ...]:
+        """GPU types that may serve a class: some eligible node has enough of them; (−1,) for a job without GPUs."""
+        if self.gpus[c] == 0:
+            return (-1,)
+        enough = (self.p.total_gpus[self.eligible[c]] >= max(self.per_node[c], 1)).any(axis=0)
+        wanted = self.p.gpu_type[self.classes.first_job[c]]
+        return tuple(t for t in np.flatnonzero(enough).tolist() if wanted in {-1, t})
 
     def equal(self, c: int) -> bool:
         """Whether every node of the job takes the same: a fixed number per node, no GPUs, or one node's worth."""

@@ -164,26 +164,6 @@ def test_a_cut_off_solver_leaves_the_greedy_placement_and_says_so():
     assert placed.ways
 
 
-def test_an_empty_queue_is_no_problem():
-    empty = problem_of([1])
-    none = {
-        name: getattr(empty, name)[:0]
-        for name in (
-            "weight",
-            "nodes",
-            "gpus",
-            "gpus_per_node",
-            "gpu_type",
-            "cpus",
-            "mem",
-            "tmp",
-            "exclusive",
-            "eligible",
-        )
-    }
-    assert place(dataclasses.replace(empty, **none), SETTINGS).ways == ()
-
-
 @pytest.mark.parametrize(
     ("column", "value", "reason"),
     [
