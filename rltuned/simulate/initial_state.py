@@ -64,7 +64,7 @@ def initial_state(
     pools = job_pools(snapshot, queue)
     rows = np.concatenate((queue, running))
     known = len(rows)
-    records = np.zeros(known + arrivals, dtype=k.JOB)
+    records = _records(known + arrivals)
     need = np.zeros((len(records), k.DIMENSIONS), dtype=np.int64)
     partitions, records["partition"][:known] = _partitions(snapshot, rows)
     records["tier"][:n] = priority_tiers(snapshot, queue)
@@ -76,7 +76,6 @@ def initial_state(
     for name in ("partition", "tier", "pool"):
         records[name][known:] = np.resize(records[name][:n], arrivals)
     records["form"][known:], records["least"][known:], records["submit"][known:] = k.IN_ALL, 1, np.inf
-    records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in partitions] or [1], dtype=np.int64)
     records["most_nodes"] = most[records["partition"]]
     pool_nodes = pools.nodes if room is None else np.concatenate((pools.nodes, room.pools))
@@ -246,8 +245,19 @@ def idle_cluster(
     width = np.where(asked.per_node, asked.nodes, np.minimum(units, size_of_pool))
     width[list(asked.rejected)] = 0
     slot = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
+    partition = np.maximum(asked.partition, 0)
+    tiers = np.array([p.priority_tier for p in shape.partitions], dtype=np.int64)
+    whole = np.array([p.oversubscribe is OverSubscribe.EXCLUSIVE for p in shape.partitions], dtype=np.bool_)
+    records = _records(len(jobs))
+    records["submit"], records["run"], records["limit"] = jobs.submit_time, jobs.run_time, estimates.time_limit
+    records["form"] = np.where(asked.per_node, k.PER_NODE, k.IN_ALL)
+    records["least"], records["most_nodes"] = np.maximum(asked.nodes, 1), asked.most_nodes
+    records["pool"], records["partition"] = np.maximum(asked.pool, 0), partition
+    records["tier"], records["alone"] = tiers[partition], np.where(whole[partition], k.WHOLE, k.SHARED)
+    records["slot"] = slot[:-1]
+    records["fate"][list(asked.rejected)] = JobFate.REJECTED
     state = idle_state(
-        _job_records(jobs, estimates, asked, shape, slot),
+        records,
         np.stack((asked.gpus, asked.cpus, asked.mem, asked.tmp), axis=1),
         int(slot[-1]),
         asked.capacity,
@@ -262,33 +272,10 @@ def idle_cluster(
     return state
 
 
-def _job_records(
-    jobs: Workload, estimates: Estimates, asked: Requests, shape: ClusterShape, slot: Ints
-) -> npt.NDArray[Any]:
-    partition = np.maximum(asked.partition, 0)
-    tiers = np.array([p.priority_tier for p in shape.partitions], dtype=np.int64)
-    whole = np.array([p.oversubscribe is OverSubscribe.EXCLUSIVE for p in shape.partitions], dtype=np.bool_)
-    records = np.zeros(len(jobs), dtype=k.JOB)
-    columns: dict[str, Any] = {
-        "submit": jobs.submit_time,
-        "run": jobs.run_time,
-        "limit": estimates.time_limit,
-        "form": np.where(asked.per_node, k.PER_NODE, k.IN_ALL),
-        "least": np.maximum(asked.nodes, 1),
-        "most_nodes": asked.most_nodes,
-        "pool": np.maximum(asked.pool, 0),
-        "partition": partition,
-        "tier": tiers[partition],
-        "alone": np.where(whole[partition], k.WHOLE, k.SHARED),
-        "slot": slot[:-1],
-        "key": np.inf,
-        "start": np.nan,
-        "end": np.nan,
-        "ends_by": np.inf,
-    }
-    for name, values in columns.items():
-        records[name] = values
-    records["fate"][list(asked.rejected)] = JobFate.REJECTED
+def _records(count: int) -> k.Array:
+    """(count,) `kernel.JOB` of jobs that have not started, and that no refresh has seen."""
+    records = np.zeros(count, dtype=k.JOB)
+    records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
     return records
 
 
