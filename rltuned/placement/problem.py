@@ -110,10 +110,9 @@ def _free(snapshot: Snapshot) -> tuple[Floats, Bools]:
     holder = np.repeat(np.arange(len(jobs)), np.diff(jobs.node_ptr))
     alone = (jobs.state[holder] == JobState.RUNNING) & _alone(jobs)[holder]
     # Nobody may join a node whose job has it for itself, however much of it seems free.
-    open_ = table.usable & (np.bincount(jobs.node_idx[alone], minlength=len(table)) == 0)
-    busy = (table.cpus_alloc > 0) | (table.gpus_alloc.sum(axis=1) > 0) | (table.mem_alloc > 0)
-    left = (table.gpus - table.gpus_alloc, table.cpus - table.cpus_alloc, table.mem - table.mem_alloc)
-    free = np.where(open_[:, None], np.maximum(np.column_stack(left), 0.0), 0.0)
+    joinable = np.bincount(jobs.node_idx[alone], minlength=len(table)) == 0
+    left = np.column_stack((table.gpus_free, table.cpus_free, table.mem_free)).astype(np.float64)
+    free = np.where(joinable[:, None], left, 0.0)
     # Slurm does not account for local disk (slurm.conf(5) TmpDisk is a property): what jobs hold is unknown.
     disk = np.where(table.usable, np.nan_to_num(table.tmp, nan=0.0), 0.0)
-    return np.column_stack((free, disk)), np.asarray(open_ & ~busy)
+    return np.column_stack((free, disk)), table.idle & joinable

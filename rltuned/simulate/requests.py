@@ -71,14 +71,6 @@ def capacity(nodes: NodeTable) -> Ints:
     return np.stack([np.minimum(column.astype(np.float64), _PLENTY).astype(np.int64) for column in columns], axis=1)
 
 
-def node_types(shape: ClusterShape) -> Codes:
-    """(M,) column of the type of each node's GPUs, −1 for a node without GPUs."""
-    gpus = shape.nodes.gpus
-    if gpus.shape[1] == 0:
-        return np.full(len(gpus), -1, dtype=np.int32)
-    return np.where(gpus.any(axis=1), gpus.argmax(axis=1), -1).astype(np.int32)
-
-
 def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Requests:
     """Requests of all jobs; `time_limit` (N,) seconds is compared with MaxTime."""
     groups, of = _distinct(jobs)
@@ -128,7 +120,6 @@ class _Groups:
 
     def __init__(self, shape: ClusterShape, jobs: Workload) -> None:
         self._shape, self._jobs = shape, jobs
-        self._types = node_types(shape)
         self.capacity = capacity(shape.nodes)
         u = len(jobs)
         self.reasons: dict[int, str] = {}
@@ -171,10 +162,11 @@ class _Groups:
         return found
 
     def _members(self, partition: int, gpu_type: int) -> Bools:
-        """(M,) nodes of the partition with GPUs of the type (−1: all)."""
-        mask = np.zeros(len(self._types), dtype=np.bool_)
+        """(M,) nodes of the partition with GPUs of the type, which is the one that they have most of (−1: all)."""
+        gpus = self._shape.nodes.gpus
+        mask = np.zeros(len(gpus), dtype=np.bool_)
         mask[self._shape.partitions[partition].nodes] = True
-        return mask if gpu_type < 0 else mask & (self._types == gpu_type)
+        return mask if gpu_type < 0 else mask & gpus.any(axis=1) & (gpus.argmax(axis=1) == gpu_type)
 
     def _derive(self, rows: Rows, members: Bools) -> None:
         """Kind of request, numbers and feasibility of requests that may use the same nodes."""
@@ -253,7 +245,7 @@ class _Groups:
                 if of_key[key] == len(masks):
                     masks.append(mask)
             self.pool[row] = of_key[key]
-        return np.array(masks, dtype=np.bool_).reshape(len(masks), len(self._types))
+        return np.array(masks, dtype=np.bool_).reshape(len(masks), len(self.capacity))
 
 
 def _in_all(kinds: Ints, count: Ints, need: Ints, unit: Rows, least: Ints, most: Ints) -> Bools:
