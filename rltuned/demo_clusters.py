@@ -373,7 +373,7 @@ class Demo:
         others, named = set(report.foreign), {left.job_id for left in report.left}
         self.proof = {
             "time": slurm.simulation.now,
-            "pending": len(slurm.status_of(None)),
+            "pending": len(slurm.waiting()),
             "changed": len(changed),
             "restored": len(report.restored),
             # Not as people alone left them. 0, or it is a defect.

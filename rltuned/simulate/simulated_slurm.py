@@ -15,7 +15,7 @@ Not simulated: arrays and heterogeneous jobs, dependencies, requeue, excluded no
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -123,7 +123,6 @@ class SimulatedSlurm:
         weights: Weights = USUAL,
         interventions: Sequence[Intervention] = (),
         profile: Profile | None = None,
-        outside: Callable[[], float] | None = None,
         past: Sequence[EndedJob] = (),
     ) -> None:
         """Args:
@@ -134,14 +133,12 @@ class SimulatedSlurm:
         weights: of priority/multifactor.
         interventions: what people do.
         profile: privilege, calculations, delays.
-        outside: epoch seconds that pass by themselves (a real clock, say): each reading and write first catches up.
         past: jobs that ended before the simulation began, for the accounting.
         """
         self.simulation = Simulation(shape, jobs, estimates, settings)
         self.shape, self.jobs, self.profile = shape, jobs, profile or Profile()
         self.priorities = MultifactorPriorities(self.simulation, weights)
         n = len(jobs)
-        self._outside = outside
         self._past = sorted(past, key=lambda job: job.end)
         self._ranker = _ByPriority(self)
         self._interventions = sorted(interventions, key=lambda intervention: intervention.time)
@@ -197,15 +194,9 @@ class SimulatedSlurm:
     def _next_time(self) -> float:
         return self._interventions[self._next].time if self._next < len(self._interventions) else math.inf
 
-    def catch_up(self, at_least: float = -math.inf) -> None:
-        """To the outside's time, and to `at_least` (epoch seconds)."""
-        time = max(at_least, self._outside() if self._outside is not None else -math.inf) - self.profile.epoch
-        if time > self.simulation.now:
-            self.advance(time)
-
     def let_pass(self, seconds: float) -> None:
-        """Virtual seconds that an answer takes. None pass where time passes by itself."""
-        if seconds > 0.0 and self._outside is None:
+        """Virtual seconds that an answer takes."""
+        if seconds > 0.0:
             self.advance(self.simulation.now + seconds)
 
     # --- priorities
@@ -421,7 +412,6 @@ class SimulatedSlurm:
 
     def facts(self) -> ClusterFacts:
         """A healthy Slurm."""
-        self.catch_up()
         backfill = self.simulation.settings.backfill is not Backfill.NONE
         return ClusterFacts(
             version="24.11.5",
@@ -444,14 +434,14 @@ class SimulatedSlurm:
 
     def snapshot(self, now: float) -> Snapshot:
         """The queue and the nodes at `now`, or at the simulation's present moment if that is later."""
-        self.catch_up(now)
+        if now - self.profile.epoch > self.simulation.now:
+            self.advance(now - self.profile.epoch)
         taken = Snapshot(self.time, RELEASE, self.table(), self.simulation.node_table(), self.shape.partitions)
         self.let_pass(self.profile.reading)
         return taken
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         """See `SlurmReader`."""
-        self.catch_up()
         if job_ids is None:
             rows = self.waiting()
         else:
@@ -476,7 +466,6 @@ class SimulatedSlurm:
 
     def write(self, changes: Sequence[Change]) -> list[WriteResult]:
         """See `SlurmWriter`. It refuses what scontrol's adapter refuses to send, by the same check."""
-        self.catch_up()
         lines: dict[int, list[Change]] = {}
         refused: dict[int, str] = {}
         for index, change in enumerate(changes):

@@ -69,7 +69,7 @@ def make_site(
         rollout=RolloutSection(enabled="off"),
         state=StateSection(directory=state, mirror=None),
     )
-    daemon = make_daemon(config, slurm.reader(), slurm.writer if stage is Stage.ACTIVE else None, slurm.clock)
+    daemon = make_daemon(config, slurm, (lambda: slurm) if stage is Stage.ACTIVE else None, slurm.clock)
     submit = workload.submit_time
     first, last = float(submit[jobs // 3]), float(submit[-1])
     slurm.advance(first)

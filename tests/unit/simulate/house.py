@@ -91,7 +91,7 @@ class House:
             return self.plans[-1]
 
         slurm = self.slurm
-        return make_daemon(self.config, slurm.reader(), slurm.writer, slurm.clock, log=self.log, planner=planner)
+        return make_daemon(self.config, slurm, lambda: slurm, slurm.clock, log=self.log, planner=planner)
 
     def wait(self) -> None:
         """To the next full minute."""

@@ -1,7 +1,6 @@
 """The real daemon on the simulated Slurm, for hundreds of virtual minutes, among users who come, go and meddle."""
 
 import os
-from dataclasses import replace
 
 import numpy as np
 from unit.simulate.house import House, busy_slurm, config
@@ -94,15 +93,3 @@ def test_jobs_that_start_between_reading_and_writing_are_gone_not_failed(memory_
     outcomes = [result.outcome for _ in range(25) for result in house.tick().results]
     assert outcomes.count(Outcome.GONE) > 0
     assert set(outcomes) <= {Outcome.GONE, Outcome.APPLIED, Outcome.UNCHANGED, Outcome.THROTTLED}
-
-
-def test_under_the_limiter_it_stays_below_and_never_makes_the_client_wait(memory_path):
-    house = House(busy_slurm(80, profile=Profile(limiter=Limiter()), rates=NO_ONE), config(memory_path))
-    slept = []
-    slurm = house.slurm
-    let_pass = slurm.let_pass
-    slurm.let_pass = lambda seconds: (slept.append(seconds), let_pass(seconds))  # type: ignore[method-assign]
-    for _ in range(40):
-        house.tick()
-    assert slurm.updates > 50
-    assert set(slept) == {slurm.profile.latency.reading, slurm.profile.latency.update}

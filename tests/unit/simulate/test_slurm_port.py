@@ -16,7 +16,6 @@ from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates, SimulationSettings
-from rltuned.slurm.port import Privilege
 from rltuned.workload.jobs import Source, workload
 
 
