@@ -167,12 +167,21 @@ NICE = 10
 """nice(1) of simulations where slurmctld runs."""
 
 
+def slurmctld_runs(processes: Path = Path("/proc")) -> bool:
+    """Whether slurmctld runs on this host, whoever's it is: long work must leave it the processor."""
+    for comm in processes.glob("[0-9]*/comm"):
+        try:
+            if comm.read_text(encoding="utf-8", errors="replace").strip() == "slurmctld":
+                return True
+        except OSError:
+            continue  # it has ended, or is hidden
+    return False
+
+
 def processes(workers: int | None, most: int | None = None) -> int:
     """Processes that simulate, of the `workers` that were asked for. Beside slurmctld: one unless more are, and
     slurmctld goes first; elsewhere one for each core that this process may use, at `most` so many.
     """
-    from rltuned.daemon.host import slurmctld_runs
-
     if slurmctld_runs():
         with contextlib.suppress(OSError):  # a unit's filter may forbid it; it is nice itself
             os.nice(NICE)

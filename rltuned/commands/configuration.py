@@ -1,12 +1,15 @@
 """`rltuned check-config`, `show-config`."""
 
+import os
 from pathlib import Path
 
 import click
 
 from rltuned.commands.common import FILE, config_option, emit, json_option, load
 from rltuned.config import DEFAULT_PATH, Effective, sample, toml_value
-from rltuned.errors import RltunedError
+from rltuned.errors import ConfigError, RltunedError
+
+_PROGRAMS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr", "sacct")
 
 
 @click.command("check-config")
@@ -40,23 +43,49 @@ def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) 
 
 
 def _checked(path: Path | None) -> tuple[Effective, list[str]]:
-    """The configuration, and remarks about it.
-
-    Raises:
-        ConfigError, ModelError: as `load`, `host.check` and `load_policy`.
-    """
+    """The configuration, and remarks about it."""
     effective = load(path)
-    from rltuned.daemon import host
     from rltuned.daemon.auto_policy import Auto
     from rltuned.daemon.policy_choice import load_policy
     from rltuned.daemon.rollout_worker import check as check_rollout
 
-    remarks = host.check(effective)
+    remarks = _of_this_host(effective)
     policy = load_policy(effective.config.policy)
     check_rollout(effective.config.rollout)
     if isinstance(policy, Auto) and policy.reading.trouble:
         remarks.append(f"{policy.reading.trouble}; until there is one, Slurm's own order stays")
     return effective, remarks
+
+
+def _of_this_host(effective: Effective) -> list[str]:
+    """Remarks about what may not work on this host; ConfigError has a line for each mistake."""
+    config, wrong, remarks = effective.config, [], []
+
+    def say(key: str, trouble: str) -> None:
+        wrong.append(f"{effective.sources.get(key, 'default')}: {key}: {trouble}")
+
+    if not config.slurm.bin_dir.is_dir():
+        say("slurm.bin_dir", f"there is no directory {config.slurm.bin_dir}; name the one that has squeue and scontrol")
+    elif missing := [name for name in _PROGRAMS if not os.access(config.slurm.bin_dir / name, os.X_OK)]:
+        remarks.append(f"slurm.bin_dir: {config.slurm.bin_dir} has no {', '.join(missing)}: Slurm cannot be read here")
+    files = {"slurm.conf": config.slurm.conf} | {
+        f"metrics.{name}": getattr(config.metrics, name) for name in ("tls_cert", "tls_key", "tls_client_ca")
+    }
+    for key, path in files.items():
+        if path is not None and not path.is_file():
+            say(key, f"there is no file {path}")
+    directory, mirror = config.state.directory, config.state.mirror
+    for key, path in (("state.directory", directory), ("state.mirror", mirror)):
+        if path is not None and path.exists() and not path.is_dir():
+            say(key, f"{path} is no directory")
+    if mirror is not None and mirror.exists() and directory.exists() and mirror.samefile(directory):
+        say("state.mirror", f"{mirror} is the same directory as {directory}")
+    users = config.users.directory
+    if users is not None and not users.is_dir():
+        remarks.append(f"users.directory: there is no directory {users}: users see nothing until there is")
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return remarks
 
 
 @click.command("show-config")

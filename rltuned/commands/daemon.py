@@ -256,21 +256,21 @@ def when(
     if (job_id is None) == (limit is None):
         raise click.UsageError("give a JOBID, or --time (and --gpus, --cpus …) of a job that is not submitted")
     from rltuned import show
-    from rltuned.daemon import start_answers
+    from rltuned.daemon import once
     from rltuned.daemon.clock import SystemClock
     from rltuned.forecast.start_offer import Asked
 
     config = load(config_path, for_everybody=True).config
     now = SystemClock().time()
     if limit is not None:
-        offer = start_answers.offer(config, Asked(partition, nodes, gpus or 0, cpus, mem, limit))
+        offer = once.start_offer(config, Asked(partition, nodes, gpus or 0, cpus, mem, limit))
         if as_json:
             emit(offer.as_dict())
         else:
             show.offer(console(), offer, now)
         return
     assert job_id is not None  # noqa: S101 - either of them is given
-    answer = start_answers.of_job(config, job_id)
+    answer = once.start_of_job(config, job_id)
     if as_json:
         emit(answer._asdict())
     else:

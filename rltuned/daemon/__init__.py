@@ -12,8 +12,8 @@
 `heartbeat`  the sign of life that the dead-man timer and `doctor` read
 `planning`   `decide.plan` with what `history` says of run times and `rollout_worker` finds by simulating
 `policy_choice`  which policy ranks; `auto_policy`: what the gate's verdict stands for
-`start_times`  when jobs start: what is learnt for that, and the forecast; `start_answers`: ``rltuned when``
-`once`       one decision without a daemon, for ``rltuned plan`` and ``rltuned explain``
+`start_times`  when jobs start: what is learnt for that, and the forecast
+`once`       what ``rltuned plan``, ``explain`` and ``when`` show, without a daemon
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
 `reporting`  what people and machines get to see: `logs`, `metrics` (`endpoint`: by HTTP), `user_records`
 `decisions`  on disk: the last one, for ``rltuned explain``, and what every cycle saw and did, for ``rltuned report``

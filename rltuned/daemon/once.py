@@ -1,8 +1,9 @@
-"""One decision without a daemon: what ``rltuned plan`` and ``rltuned explain`` show. Writes nothing.
+"""What ``rltuned plan``, ``explain`` and ``when`` show, without a daemon. Writes nothing.
 
 Where there is a record, `explain` needs no Slurm and no estimates: `decide` imports what only it needs.
 """
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,13 +18,23 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
+from rltuned.daemon.user_records import fetch, only_own
 from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job
 from rltuned.decide import record as record_of
+from rltuned.decide.explain import start_of
+from rltuned.decide.scope import MEANING
 from rltuned.errors import JournalError, RltunedError
+from rltuned.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
 
 Tell = Callable[[str], None]
 """Told in a sentence what is not known and what is taken instead."""
+
+
+_NO_FORECAST = (
+    "no forecast of start times is made here: it needs a plan (stage shadow, canary or active), Numba "
+    "(docs/rollout.md), and rollout.forecast must not be off"
+)
 
 
 def decide(config: Config, tell: Tell) -> DecisionRecord:
@@ -83,3 +94,40 @@ def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at:
         except RltunedError as error:
             tell(f"{error}; planning afresh")
     return explain_job(made if made is not None else decide(config, tell), job_id)
+
+
+def start_of_job(config: Config, job_id: int) -> JobAnswer:
+    """When a pending job starts; RltunedError says why nothing can be read."""
+    if only_own(config):
+        own = fetch(config.users, os.geteuid())
+        for job in own.jobs:
+            if job.job_id == job_id:
+                return JobAnswer(job_id, own.time, job.start, job.likely, job.meaning, own.outcomes)
+        return JobAnswer(job_id, own.time, None, None, "It is not among your pending jobs.", own.outcomes)
+    made = decisions.load(config.state.directory)
+    if made.starts is None:
+        raise RltunedError(_NO_FORECAST)
+    found = start_of(made, job_id)
+    if found is not None:
+        meaning = f"{found.before} jobs stand before it." if found.before else "It is the first in the queue."
+        start = None if found.low is None else (found.low, found.high)
+        return JobAnswer(job_id, made.time, start, found.middle, meaning, found.outcomes)
+    meaning = "It is not among the jobs at the front that a forecast looks at: it runs, has ended, or is further back."
+    for veto, ids in made.vetoed.items():
+        if job_id in ids:
+            meaning = f"Nothing is forecast: {MEANING[veto]}."
+            break
+    return JobAnswer(job_id, made.time, None, None, meaning, made.starts.outcomes)
+
+
+def start_offer(config: Config, asked: Asked) -> Offer:
+    """When a job would start that nobody has submitted; RltunedError says why nothing is known."""
+    if only_own(config):
+        own = fetch(config.users, os.geteuid())
+        probes, outcomes = own.probes, own.outcomes
+    else:
+        starts = decisions.load(config.state.directory).starts
+        probes, outcomes = ((), 0) if starts is None else (starts.probes, starts.outcomes)
+    if not probes:
+        raise RltunedError(_NO_FORECAST)
+    return offer_of(asked, probes, outcomes)

@@ -52,29 +52,9 @@ class Notifier:
             sock.setblocking(False)
             sock.sendto("\n".join(lines).encode(), address)
 
-    def ready(self, status: str) -> None:
-        """Started (or reloaded)."""
-        self.send("READY=1", self._status(status))
-
-    def status(self, text: str) -> None:
-        """What `systemctl status` shows."""
-        self.send(self._status(text))
-
-    def watchdog(self) -> None:
-        """The loop is healthy."""
-        self.send("WATCHDOG=1")
-
-    def reloading(self, monotonic: float) -> None:
-        """A reload began; `ready` ends it (Type=notify-reload needs the time)."""
-        self.send("RELOADING=1", f"MONOTONIC_USEC={int(monotonic * 1e6)}")
-
-    def stopping(self) -> None:
-        """The end began."""
-        self.send("STOPPING=1")
-
-    @staticmethod
-    def _status(text: str) -> str:
-        return f"STATUS={' '.join(text.split())[:500]}"
+    def status(self, text: str, *more: str) -> None:
+        """Send what `systemctl status` shows, behind other assignments."""
+        self.send(*more, f"STATUS={' '.join(text.split())[:500]}")
 
 
 @dataclass

@@ -236,31 +236,31 @@ def _run(
         asked.clear()  # a signal from now on is about what is written from now on
         if ending.is_set():
             return
-        notifier.reloading(clock.monotonic())
+        notifier.send("RELOADING=1", f"MONOTONIC_USEC={int(clock.monotonic() * 1e6)}")  # for Type=notify-reload
         try:
             if daemon.reload(lambda: checked(load().config)):
                 daemon.runtime.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
         finally:
-            notifier.ready(f"{daemon.stage}: reloaded")
+            notifier.status(f"{daemon.stage}: reloaded", "READY=1")
 
     with _signals() as wait:
         scheduler.start()
         pace = Pace(clock.monotonic(), rng)
         scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE)
-        notifier.ready(f"{daemon.stage}: first cycle runs")
+        notifier.status(f"{daemon.stage}: first cycle runs", "READY=1")
         pause = min(10.0, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else 10.0
         while True:
             caught = wait(min(pause, pace.left(clock.monotonic(), daemon.config.cycle.interval)))
             if pace.is_due(clock.monotonic(), daemon.config.cycle.interval):
                 scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE, replace_existing=True)
             if daemon.liveness.healthy():
-                notifier.watchdog()
+                notifier.send("WATCHDOG=1")
             if caught & {signal.SIGTERM, signal.SIGINT}:
                 break
             if signal.SIGHUP in caught and not asked.is_set():
                 asked.set()
                 scheduler.add_job(reload, AT_ONCE)  # after the cycle that runs
-        notifier.stopping()
+        notifier.send("STOPPING=1")
         ending.set()
         daemon.request_stop()
         hurry()  # ends what a cycle waits for

@@ -7,7 +7,6 @@ whatever ended the run is dropped.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from rltuned.errors import EvaluationError
@@ -54,9 +53,7 @@ class State:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def add(self, outcomes: Sequence[Outcome]) -> None:

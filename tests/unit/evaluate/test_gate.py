@@ -12,10 +12,9 @@ from unit.slurm.standin import CONFIG, StandIn
 
 from rltuned.cluster.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.cluster.shape import parse_shape
-from rltuned.commands.common import processes
+from rltuned.commands.common import processes, slurmctld_runs
 from rltuned.commands.main import cli
 from rltuned.config import Config, SlurmSection, resolve
-from rltuned.daemon.host import slurmctld_runs
 from rltuned.errors import EvaluationError, WorkloadError
 from rltuned.evaluate import gate, site
 from rltuned.evaluate.evaluation import evaluate
@@ -295,12 +294,12 @@ def test_beside_slurmctld_one_niced_process_simulates_unless_more_are_asked_for(
     assert slurmctld_runs(tmp_path)
     niced = []
     monkeypatch.setattr("os.nice", niced.append)
-    monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: True)
+    monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: True)
     assert processes(None) == 1
     assert "one process with nice 10" in capsys.readouterr().err
     assert processes(4) == 4
     assert niced == [10, 10]
-    monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: False)
+    monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
     assert (processes(None), processes(None, 2), processes(5, 2)) == (3, 2, 5), "one per core"
     assert niced == [10, 10]

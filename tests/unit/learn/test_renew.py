@@ -243,7 +243,7 @@ def test_on_a_host_of_many_cores_it_stays_within_the_unit_s_memory(tmp_path, mon
         raise EvaluationError(f"{workers} processes")
 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
-    monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: False)
+    monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: False)
     monkeypatch.setattr("rltuned.evaluate.executors.LocalExecutor", seen)
     write_csv(JOBS, tmp_path / "jobs.csv")
     words = ["learn", "--trace", str(tmp_path / "jobs.csv"), "--cluster", "2x4", "--store", str(tmp_path / "store")]

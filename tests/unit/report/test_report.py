@@ -414,7 +414,7 @@ def test_beside_slurmctld_it_is_niced_and_says_how_long_it_takes_and_what_is_not
 ):
     niced = []
     monkeypatch.setattr("os.nice", niced.append)
-    monkeypatch.setattr("rltuned.daemon.host.slurmctld_runs", lambda: True)
+    monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: True)
     config = tmp_path / "config.toml"
     config.write_text(site.config.read_text() + "[decide]\nage_bound = 86400.0\n")
     middle = stamp((site.since + site.until) / 2)
