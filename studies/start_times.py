@@ -29,6 +29,7 @@ from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.evaluation_settings import LEARNED
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.evaluate.windows import Window
+from rltuned.forecast.arrivals import Submissions
 from rltuned.forecast.start_forecast import (
     GRAIN,
     HORIZON,
@@ -40,7 +41,6 @@ from rltuned.forecast.start_forecast import (
     sampled,
 )
 from rltuned.forecast.start_simulation import StartSimulation, planned_starts
-from rltuned.forecast.submissions import Submissions
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation

@@ -1,11 +1,11 @@
 """The daemon: everything that has a clock, a disk or a socket.
 
 `service`    the process around the loop: cycles at a fixed rate, signals, systemd; `clock`: passed in everywhere
-`loop`       one cycle: read, reconcile, plan, apply, report; its parts share a `runtime`
-`permission` whether the daemon may write, and if not, why not; `liveness`: what the dead-man timer sees of it
-`slurmctld`  what is known of it: facts, budget (`rpc_budget`), breaker (`breaker`), where it runs (`primacy`)
+`loop`       one cycle: read, reconcile, plan, apply, report
+`runtime`    what its parts share, and whether they may write; `liveness`: what the dead-man timer sees of the daemon
+`slurmctld`  what is known of it: facts, how much it is asked (`rpc_budget`), where it runs (`primacy`)
 `execution`  carries out a plan; `apply`: changes → outcomes: read, judge, journal, write, read back
-`claims`     what rltuned may call its own on a job; `fields`: what is special about each field, one row for each
+`claims`     what rltuned may call its own on a job, field by field
 `reconcile`  the journal against the queue: gone jobs, unfinished writes, foreign changes
 `restore/`   the way back, with or without a living daemon
 `journal`    write-ahead journal, two copies, checksummed; `lock`: one writer per cluster
@@ -15,7 +15,7 @@
 `start_times`  when jobs start: what is learnt for that, and the forecast
 `once`       what ``rltuned plan``, ``explain`` and ``when`` show, without a daemon
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
-`reporting`  what people and machines get to see: `logs`, `metrics` (`endpoint`: by HTTP), `user_records`
+`cycle_report`  what people and machines get to see: `logs`, `metrics` (`endpoint`: by HTTP), `user_records`
 `decisions`  on disk: the last one, for ``rltuned explain``, and what every cycle saw and did, for ``rltuned report``
 
 The safety argument stands on three rules. (1) Before the first write of a cycle, each intended value is on disk; so

@@ -11,9 +11,18 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
-from rltuned.daemon.claims import READING_SECONDS, Entry, estranged, intended, landed, noticed, refused
+from rltuned.daemon.claims import (
+    READING_SECONDS,
+    TABLE,
+    Entry,
+    Judgement,
+    estranged,
+    intended,
+    landed,
+    noticed,
+    refused,
+)
 from rltuned.daemon.clock import Clock
-from rltuned.daemon.fields import TABLE, Judgement
 from rltuned.daemon.journal import Journal, Settlement
 from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
 from rltuned.errors import JournalError, SlurmDeniedError, SlurmError

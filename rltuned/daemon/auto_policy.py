@@ -11,7 +11,7 @@ import importlib.util
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rltuned.cluster.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
 from rltuned.cluster.tables import Snapshot
@@ -42,8 +42,7 @@ class Standing(enum.StrEnum):
     """It chose the model with rollouts, and this daemon makes none, or the other way round."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """What is run, and why."""
 
     runs: str
@@ -153,23 +152,19 @@ class Auto:
         wanted = {SLURM} | ({verdict.chosen, verdict.fallback} if verdict is not None else set())
         if self.reading.model_trouble:
             wanted.discard(MODEL)
-        self._policies: dict[str, Policy] = {
+        self.policies: dict[str, Policy] = {
             runs: files.load(settings.model) if runs == MODEL else by_name(OWN if runs == SLURM else runs)
             for runs in wanted
         }
 
-    def choose(self, now: float, gpus: int, *, with_rollouts: bool) -> tuple[Policy, Choice]:
-        """See `Reading.choose`."""
-        choice = self.reading.choose(now, gpus, with_rollouts=with_rollouts)
-        return self._policies[choice.runs], choice
-
 
 def chosen(policy: Policy | Auto, snapshot: Snapshot, rollout: RolloutSection) -> tuple[Policy, Choice]:
     """What ranks the jobs of this snapshot: the policy itself, or the one that "auto" stands for now."""
-    if isinstance(policy, Auto):
-        gpus = int(snapshot.nodes.gpus.sum())
-        return policy.choose(snapshot.time, gpus, with_rollouts=with_rollouts(rollout))
-    return policy, Choice(policy.name, Standing.UNUSED, "")
+    if not isinstance(policy, Auto):
+        return policy, Choice(policy.name, Standing.UNUSED, "")
+    gpus = int(snapshot.nodes.gpus.sum())
+    choice = policy.reading.choose(snapshot.time, gpus, with_rollouts=with_rollouts(rollout))
+    return policy.policies[choice.runs], choice
 
 
 def with_rollouts(section: RolloutSection) -> bool:

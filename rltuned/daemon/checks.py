@@ -19,9 +19,9 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, Stage
 from rltuned.daemon.auto_policy import AUTO, Standing, has_numba, remedy, with_rollouts
 from rltuned.daemon.auto_policy import read as read_verdict
+from rltuned.daemon.claims import ISOLATED
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.debts import read_debts
-from rltuned.daemon.fields import ISOLATED
 from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
 from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal

@@ -6,14 +6,16 @@ may even carry it out later). A value that is neither claim nor doubt is somebod
 its state every few seconds and comes back with the older one when it is killed, so for a while the *previous* value is
 remembered too; it counts only when most of the jobs written last show theirs again (`reconcile`).
 
-What is special about a field is a `Row`; the rows are in `fields`.
+What is special about a field is a row of `TABLE`, for apply, reconcile and restore alike: how it is claimed and shown,
+which changes of it may be sent, what its outcome is after a write, and what a look at the job settles. How it is taken
+back: `rltuned.daemon.restore.batches`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
-from rltuned.cluster.changes import Applied, Change, Field, JobStatus, OverSubscribe
+from rltuned.cluster.changes import MAX_FACTOR, Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 
 Value = int | str
 
@@ -27,19 +29,17 @@ have passed when the process or the machine stood still meanwhile."""
 
 MAX_DOUBTS: Final = 8
 
+NO_TERMS: Final = 1
+"""Priority of a job of which every term is 0. sprio shows it like a job with the explicit priority 1, so it counts as
+not listed."""
 
-class Row(Protocol):
-    """How one field is claimed. Values are those of ``scontrol update``."""
+NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
+"""Reasons for which sprio(1) leaves a job out although its priority is multifactor's."""
 
-    field: Field
-    neutral: Value | None
-    """With it, nothing of ours is on the job. None: Slurm has no such value."""
+ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
+"""How a job that we isolated shows: recent releases do not tell it from a default one."""
 
-    def claimed(self, applied: Applied) -> Value | None:
-        """Return what we wrote last; the neutral value where we wrote none."""
-
-    def take(self, applied: Applied, value: Value | None) -> Applied:
-        """Return the claim with this value in the field; the neutral value ends the claim to it."""
+EXPLICIT: Final = "somebody set an explicit priority"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Entry:
         """
         return {self.applied.site_factor, *self.doubts.get(Field.SITE_FACTOR, ()), *self.previous} - {0}
 
-    def ours(self, row: Row) -> tuple[Value, ...]:
+    def ours(self, row: "Row") -> tuple[Value, ...]:
         """Return all values of a field that are ours: the claim first, then the doubts."""
         claim = row.claimed(self.applied)
         return (*(() if claim is None else (claim,)), *self.doubts.get(row.field, ()))
@@ -104,7 +104,7 @@ def blank(change: Change) -> Entry:
 
 
 def intended(
-    entry: Entry | None, row: Row, change: Change, now: float, *, shares: OverSubscribe | None = None
+    entry: Entry | None, row: "Row", change: Change, now: float, *, shares: OverSubscribe | None = None
 ) -> Entry:
     """Return the entry to be on disk before `change` is sent: its value is in doubt.
 
@@ -128,7 +128,7 @@ def intended(
     )
 
 
-def landed(entry: Entry, row: Row, value: Value, now: float) -> Entry:
+def landed(entry: Entry, row: "Row", value: Value, now: float) -> Entry:
     """Return the entry once `value` was seen on the job after our write.
 
     The neutral value takes ours back. Then what was ours stays in doubt: on a job that is held meanwhile, nothing shows
@@ -144,7 +144,7 @@ def landed(entry: Entry, row: Row, value: Value, now: float) -> Entry:
     )
 
 
-def recognised(entry: Entry, row: Row, value: Value) -> Entry:
+def recognised(entry: Entry, row: "Row", value: Value) -> Entry:
     """Return the entry once a value in doubt was seen on the job: it is the claim now."""
     others = tuple(other for other in entry.doubts.get(row.field, ()) if other != value)
     return replace(
@@ -167,7 +167,7 @@ def refused(entry: Entry, change: Change) -> Entry:
     return replace(entry, doubts=_with(entry.doubts, change.field, left))
 
 
-def estranged(entry: Entry, row: Row, *, hidden: bool = False) -> Entry:
+def estranged(entry: Entry, row: "Row", *, hidden: bool = False) -> Entry:
     """Return the entry once somebody else changed the job: never planned again; our claim to that field is dropped.
 
     `hidden`: our site factor may still lie under an explicit priority that somebody set (it would come back with their
@@ -191,7 +191,7 @@ def noticed(before: Entry | None, after: Entry, now: float) -> Entry:
     return replace(after, touched=now) if after.applied.foreign and not known else after
 
 
-def given_back(entry: Entry, row: Row, *, sure: bool) -> Entry:
+def given_back(entry: Entry, row: "Row", *, sure: bool) -> Entry:
     """Return the entry once the field was seen with its neutral value after we, or the dead-man for us, took ours back.
 
     Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
@@ -204,7 +204,7 @@ def given_back(entry: Entry, row: Row, *, sure: bool) -> Entry:
     return replace(entry, doubts=_with(entry.doubts, row.field, doubts[-MAX_DOUBTS:]))
 
 
-def without_doubts(entry: Entry, row: Row) -> Entry:
+def without_doubts(entry: Entry, row: "Row") -> Entry:
     """Return the entry with nothing in doubt about one field."""
     previous = () if row.field is Field.SITE_FACTOR else entry.previous
     return replace(entry, doubts=_with(entry.doubts, row.field, ()), previous=previous)
@@ -229,7 +229,7 @@ def dated(entry: Entry, now: float) -> Entry:
     return entry if entry.touched <= now else replace(entry, touched=now)
 
 
-def _cleared(entry: Entry, row: Row) -> float:
+def _cleared(entry: Entry, row: "Row") -> float:
     return 0.0 if row.field is Field.SITE_FACTOR else entry.cleared
 
 
@@ -242,9 +242,164 @@ def _with(
     return changed
 
 
-def _past(entry: Entry, row: Row, value: Value | None) -> tuple[Value, ...]:
+def _past(entry: Entry, row: "Row", value: Value | None) -> tuple[Value, ...]:
     """Site factors of the past once `value` is seen in the field: the claim, and what was past already."""
     if row.field is not Field.SITE_FACTOR:
         return entry.previous
     past = dict.fromkeys((entry.applied.site_factor, *entry.previous))
     return tuple(other for other in past if other != value)[:MAX_DOUBTS]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Whether a change may be sent."""
+
+    outcome: Outcome | None = None
+    """What became of it already; None: it may be sent."""
+    message: str = ""
+    entry: Entry | None = None
+    """Of the job, where something was learned."""
+
+
+def old(entry: Entry, now: float) -> bool:
+    """Whether slurmctld, killed now, would not bring back what was before the last write."""
+    return now - entry.touched >= SETTLE_SECONDS
+
+
+def recognise(entry: Entry | None, row: "Row", value: Value) -> Entry | None:
+    """Return the entry when a value in doubt turned out to be on the job; None when there is nothing to learn."""
+    in_doubt = entry is not None and value in entry.doubts.get(row.field, ())
+    return recognised(entry, row, value) if entry is not None and in_doubt else None
+
+
+class _SiteFactor:
+    """SiteFactor: its methods say what those of each row do."""
+
+    field = Field.SITE_FACTOR
+    neutral: Value | None = 0
+    """With it, nothing of ours is on the job. None: Slurm has no such value."""
+
+    def claimed(self, applied: Applied) -> Value:
+        """Return what we wrote last; the neutral value where we wrote none."""
+        return applied.site_factor
+
+    def take(self, applied: Applied, value: Value | None) -> Applied:
+        """Return the claim with this value in the field; the neutral value ends the claim to it."""
+        return replace(applied, site_factor=int(value or 0))
+
+    def shown(self, status: JobStatus) -> Value | None:
+        """Return the field's value as read; None where Slurm does not show it."""
+        return status.site_factor
+
+    def unsendable(self, change: Change) -> str:
+        """Say why a value must never be sent: the last line of defence; "" where it may."""
+        out = abs(int(change.after)) > MAX_FACTOR
+        return f"site factor {change.after} is outside ±{MAX_FACTOR}" if out else ""
+
+    def judge(self, change: Change, status: JobStatus, entry: Entry | None, *, listed: bool) -> Judgement:
+        """Judge a change of a pending job that is not held, as it was read right now.
+
+        `listed`: sprio lists any job: if not, slurmctld has probably just started and not calculated yet.
+        """
+        known, value = entry or blank(change), status.site_factor
+        if value is None:
+            if status.reason in NOT_ELIGIBLE:
+                return Judgement(Outcome.THROTTLED, "it is not eligible any more")
+            if not listed:
+                return Judgement(Outcome.THROTTLED, "sprio lists no job at present (slurmctld just started)")
+            # The plan saw the job in sprio; it is gone from there while others are not.
+            return Judgement(Outcome.FOREIGN, EXPLICIT, estranged(known, self, hidden=True))
+        if value not in known.ours(self):
+            return Judgement(Outcome.FOREIGN, f"somebody set SiteFactor={value}", estranged(known, self))
+        if value == change.after:
+            return Judgement(Outcome.UNCHANGED, entry=recognise(entry, self, value))
+        return Judgement()
+
+    def accepted(self, change: Change, answer: WriteResult, status: JobStatus) -> str:
+        """Say why a write counts as done although the job does not show it; "" where it does not count."""
+        unseen = status.site_factor is None and change.after == 0 and status.priority == NO_TERMS
+        return "accepted; without any term sprio does not show it" if unseen and not answer.message else ""
+
+    def lost(self, status: JobStatus, entry: Entry, *, listed: bool) -> Judgement | None:
+        """Judge a write that was not seen on the job and that Slurm did not refuse; None: compare with before."""
+        if status.site_factor is not None:
+            return None
+        if listed and status.reason not in NOT_ELIGIBLE:
+            return Judgement(Outcome.FOREIGN, EXPLICIT, estranged(entry, self, hidden=True))
+        return Judgement(Outcome.FAILED, "sprio does not list it at present")
+
+    def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:
+        """Settle what a look at a pending job shows.
+
+        `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
+        """
+        value = status.site_factor
+        if status.held:
+            return entry
+        if value is None:
+            looks_the_same = entry.applied.site_factor == 0 and status.priority == NO_TERMS
+            at_stake = entry.applied.site_factor != 0 or self.field in entry.doubts
+            if at_stake and explicit and not looks_the_same and status.reason not in NOT_ELIGIBLE:
+                return estranged(entry, self, hidden=True)
+            return entry
+        if value == entry.applied.site_factor:
+            unsettled = self.field in entry.doubts or entry.previous
+            return without_doubts(entry, self) if unsettled and old(entry, now) else entry
+        return recognise(entry, self, value) or estranged(entry, self)
+
+
+class _OverSubscribe:
+    """OverSubscribe: one-way in Slurm (docs/placement.md)."""
+
+    field = Field.OVERSUBSCRIBE
+    neutral: Value | None = None
+
+    def claimed(self, applied: Applied) -> Value | None:
+        return None if applied.oversubscribe is None else applied.oversubscribe.value
+
+    def take(self, applied: Applied, value: Value | None) -> Applied:
+        if value is None:
+            return replace(applied, oversubscribe=None, oversubscribe_before=None)
+        return replace(applied, oversubscribe=OverSubscribe(str(value)))
+
+    def shown(self, status: JobStatus) -> Value:
+        return status.oversubscribe.value
+
+    def unsendable(self, change: Change) -> str:
+        return "" if change.after == OverSubscribe.NO else f"OverSubscribe={change.after} is never set by a plan"
+
+    def judge(self, change: Change, status: JobStatus, entry: Entry | None, *, listed: bool) -> Judgement:  # noqa: ARG002 - of every row
+        value, ours = status.oversubscribe.value, () if entry is None else entry.ours(self)
+        if entry is not None and ours:
+            free = entry.applied.oversubscribe is None and value == entry.applied.oversubscribe_before
+            if value not in ours and not free:
+                return Judgement(Outcome.FOREIGN, f"somebody set OverSubscribe={value}", estranged(entry, self))
+            if value == change.after:
+                return Judgement(Outcome.UNCHANGED, entry=recognise(entry, self, value))
+        elif value != change.before:
+            # Nothing of ours is at stake: the user edited their own request, and the plan was about the old one.
+            return Judgement(Outcome.FOREIGN, "OverSubscribe changed since the plan was made")
+        return Judgement()
+
+    def accepted(self, change: Change, answer: WriteResult, status: JobStatus) -> str:  # noqa: ARG002 - of every row
+        # Recent releases show the same for a default job and an isolated one: scontrol's word counts.
+        unseen = answer.outcome is Outcome.APPLIED and status.oversubscribe is OverSubscribe.UNKNOWN
+        return "accepted; this release does not show it" if unseen else ""
+
+    def lost(self, status: JobStatus, entry: Entry, *, listed: bool) -> None:  # noqa: ARG002 - of every row
+        return None
+
+    def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:  # noqa: ARG002 - of every row
+        if self.field not in entry.doubts:
+            return entry
+        if status.oversubscribe in ISOLATED:
+            # Recent releases do not tell; taking it for ours costs nothing but a line of the report.
+            return without_doubts(recognised(entry, self, OverSubscribe.NO.value), self)
+        return without_doubts(entry, self) if old(entry, now) else entry
+
+
+SITE_FACTOR: Final = _SiteFactor()
+OVERSUBSCRIBE: Final = _OverSubscribe()
+Row = _SiteFactor | _OverSubscribe
+TABLE: Final[Mapping[Field, Row]] = {Field.SITE_FACTOR: SITE_FACTOR, Field.OVERSUBSCRIBE: OVERSUBSCRIBE}
+"""Rows in the order in which they are settled and taken back."""

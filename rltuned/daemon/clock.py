@@ -45,21 +45,13 @@ class SystemClock:
         """Take the wall clock's word for what time it is."""
         self._began = time.time() - time.clock_gettime(_BOOTTIME)
 
-    def time(self) -> float:
-        """See `Clock`."""
-        return time.time()
-
     def steady(self) -> float:
         """See `Clock`."""
         return self._began + time.clock_gettime(_BOOTTIME)
 
-    def monotonic(self) -> float:
-        """See `Clock`."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """See `Clock`."""
-        time.sleep(seconds)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+    time = staticmethod(time.time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,28 @@
-"""What one cycle did, as a value and as the sentence that the log says."""
+"""What a cycle did, and who is told: the log, the metrics, systemd, the decision record and log, the users."""
 
+import contextlib
 import enum
+import socket
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 from rltuned.cluster.changes import Outcome
+from rltuned.cluster.tables import Snapshot
+from rltuned.cluster.unread import RowKind, Unread
 from rltuned.config import Stage
 from rltuned.daemon.apply import Result
-from rltuned.daemon.permission import WRITING
-from rltuned.decide.decision import DecisionRecord
-from rltuned.decide.entry import Seen
+from rltuned.daemon.decisions import DecisionLog, save
+from rltuned.daemon.journal import Journal
+from rltuned.daemon.lock import holder
+from rltuned.daemon.metrics import show
+from rltuned.daemon.runtime import WRITING, Permissions, Runtime
+from rltuned.daemon.slurmctld import Slurmctld
+from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
+from rltuned.decide.entry import MAX_TEXT, CycleEntry, Seen, Wanted
+from rltuned.decide.plan import Plan
+from rltuned.decide.user_record import UserRecords
 
 
 class CycleOutcome(enum.StrEnum):
@@ -71,3 +83,158 @@ def sentence_of(
         others = ", ".join(f"{count} {outcome}" for outcome, count in tally.items() if outcome is not Outcome.APPLIED)
         tail = f"{tally[Outcome.APPLIED]} of {tally.total()} changes applied" + (f" ({others})" if others else "")
     return head + "; " + tail + (f"; {restored} given back" if restored else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Notifier:
+    """systemd's notification socket: sd_notify(3) by hand. Silent where there is none; never raises."""
+
+    address: str = ""
+    """Path, or "@name" of an abstract socket; empty: none."""
+    watchdog_seconds: float = 0.0
+    """WatchdogSec of the unit; 0: no watchdog."""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str], pid: int) -> Self:
+        """From NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID."""
+        usec, owner = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(pid))
+        seconds = int(usec) / 1e6 if usec.isdigit() and owner == str(pid) else 0.0
+        return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
+
+    def send(self, *lines: str) -> None:
+        """Send variable assignments, one datagram."""
+        if not self.address:
+            return
+        address = "\0" + self.address[1:] if self.address.startswith("@") else self.address
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock,
+        ):
+            sock.setblocking(False)
+            sock.sendto("\n".join(lines).encode(), address)
+
+    def status(self, text: str, *more: str) -> None:
+        """Send what `systemctl status` shows, behind other assignments."""
+        self.send(*more, f"STATUS={' '.join(text.split())[:500]}")
+
+
+@dataclass
+class Reporting:
+    """Tells what cycles do. Nothing that goes wrong here makes a cycle fail."""
+
+    runtime: Runtime
+    notifier: Notifier
+    journal: Journal
+    permissions: Permissions
+    slurmctld: Slurmctld
+    publish: Callable[[UserRecords], None] | None
+    """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
+    _unread: set[tuple[RowKind, str]] = field(default_factory=set)
+    _journal_alarms: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        state = self.runtime.config.state
+        self._decision_log = DecisionLog(state.directory, state.decision_log)
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether this daemon writes the decision record and log: without the lock, a daemon beside it would."""
+        owns = not self.permissions.dry_run and not self.permissions.lock_lost
+        return owns or holder(self.runtime.config.state.directory) is None
+
+    def unread(self, unread: Unread) -> None:
+        """What Slurm says and cannot be understood; said once for as long as it stays the same."""
+        for kind in RowKind:
+            self.runtime.metrics.skipped.labels(kind.value).set(unread.counts.get(kind, 0))
+        strange = {(row.kind, row.name) for row in unread.rows}
+        if strange != self._unread and unread:
+            self.runtime.log.warning(
+                "rows.skipped",
+                sentence=f"{len(unread)} rows of Slurm's answers cannot be understood and are left alone.",
+                rows=[str(row) for row in unread.rows[:20]],
+                remedy="`rltuned doctor` names them",
+            )
+        self._unread = strange
+
+    def decided(self, record: DecisionRecord) -> None:
+        """The decision of this cycle."""
+        directory = self.runtime.config.state.directory
+        if self.keeps_records and (trouble := save(directory, record)):
+            self.runtime.log.warning("record.not_written", detail=trouble)
+        metrics = self.runtime.metrics
+        metrics.managed.set(len(record.jobs))
+        metrics.moved.set(record.ranks_changed)
+        metrics.displacement.set(record.displacement)
+        metrics.borrowed.set(max(record.jobs.owed or (0.0,)) / record.budget if record.budget else 0.0)
+        metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})
+        if record.placement.outcome != OFF:
+            metrics.placements.labels(record.placement.outcome).inc()
+
+    def users(self, snapshot: Snapshot, plan: Plan | None, starts: StartRecord | None = None) -> None:
+        """The users' own records."""
+        if self.publish is None:
+            return
+        moves, interval = self.permissions.writes, self.runtime.config.cycle.interval
+        try:
+            self.publish(UserRecords.of(snapshot, interval=interval, plan=plan, moves=moves, starts=starts))
+        except Exception:
+            self.runtime.log.exception("users.defect", sentence="This is a defect; please report it.")
+
+    def ended(self, report: CycleReport, phases: Mapping[str, float], seconds: float) -> None:
+        """A cycle; the seconds that each of its phases took, and that it took as a whole."""
+        self._measure(report, seconds)
+        changes = Counter(result.outcome for result in report.results)
+        say = self.runtime.log.warning if report.outcome is CycleOutcome.FAILED else self.runtime.log.info
+        say(
+            "cycle.done",
+            sentence=report.sentence + f"; {seconds:.2f} s.",
+            outcome=report.outcome.value,
+            stage=report.stage.value,
+            pending=report.pending,
+            managed=report.managed,
+            moved=report.moved,
+            changes={outcome.value: count for outcome, count in changes.items()},
+            restored=report.restored,
+            seconds={name: round(value, 4) for name, value in phases.items()},
+        )
+        self.notifier.status(f"{report.stage}: {report.sentence}")
+        if self.keeps_records:
+            self._keep(report, changes, {**phases, "total": seconds})
+
+    def _measure(self, report: CycleReport, seconds: float) -> None:
+        metrics, clock = self.runtime.metrics, self.runtime.clock
+        metrics.cycles.labels(report.outcome.value).inc()
+        metrics.seconds.labels("total").observe(seconds)
+        metrics.last_cycle.set(clock.time())
+        if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED, CycleOutcome.STANDBY}:
+            metrics.last_success.set(clock.time())
+        show(metrics.stage, report.stage)
+        show(metrics.breaker, self.slurmctld.breaker.state)
+        metrics.tokens.set(max(0.0, self.slurmctld.budget.tokens(clock.monotonic())))
+        metrics.journal_jobs.set(len(self.journal.entries))
+        metrics.foreign.set(sum(entry.applied.foreign for entry in self.journal.entries.values()))
+        alarms = self.journal.alarms
+        metrics.journal_failed.set(len(alarms))
+        if alarms and alarms != self._journal_alarms:
+            sentence = "A copy of the journal cannot be written: " + "; ".join(alarms)
+            self.runtime.log.error("journal.degraded", sentence=sentence)
+        self._journal_alarms = alarms
+
+    def _keep(self, report: CycleReport, changes: Counter[Outcome], seconds: Mapping[str, float]) -> None:
+        """Add to the decision log."""
+        wanted = self.runtime.config.cycle.stage
+        entry = CycleEntry(
+            time=self.runtime.clock.time(),
+            outcome=report.outcome.value,
+            stage=report.stage,
+            held_back=self.permissions.against[:MAX_TEXT] if wanted in WRITING else "",
+            sentence=report.sentence[:MAX_TEXT],
+            seen=report.seen,
+            wanted=None if report.record is None else Wanted.of(report.record),
+            results=changes,
+            restored=report.restored,
+            seconds={name: round(value, 4) for name, value in seconds.items()},
+            decision=report.record,
+        )
+        if trouble := self._decision_log.add(entry):
+            self.runtime.log.warning("decision_log.not_written", detail=trouble)

@@ -10,9 +10,8 @@ from typing import Final
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.apply import Result, apply, not_moved
-from rltuned.daemon.permission import Permissions
 from rltuned.daemon.restore.by_daemon import DaemonRestore
-from rltuned.daemon.runtime import Runtime
+from rltuned.daemon.runtime import Permissions, Runtime
 from rltuned.decide.plan import Plan
 from rltuned.errors import JournalError, SlurmError
 from rltuned.slurm.port import SlurmWriter

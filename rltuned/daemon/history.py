@@ -83,16 +83,10 @@ class RunTimes:
 
     def load(self) -> None:
         """Take what an earlier run left in the state directory, if it is there and good."""
-        settings = self._settings()
-        if settings.source == "limit" or not settings.cache:
-            return
         try:
-            found = load(self._directory)
+            self._take(saved(self._settings(), self._directory))
         except RltunedError as error:
             self._log.warning("history.unreadable", sentence="It is read anew.", reason=str(error))
-            return
-        if found is not None:
-            self._take(found)
 
     def start(self) -> None:
         """Load, then read and refresh in a thread until `stop`."""
@@ -297,7 +291,7 @@ def load(directory: Path) -> Known | None:
 
 
 def saved(settings: EstimatesSection, directory: Path) -> Known:
-    """What the daemon left on disk, for commands that decide once; nothing where it is not wanted. Raises as `load`."""
+    """What the daemon left on disk; nothing where it is not wanted. Raises as `load`."""
     if settings.source == "limit" or not settings.cache:
         return Known()
     return load(directory) or Known()

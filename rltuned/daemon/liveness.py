@@ -7,7 +7,7 @@ A reading of Slurm from before that time must not be acted on: what it shows has
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from rltuned.cluster.changes import Change, JobStatus, WriteResult
 from rltuned.cluster.tables import Snapshot
@@ -23,6 +23,7 @@ BEAT_SECONDS: Final = 5.0
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
 
+_Answer = TypeVar("_Answer")
 OUTDATED: Final = "the dead-man timer may have been at work since the reading"
 
 
@@ -49,6 +50,11 @@ class Liveness:
         """Note that the loop has moved."""
         self._moved_at = self._runtime.clock.monotonic()
         self.beat()
+
+    def saw(self, answer: _Answer) -> _Answer:
+        """Note progress by an answer of Slurm's."""
+        self.progress()
+        return answer
 
     def healthy(self) -> bool:
         """Whether the loop moves: not stuck in a step, and not overdue."""
@@ -121,20 +127,15 @@ class WatchedReader:
 
     def facts(self) -> ClusterFacts:
         """See `SlurmReader`."""
-        answer = self._reader.facts()
-        self._liveness.progress()
-        return answer
+        return self._liveness.saw(self._reader.facts())
 
     def snapshot(self, now: float) -> Snapshot:
         """See `SlurmReader`."""
-        answer = self._reader.snapshot(now)
-        self._liveness.progress()
-        return answer
+        return self._liveness.saw(self._reader.snapshot(now))
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         """See `SlurmReader`. SlurmUnavailableError also where the answer came too late."""
-        answer = self._reader.status(job_ids)
-        self._liveness.progress()
+        answer = self._liveness.saw(self._reader.status(job_ids))
         if self._liveness.outdated:
             raise SlurmUnavailableError(f"the jobs' status came too late: {OUTDATED}")
         return answer
@@ -143,11 +144,9 @@ class WatchedReader:
 class WatchedWriter:
     """Writes to Slurm, and notes progress after each answer."""
 
-    def __init__(self, writer: SlurmWriter, progress: Callable[[], None]) -> None:
-        self._writer, self._progress = writer, progress
+    def __init__(self, writer: SlurmWriter, liveness: Liveness) -> None:
+        self._writer, self._liveness = writer, liveness
 
     def write(self, changes: Sequence[Change]) -> list[WriteResult]:
         """See `SlurmWriter`."""
-        answer = self._writer.write(changes)
-        self._progress()
-        return answer
+        return self._liveness.saw(self._writer.write(changes))

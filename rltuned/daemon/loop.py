@@ -1,7 +1,7 @@
 """One cycle: read → reconcile → plan → apply → report. Whatever happens in it, the next one comes.
 
 `Daemon.tick` is what the scheduler calls; `Daemon.cycle` is what happens inside; both run on the clock that they are
-given. Which stage is in force is decided anew in each cycle (`permission`).
+given. Which stage is in force is decided anew in each cycle (`runtime`).
 """
 
 import gc
@@ -20,7 +20,7 @@ from rltuned.daemon.apply import Result
 from rltuned.daemon.auto_policy import Auto
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.clock import Clock
-from rltuned.daemon.cycle_report import CycleOutcome, CycleReport, sentence_of
+from rltuned.daemon.cycle_report import CycleOutcome, CycleReport, Notifier, Reporting, sentence_of
 from rltuned.daemon.debts import Debts
 from rltuned.daemon.execution import Execution
 from rltuned.daemon.heartbeat import Condition
@@ -28,16 +28,14 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.liveness import OUTDATED, Liveness, WatchedReader, WatchedWriter
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics, Starts
-from rltuned.daemon.permission import Permissions
 from rltuned.daemon.policy_choice import PolicyChoice, load_policy
 from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciler, orphans, view
-from rltuned.daemon.reporting import Notifier, Reporting
 from rltuned.daemon.restore import left_alone
 from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore
 from rltuned.daemon.rollout_worker import forecasts
 from rltuned.daemon.rpc_budget import SNAPSHOT_RPCS
-from rltuned.daemon.runtime import Runtime
+from rltuned.daemon.runtime import Permissions, Runtime
 from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.daemon.start_times import StartTimes
 from rltuned.decide.decision import record as record_of
@@ -150,7 +148,7 @@ class Daemon:
         if self._writer_factory is None:
             raise RltunedError("a dry run has no writer")
         if self._writer is None:
-            self._writer = WatchedWriter(self._writer_factory(), self.liveness.progress)
+            self._writer = WatchedWriter(self._writer_factory(), self.liveness)
         return self._writer
 
     def _condition(self, inactive: float) -> Condition | None:

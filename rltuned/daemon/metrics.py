@@ -20,7 +20,7 @@ from rltuned.cluster.tables import Ints, Snapshot
 from rltuned.cluster.unread import RowKind
 from rltuned.config import Stage
 from rltuned.daemon.auto_policy import Standing
-from rltuned.daemon.breaker import BreakerState
+from rltuned.daemon.rpc_budget import BreakerState
 from rltuned.decide.plan import Plan
 from rltuned.decide.rollout import RolloutResult
 

@@ -1,5 +1,6 @@
 """The daemon's planner: `rltuned.decide.plan`, with what finished jobs say about run times, and with rollouts."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from rltuned.cluster.applied import AppliedChanges
@@ -22,22 +23,20 @@ class KnownRunTimes(Protocol):
         """Jobs that have ended; None where too little is known."""
 
 
+@dataclass(frozen=True)
 class Planning:
-    """Satisfies `rltuned.daemon.loop.Planner`."""
+    """Satisfies `rltuned.daemon.loop.Planner`. None: finished jobs say nothing; no rollouts are made."""
 
-    def __init__(
-        self, run_times: KnownRunTimes | None = None, search: InProcessSearch | WorkerSearch | None = None
-    ) -> None:
-        """None: finished jobs say nothing; no rollouts are made. The search is asked only where it is wanted."""
-        self._run_times, self._search = run_times, search
+    run_times: KnownRunTimes | None = None
+    search: InProcessSearch | WorkerSearch | None = None
 
     def ended(self) -> EndedJobs | None:
         """Jobs that have ended, as plans know them."""
-        return None if self._run_times is None else self._run_times.ended()
+        return None if self.run_times is None else self.run_times.ended()
 
     def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges) -> Plan:
         """One cycle's decision."""
-        search, known = self._search, self._run_times
+        search, known = self.search, self.run_times
         judged = config.policy.name == AUTO
         if search is not None and not wanted(config.rollout, policy, judged=judged):
             search.rest(forecasts=forecasts(config.rollout))

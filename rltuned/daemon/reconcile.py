@@ -11,8 +11,17 @@ from typing import Final
 
 from rltuned.cluster.changes import JobStatus, OverSubscribe
 from rltuned.cluster.tables import Snapshot
-from rltuned.daemon.claims import SETTLE_SECONDS, Entry, dated, given_back, noticed, requeued, rolled_back
-from rltuned.daemon.fields import SITE_FACTOR, TABLE
+from rltuned.daemon.claims import (
+    SETTLE_SECONDS,
+    SITE_FACTOR,
+    TABLE,
+    Entry,
+    dated,
+    given_back,
+    noticed,
+    requeued,
+    rolled_back,
+)
 from rltuned.daemon.journal import Journal
 
 BATCH_SECONDS: Final = 0.5
@@ -113,7 +122,7 @@ def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
 
 
 def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
-    """The entry of a pending job after a look at it. `explicit`: as of `settle` in `fields`."""
+    """The entry of a pending job after a look at it. `explicit`: as of a row's `settle`."""
     if status.site_factor == entry.applied.site_factor and not (entry.doubts or entry.previous):
         return entry  # so it is with most jobs of a long queue
     value = status.site_factor

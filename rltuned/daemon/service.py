@@ -22,7 +22,7 @@ from apscheduler.triggers.date import DateTrigger
 from rltuned import __version__
 from rltuned.config import Config, Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
-from rltuned.daemon.cycle_report import CycleOutcome
+from rltuned.daemon.cycle_report import CycleOutcome, Notifier
 from rltuned.daemon.endpoint import serve as serve_metrics
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
@@ -32,7 +32,6 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.reporting import Notifier
 from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch, WorkerSearch
 from rltuned.daemon.rollout_worker import check as check_rollout
 from rltuned.daemon.start_times import StartTimes

@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import Final
 
 from rltuned.cluster.tables import Snapshot
-from rltuned.daemon.breaker import Breaker
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.primacy import Primacy
 from rltuned.daemon.restore.batches import hidden
-from rltuned.daemon.rpc_budget import Budget
+from rltuned.daemon.rpc_budget import Breaker, Budget
 from rltuned.daemon.runtime import Runtime
 from rltuned.errors import SlurmError
 from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader

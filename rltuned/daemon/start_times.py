@@ -20,6 +20,7 @@ from rltuned.daemon.logs import Log
 from rltuned.decide.decision import ProbeRecord, StartRecord
 from rltuned.decide.plan import Plan
 from rltuned.estimates.predictions import EndedJobs
+from rltuned.forecast.arrivals import Submissions
 from rltuned.forecast.start_forecast import (
     FAR,
     NOTHING_KNOWN,
@@ -32,9 +33,8 @@ from rltuned.forecast.start_forecast import (
     known_at,
     probes_of,
     sampled,
+    start_request,
 )
-from rltuned.forecast.start_request import start_request
-from rltuned.forecast.submissions import Submissions
 from rltuned.policy.protocol import Policy
 from rltuned.safe_files import write_atomic
 

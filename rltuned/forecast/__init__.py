@@ -1,7 +1,7 @@
 """When each pending job starts: the queue simulated forward under the order in force (docs/start-times.md).
 
-- `start_forecast`: values: what is asked of a forecast, what it says of each job, and how it is calibrated.
-- `start_request`: the question, made of a plan. `submissions`: who has come lately; `arrivals`: who may come, of that.
+- `start_forecast`: what is asked of a forecast, what it says of each job, and how it is calibrated.
+- `arrivals`: who has come lately, and who may come.
 - `start_simulation`: the simulation, in scenarios of run times and arrivals. It alone needs Numba.
 - `start_offer`: what a user is told, and which other request would start sooner.
 

@@ -13,7 +13,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.cluster.tables import Bools, Floats, Ints, Rows, Snapshot
-from rltuned.forecast.submissions import Submissions
+from rltuned.decide.plan import Plan
+from rltuned.decide.rollout import uncertain_run_times
+from rltuned.decide.scope import Veto
+from rltuned.estimates.predictions import EndedJobs
+from rltuned.forecast.arrivals import Submissions
+from rltuned.policy.actor import on_means
+from rltuned.policy.protocol import Policy
 
 GRAIN: Final = 60.0
 """Seconds: waits that differ by less than this are as good as equal."""
@@ -117,6 +123,16 @@ _SEVERAL: Final = (2, 4, 8)
 """Whole nodes of probes that ask for several."""
 
 
+_NOT_FOR_ROOM: Final = frozenset(
+    {
+        *(Veto.UNREADABLE, Veto.HELD, Veto.DEPENDENCY, Veto.NOT_ELIGIBLE, Veto.HETEROGENEOUS),
+        *(Veto.RESERVATION, Veto.NEVER_RUNS, Veto.BLOCKED),
+    }
+)
+"""Of jobs that wait for something else than their turn and free nodes: no simulation of the nodes says when they start.
+"""
+
+
 def probes_of(snapshot: Snapshot) -> tuple[Probe, ...]:
     """What is asked of this cluster: of each partition the node that is commonest there, an eighth, a quarter, half and
     all of it (with GPUs: 1, 2, 4 … GPUs), and several whole ones; each with several time limits.
@@ -143,6 +159,29 @@ def probes_of(snapshot: Snapshot) -> tuple[Probe, ...]:
             each = share if has else 0, max(cpus * share // whole, 1), mem * share // whole
             found.extend(Probe(part.name, count, *each, limit) for limit in limits)
     return tuple(found)
+
+
+def start_request(
+    plan: Plan,
+    policy: Policy,
+    ended: EndedJobs | None,
+    *,
+    moves: bool,
+    probes: tuple[Probe, ...] = (),
+) -> StartRequest:
+    """The request after a plan, which `policy` made. `ended`: None: not known. `moves`: the plan is written to Slurm;
+    else Slurm's own order is in force.
+    """
+    jobs, scope = plan.snapshot.jobs, plan.scope
+    codes = np.array([veto in _NOT_FOR_ROOM for veto in Veto] + [False])
+    waits = ~codes[scope.veto]
+    priority = jobs.priority[scope.rows].copy()
+    priority[plan.managed.at] = plan.target if moves else plan.base
+    order = np.lexsort((jobs.job_id[scope.rows], -priority, -scope.tier))
+    rows = scope.rows[order[waits[order]]]
+    policy = policy if plan.distribution is None else on_means(policy)
+    run_times, spread = uncertain_run_times(plan.snapshot, policy, plan.estimates, ended)
+    return StartRequest(plan.snapshot, rows, run_times, spread, probes=probes)
 
 
 def in_logs(waits: Floats) -> tuple[Floats, Floats, Floats]:

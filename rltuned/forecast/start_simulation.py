@@ -5,16 +5,15 @@ arrivals (docs/start-times.md).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import Bools, Category, Floats, Ints, Rows, Snapshot
-from rltuned.forecast.arrivals import DAY, ArrivalModel
+from rltuned.forecast.arrivals import DAY, ArrivalModel, Submissions
 from rltuned.forecast.start_forecast import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
-from rltuned.forecast.submissions import Submissions
 from rltuned.simulate import records as k
 from rltuned.simulate.initial_state import ArrivalRoom, initial_state
 from rltuned.simulate.requests import capacity
@@ -83,7 +82,7 @@ class StartSimulation:
             if not come.fits[row]:
                 found.append(np.full(len(LEVELS), np.nan))
                 continue
-            record, need = come.as_probe(row), come.need[row]
+            record, need = come.records[row], come.need[row]
             probe = come.first, record, need, PROBE_HORIZON, self._enough
             waits = [rollouts.start_of(number, *probe) for number in range(scenarios)]
             if self._enough():
@@ -168,19 +167,12 @@ class Arrivals:
     """Row of the state that a probe takes; arrivals are behind it."""
     fits: Bools
     """(S,) whether the cluster could ever run such a job."""
-    partition: Ints
-    tier: Ints
-    pool: Ints
-    """(S,) index into the state's pools."""
-    form: Ints
-    least: Ints
+    records: k.Array
+    """(S,) as jobs that wait and have no slot yet."""
     need: Ints
     """(S, 4)"""
-    alone: Ints
     width: Ints
     """(S,) nodes that it may get at most."""
-    place: Floats
-    """(S,) where it is queued."""
     pools: Bools
     """(E, M)"""
 
@@ -209,22 +201,25 @@ class Arrivals:
         width = np.where(per_node, count, np.minimum(units, np.maximum(sizes[pool], 1)))
         tiers = np.array([part.priority_tier for part in snapshot.partitions], dtype=np.int64)
         whole = np.array([part.oversubscribe is OverSubscribe.EXCLUSIVE for part in snapshot.partitions])
-        return cls(
-            model=model,
-            known=known,
-            first=len(rows) + len(snapshot.jobs.running),
-            fits=part_ok & _fits(snapshot, pools, pool, need, per_node, least),
-            partition=partition,
-            tier=tiers[partition],
-            pool=pool + before,
-            form=np.where(per_node, k.PER_NODE, k.IN_ALL),
-            least=least,
-            need=need,
-            alone=np.where(whole[partition], k.WHOLE, k.SHARED),
-            width=width,
-            place=_places(request, rows, known),
-            pools=pools,
-        )
+        limit = np.maximum(known.time_limit, 1.0)
+        took = np.where(np.isnan(known.run_time), known.expected, known.run_time)
+        asked = {
+            "limit": limit,
+            "run": np.clip(took, 1.0, limit),
+            "fixed": _places(request, rows, known),
+            "partition": partition,
+            "tier": tiers[partition],
+            "pool": pool + before,
+            "form": np.where(per_node, k.PER_NODE, k.IN_ALL),
+            "least": least,
+            "alone": np.where(whole[partition], k.WHOLE, k.SHARED),
+            "most_nodes": 2**40,
+        }
+        records = np.zeros(len(known), dtype=k.JOB)
+        for name, value in (asked | {"start": np.nan, "end": np.nan, "ends_by": np.inf, "key": np.inf}).items():
+            records[name] = value
+        fits = part_ok & _fits(snapshot, pools, pool, need, per_node, least)
+        return cls(model, known, len(rows) + len(snapshot.jobs.running), fits, records, need, width, pools)
 
     def sample(self, scenario: int, horizon: float) -> tuple[Floats, Rows]:
         """Times from now and rows of the submissions; those that fit."""
@@ -241,7 +236,7 @@ class Arrivals:
         n = len(times)
         records, need = scenario.jobs.copy(), scenario.need.copy()
         part = slice(self.first + 1, self.first + 1 + n)
-        self._write(records[part], which)
+        records[part] = self.records[which]
         records["submit"][part] = times
         if n:
             records["slot"][part] = slots + np.concatenate(([0], np.cumsum(self.width[which])[:-1]))
@@ -250,25 +245,6 @@ class Arrivals:
         records["slot"][self.first] = probe_slot
         records["submit"][self.first + 1 + n :] = np.inf
         return Scenario(records, scenario.heap, need)
-
-    def as_probe(self, row: int) -> k.Array:
-        """The record of the submission of that row, submitted now."""
-        record = np.zeros(1, dtype=k.JOB)
-        for name, value in (("start", np.nan), ("end", np.nan), ("ends_by", np.inf), ("key", np.inf)):
-            record[name] = value
-        self._write(record, np.array([row]))
-        found: k.Array = record[0]
-        return found
-
-    def _write(self, records: Any, which: Rows) -> None:
-        limit = np.maximum(self.known.time_limit[which], 1.0)
-        took = self.known.run_time[which]
-        run_time = np.where(np.isnan(took), self.known.expected[which], took)
-        records["limit"], records["run"] = limit, np.clip(run_time, 1.0, limit)
-        records["fixed"] = self.place[which]
-        for name in ("partition", "tier", "pool", "form", "least", "alone"):
-            records[name] = getattr(self, name)[which]
-        records["most_nodes"] = 2**40
 
 
 def _with_probes(request: StartRequest) -> Submissions:

@@ -20,9 +20,9 @@ import numpy as np
 from rltuned.benchmarks import snapshot
 from rltuned.cluster.shape import parse_shape
 from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.forecast.arrivals import Submissions
 from rltuned.forecast.start_forecast import StartRequest, probes_of
 from rltuned.forecast.start_simulation import StartSimulation
-from rltuned.forecast.submissions import Submissions
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation

@@ -17,8 +17,13 @@ from typing import Any, Final
 
 from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.daemon.claims import (
+    ISOLATED,
+    NOT_ELIGIBLE,
+    OVERSUBSCRIBE,
     READING_SECONDS,
     SETTLE_SECONDS,
+    SITE_FACTOR,
+    TABLE,
     Entry,
     Value,
     dated,
@@ -29,7 +34,6 @@ from rltuned.daemon.claims import (
     requeued,
 )
 from rltuned.daemon.clock import Clock
-from rltuned.daemon.fields import ISOLATED, NOT_ELIGIBLE, OVERSUBSCRIBE, SITE_FACTOR, TABLE
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
 from rltuned.errors import JournalError, SlurmDeniedError, SlurmError

@@ -42,14 +42,14 @@ from rltuned.config import (
     Stage,
     StateSection,
 )
+from rltuned.daemon.claims import TABLE
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport
-from rltuned.daemon.fields import TABLE
 from rltuned.daemon.journal import FILE_NAME, Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK_NAME
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.permission import WRITING
 from rltuned.daemon.restore.by_command import restore_queue
+from rltuned.daemon.runtime import WRITING
 from rltuned.daemon.service import open_journal
 from rltuned.decide.plan import Plan, plan
 from rltuned.errors import RltunedError

@@ -49,7 +49,9 @@ def auto(directory, content, **section):
 
 
 def choice(directory, content, now=NOW + 1, gpus=GPUS, with_rollouts=True, **section):
-    return load_policy(auto(directory, content, **section)).choose(now, gpus, with_rollouts=with_rollouts)
+    policy = load_policy(auto(directory, content, **section))
+    choice = policy.reading.choose(now, gpus, with_rollouts=with_rollouts)
+    return policy.policies[choice.runs], choice
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import random
 
-from rltuned.daemon.breaker import Breaker, BreakerState
+from rltuned.daemon.rpc_budget import Breaker, BreakerState
 
 
 def breaker():

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from unit.daemon.support import files_no_longer_than
 
 from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe
-from rltuned.daemon.claims import Entry, intended, landed
-from rltuned.daemon.fields import SITE_FACTOR
+from rltuned.daemon.claims import SITE_FACTOR, Entry, intended, landed
 from rltuned.daemon.journal import COMPACT_LINES, Journal, Settlement, entry_from_json, entry_to_json
 from rltuned.errors import JournalError
 

@@ -21,7 +21,6 @@ from rltuned.config import (
     StateSection,
     WriteSection,
 )
-from rltuned.daemon.breaker import BreakerState
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import load
@@ -30,6 +29,7 @@ from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.restore.by_command import restore_queue
+from rltuned.daemon.rpc_budget import BreakerState
 from rltuned.errors import (
     ConfigError,
     ModelError,

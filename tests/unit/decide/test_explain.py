@@ -17,7 +17,7 @@ from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide import DecisionRecord, explain, plan, record
 from rltuned.decide.rollout import RolloutResult
 from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.forecast.start_request import start_request
+from rltuned.forecast.start_forecast import start_request
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy.actor import RUN_TIME, on_means
 from rltuned.policy.heuristics import by_name

@@ -11,11 +11,10 @@ from unit.simulate.test_rollout import FixedKeys, in_the_middle, seen, shares_ar
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
 from rltuned.decide.decision import ProbeRecord
-from rltuned.forecast.arrivals import DAY, HOUR, ArrivalModel
+from rltuned.forecast.arrivals import DAY, HOUR, ArrivalModel, Submissions
 from rltuned.forecast.start_forecast import Probe, StartRequest, probes_of
 from rltuned.forecast.start_offer import Asked, offer_of
 from rltuned.forecast.start_simulation import StartSimulation, planned_starts
-from rltuned.forecast.submissions import Submissions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
