@@ -34,8 +34,7 @@ NUMBER = click.IntRange(min=1)
 def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any:
     """Callback of an option that may also stand before the command, where it means the same.
 
-    Raises:
-        UsageError: it stands in both places and says two things.
+    Raises UsageError: it stands in both places and says two things.
     """
     before = context.parent.params.get(option.name or "") if context.parent is not None else None
     if not before or before == value:
@@ -99,11 +98,7 @@ STORE_OPTION = click.option(
 
 
 def store_root(root: Path | None, config_path: Path | None) -> Path:
-    """The model store that an option names, else that of the configuration.
-
-    Raises:
-        ConfigError: neither names one.
-    """
+    """The model store that an option names, else that of the configuration. Raises ConfigError: neither names one."""
     from rltuned.policy.store import store_of
 
     if root is not None:
@@ -123,10 +118,8 @@ def load(
 ) -> Effective:
     """The effective configuration of file, environment and flags.
 
-    `for_everybody`: the default file counts as absent for a user who may not read it.
-
-    Raises:
-        ConfigError: the named file does not exist or anything in it is wrong.
+    `for_everybody`: the default file counts as absent for a user who may not read it. Raises ConfigError: the named
+    file does not exist or anything in it is wrong.
     """
     chosen = path if path is not None else DEFAULT_PATH
     try:
@@ -204,8 +197,7 @@ def usage() -> Iterator[None]:
 def check_outputs(files: Mapping[str, Path | None]) -> None:
     """Refuse before the work what could not be written after it. By option; the directory of a file is never made.
 
-    Raises:
-        UsageError: names the option, the path and what is in the way.
+    Raises UsageError: names the option, the path and what is in the way.
     """
     for option, path in files.items():
         if path is not None:
@@ -218,8 +210,7 @@ def check_outputs(files: Mapping[str, Path | None]) -> None:
 def write(path: Path, content: str, **how: Any) -> None:
     """Write a file whole or not at all. `how`: as of `safe_files.write_atomic`.
 
-    Raises:
-        RltunedError: it cannot be written.
+    Raises RltunedError: it cannot be written.
     """
     from rltuned.safe_files import write_atomic
 

@@ -67,13 +67,8 @@ def apply(
 
     `shares`: OverSubscribe of the job's partition, by job id. `left_out`: jobs that the plan moves, but that were not
     moved earlier in this cycle: what rests on them waits. `only_one`: of what may be sent, send one change; the others
-    are THROTTLED.
-
-    Returns:
-        One result per change, in the order of `Change.position`.
-
-    Raises:
-        SlurmError, JournalError: the jobs could not be read, or the intents not be put on disk; nothing was written.
+    are THROTTLED. Returns one result per change, in the order of `Change.position`. Raises SlurmError, JournalError:
+    the jobs could not be read, or the intents not be put on disk; nothing was written.
     """
     if not changes:
         return []

@@ -24,8 +24,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 def read_debts(directory: Path) -> tuple[Borrowed, LargestRequests]:
     """What accounts have borrowed, and the largest requests of jobs that ask for less. Nothing where there is no file.
 
-    Raises:
-        RltunedError: it cannot be read; names the file.
+    Raises RltunedError: it cannot be read; names the file.
     """
     path = directory / FILE_NAME
     try:

@@ -139,8 +139,7 @@ class Journal:
     def read(cls, directory: Path, mirror: Path | None = None) -> Self:
         """Load without opening for writing; every write raises.
 
-        Raises:
-            JournalError: written by a newer rltuned, or there are copies and none can be read.
+        Raises JournalError: written by a newer rltuned, or there are copies and none can be read.
         """
         journal = cls()
         journal._load(_files(directory, mirror))
@@ -209,8 +208,7 @@ class Journal:
     def intend(self, intents: Sequence[tuple[Change, Entry]]) -> None:
         """Put the intended values on disk. To be called before the first write; nothing may be sent if it raises.
 
-        Raises:
-            JournalError: no copy took it; the journal is unchanged.
+        Raises JournalError: no copy took it; the journal is unchanged.
         """
         self._commit(
             [
@@ -223,8 +221,7 @@ class Journal:
     def settle(self, settlements: Sequence[Settlement]) -> None:
         """Record outcomes. When no copy takes them the intents stand in for them.
 
-        Raises:
-            JournalError: no copy took it; in memory the outcomes count nevertheless.
+        Raises JournalError: no copy took it; in memory the outcomes count nevertheless.
         """
         for item in settlements:
             self._keep(item.entry)
@@ -245,8 +242,7 @@ class Journal:
     def update(self, entries: Iterable[Entry] = (), forget: Iterable[int] = ()) -> None:
         """Record what was learned by reading: changed entries, and jobs that are done with.
 
-        Raises:
-            JournalError: no copy took it; in memory it counts nevertheless.
+        Raises JournalError: no copy took it; in memory it counts nevertheless.
         """
         records: list[dict[str, Any]] = []
         for entry in entries:

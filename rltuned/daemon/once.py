@@ -40,9 +40,7 @@ _NO_FORECAST = (
 def decide(config: Config, tell: Tell) -> DecisionRecord:
     """The record of a plan made now, with what the journal says about earlier cycles where it may be read.
 
-    Raises:
-        SlurmError: Slurm does not answer, or strangely.
-        RltunedError: the policy cannot be loaded.
+    Raises SlurmError: Slurm does not answer, or strangely. RltunedError: the policy cannot be loaded.
     """
     from rltuned.daemon.history import Known, saved  # noqa: PLC0415 - see above
     from rltuned.daemon.planning import Planning  # noqa: PLC0415 - see above
@@ -77,11 +75,8 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
 def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at: float | None = None) -> Explanation:
     """Why a job is at its rank: by the daemon's last decision; without one, or where `fresh` asks for it, by `decide`.
 
-    `at`: epoch seconds; instead, by the decision that held at that time, of the decision log.
-
-    Raises:
-        SlurmError, RltunedError: as `decide`.
-        RltunedError: the decision log has none of that time.
+    `at`: epoch seconds; instead, by the decision that held at that time, of the decision log. Raises SlurmError,
+    RltunedError: as `decide`. RltunedError: the decision log has none of that time.
     """
     if at is not None:
         kept = decisions.last_before(config.state.directory, at).decision

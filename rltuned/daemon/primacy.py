@@ -93,8 +93,7 @@ class Primacy:
 def look_once(reader: SlurmReader, facts: ClusterFacts, names: frozenset[str]) -> Primacy | None:
     """Who acts now, for this host (`names`). None where there is one controller only, or the reader cannot tell.
 
-    Raises:
-        SlurmError: none can be asked.
+    Raises SlurmError: none can be asked.
     """
     if len(facts.controllers) < 2 or not isinstance(reader, ControllerReader):
         return None

@@ -52,10 +52,7 @@ class Reconciler:
         `seen`: the jobs of the journal's entries, as far as Slurm knows them, read at `now` by the steady clock.
         `calculated`: sprio lists at least one job, so a job that it leaves out is left out on purpose. `silent`: the
         daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral values are its
-        doing, and not somebody's who wants these jobs left alone.
-
-        Returns:
-            Jobs that somebody else changed; newly found.
+        doing, and not somebody's who wants these jobs left alone. Returns jobs that somebody else changed; newly found.
         """
         changed: list[Entry] = []
         forgotten: list[int] = []

@@ -129,8 +129,7 @@ def load_kernel(cache: Path) -> None:
     """Load the compiled kernel, or compile it and keep it: in `cache`, unless the environment says where, or the
     package's own directory can be written.
 
-    Raises:
-        ImportError, OSError, RuntimeError: there is no Numba, or it cannot work here.
+    Raises ImportError, OSError, RuntimeError: there is no Numba, or it cannot work here.
     """
     if CACHE not in os.environ and not os.access(Path(__file__).parents[1] / "simulate", os.W_OK):
         os.environ[CACHE] = str(cache)

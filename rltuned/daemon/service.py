@@ -66,14 +66,9 @@ def serve(
 
     Ready as soon as configuration, model, lock and journal are good: a slurmctld that is down is waited for, not died
     of. What is on the queue at the end stays there; the unit's ExecStopPost runs ``rltuned restore``. In a dry run no
-    writer is made.
-
-    Raises:
-        ConfigError, ModelError: nothing was started.
-        LockedError: another rltuned steers this cluster.
-        StateError: this user cannot use the state directory.
-        JournalError: the journal cannot be read.
-        SlurmUnavailableError: `once`, and the cycle failed.
+    writer is made. Raises ConfigError, ModelError: nothing was started. LockedError: another rltuned steers this
+    cluster. StateError: this user cannot use the state directory. JournalError: the journal cannot be read.
+    SlurmUnavailableError: `once`, and the cycle failed.
     """
     clock = clock or SystemClock()
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # this one has no annotations
@@ -157,11 +152,8 @@ def open_journal(
 ) -> tuple[Journal, Callable[[], bool]]:
     """The journal, behind the lock, and whether the lock still holds. A restore that holds it is waited for.
 
-    A dry run writes neither Slurm nor the journal, so it needs no lock.
-
-    Raises:
-        LockedError: another daemon has it, or the restore (the dead-man timer's, say) takes long.
-        StateError: it cannot be opened.
+    A dry run writes neither Slurm nor the journal, so it needs no lock. Raises LockedError: another daemon has it, or
+    the restore (the dead-man timer's, say) takes long. StateError: it cannot be opened.
     """
     directory, mirror = config.state.directory, config.state.mirror
     if dry_run:

@@ -132,8 +132,7 @@ class Slurmctld:
     def elsewhere(self) -> bool:
         """Whether slurmctld runs on another host now; not asked if there is one controller, or this host is none.
 
-        Raises:
-            SlurmError: the controllers cannot be asked.
+        Raises SlurmError: the controllers cannot be asked.
         """
         facts, backend, primacy = self.facts, self._backend, self.primacy
         if facts is None or not primacy.concerns(facts.controllers) or not isinstance(backend, ControllerReader):

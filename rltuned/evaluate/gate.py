@@ -84,12 +84,8 @@ def not_judged(config: Config) -> list[str]:
 def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSettings:
     """The settings of a gate's evaluation: what the daemon is configured to do, on a busy cluster.
 
-    Args:
-        config: of the daemon.
-        given: options that the user gave, by the names of `EvaluationSettings`; they come first.
-
-    Raises:
-        EvaluationError, ConfigError: as `EvaluationSettings`.
+    `config`: of the daemon. `given`: options that the user gave, by the names of `EvaluationSettings`; they come first.
+    Raises EvaluationError, ConfigError: as `EvaluationSettings`.
     """
     return from_options(
         {
@@ -116,15 +112,8 @@ def site_of(
     """The jobs and the cluster that a verdict is about: of files where the settings name them, else of Slurm itself.
     Where Slurm shows the cluster, the settings get its scheduler parameters, too.
 
-    Args:
-        settings: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows now.
-        slurm: how to reach Slurm.
-        now: epoch seconds.
-        tell: called with a sentence about what is left out.
-        progress: called as reading goes on.
-
-    Raises:
-        WorkloadError, ShapeError, SlurmError: jobs or cluster cannot be read.
+    `settings`: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows now. Raises WorkloadError,
+    ShapeError, SlurmError: jobs or cluster cannot be read.
     """
     if settings.cluster:
         shape = read_shape(settings.cluster)
@@ -145,18 +134,10 @@ def prepare(
 ) -> Evaluation:
     """The evaluation that a verdict rests on: recent windows that share no job.
 
-    Args:
-        settings: `windows` at most are taken; of the part `split`, where the whole means its recent half, or its last
-            15 % where the model says that it was trained on this very file.
-        jobs: the site's history.
-        shape: its cluster.
-        revision: of the program.
-        length: jobs of a window; None: `WINDOW`, or fewer where the history is short.
-        begin: no window begins before this row.
-
-    Raises:
-        EvaluationError: too little history, or policies that cannot be gated.
-        ModelError: the model was refused.
+    `settings`: `windows` at most are taken; of the part `split`, where the whole means its recent half, or its last
+    15 % where the model says that it was trained on this very file. `length`: jobs of a window; None: `WINDOW`, or
+    fewer where the history is short. `begin`: no window begins before this row. Raises EvaluationError: too little
+    history, or policies that cannot be gated. ModelError: the model was refused.
     """
     checked(settings)
     split = settings.split
@@ -184,19 +165,10 @@ def recent(
     """Windows that share no job, the last ones that fit into the recent part of a trace, from early to late.
 
     Disjoint, where `windows.draw` lets windows overlap: a decision is taken here, and overlapping windows look surer
-    than they are.
-
-    Args:
-        jobs: of the whole trace.
-        split: which part; the whole trace means its last half, so that there is a past to learn run times from.
-        length: jobs of a window; None: `WINDOW`, or fewer where the part is short.
-        count: at most so many.
-        past: jobs before each window that a warm start simulates; None: as many as a window has. The first window
-            begins behind as many.
-        begin: no window begins before this row.
-
-    Raises:
-        EvaluationError: fewer than `FEWEST_WINDOWS` fit.
+    than they are. `split`: which part; the whole trace means its last half, so that there is a past to learn run times
+    from. `length`: jobs of a window; None: `WINDOW`, or fewer where the part is short. `count`: at most so many.
+    `past`: jobs before each window that a warm start simulates; None: as many as a window has. The first window begins
+    behind as many. `begin`: no window begins before this row. Raises EvaluationError: fewer than `FEWEST_WINDOWS` fit.
     """
     first, last = bounds(jobs, split) if split is not Split.ALL else (jobs // 2, jobs)
     first = max(first, begin)
@@ -236,11 +208,8 @@ class Judgement:
 def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -> Judgement:
     """The decision, from what was measured.
 
-    Args:
-        measured: by policy and metric, (W,) values of the same windows in the same order, NaN where a window has none.
-            `OWN` must be there.
-        model: which of them is the model; the others are plain.
-        seed: of the resamples.
+    `measured`: by policy and metric, (W,) values of the same windows in the same order, NaN where a window has none.
+    `OWN` must be there. `model`: which of them is the model; the others are plain.
     """
     plain = [name for name in measured if name not in {model, AGAIN}]
     rules = [name for name in plain if name != OWN]
@@ -341,8 +310,7 @@ def in_words(compared: Comparison) -> str:
 def checked(settings: EvaluationSettings) -> str:
     """The name of the model among the policies of a gate's evaluation.
 
-    Raises:
-        EvaluationError: no model or several, no Slurm, or a policy that no daemon could run.
+    Raises EvaluationError: no model or several, no Slurm, or a policy that no daemon could run.
     """
     learned = [name for name in settings.policies if name in LEARNED]
     others = [name for name in settings.policies if name not in (*LEARNED, *PLAIN, AGAIN)]
@@ -379,15 +347,9 @@ def verdict(
 ) -> dict[str, Any]:
     """The verdict file's content: the choice, what it is about, and the evidence.
 
-    Args:
-        report: of the evaluation (`rltuned.evaluate.evaluation.evaluate`) of windows that share no jobs.
-        settings: of that evaluation.
-        made_at: now, epoch seconds.
-        valid_days: for how long it may be gone by.
-
-    Raises:
-        EvaluationError: as `checked`.
-        ModelError: the model has gone since it was evaluated.
+    `report`: of the evaluation (`rltuned.evaluate.evaluation.evaluate`) of windows that share no jobs. `settings`: of
+    that evaluation. `valid_days`: for how long it may be gone by. Raises EvaluationError: as `checked`. ModelError: the
+    model has gone since it was evaluated.
     """
     name = checked(settings)
     found = judge(measurements(report), name, settings.seed)

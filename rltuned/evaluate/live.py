@@ -71,13 +71,8 @@ def look(
 ) -> Live:
     """One look at a version.
 
-    Args:
-        settings: of the gate (`gate.site_of`).
-        jobs: the site's history, with real waits.
-        shape: its cluster.
-        revision: of the program.
-        came: when the version before it came into force, epoch seconds.
-        since: when it came into force itself.
+    `settings`: of the gate (`gate.site_of`). `came`: when the version before it came into force, epoch seconds.
+    `since`: when it came into force itself.
     """
     submitted = jobs.submit_time + jobs.source.start
     first = max(int(np.searchsorted(submitted, max(came, since - LOOK_DAYS * DAY))), LEAD)

@@ -38,13 +38,7 @@ def own_jobs(
 def own_cluster(slurm: SlurmSection, now: float) -> tuple[ClusterShape, ClusterFacts]:
     """`live_shape` of the cluster that the configuration names, and how it is configured.
 
-    Args:
-        slurm: how to reach Slurm.
-        now: epoch seconds.
-
-    Raises:
-        SlurmError: Slurm does not answer, or strangely.
-        ShapeError: as `live_shape`.
+    Raises SlurmError: Slurm does not answer, or strangely. ShapeError: as `live_shape`.
     """
     reader = open_reader(slurm)
     facts = reader.facts()
@@ -76,18 +70,10 @@ def history(
 ) -> Workload:
     """The site's jobs that ended within the last days, as its accounting has them (``--from-sacct DAYS``).
 
-    A row that cannot be understood is left out: nobody can mend what the accounting has.
-
-    Args:
-        ask: `asker` of the site: jobs that ended between two moments.
-        days: above 0.
-        now: epoch seconds.
-        tell: called with one sentence about how many rows are left out, where any are.
-        progress: called after each stretch.
-
-    Raises:
-        SlurmError: the accounting does not answer, or strangely.
-        WorkloadError: no job ended in that time, or none that can be understood.
+    A row that cannot be understood is left out: nobody can mend what the accounting has. `ask`: `asker` of the site:
+    jobs that ended between two moments. `days`: above 0. `tell`: called with one sentence about how many rows are left
+    out, where any are. Raises SlurmError: the accounting does not answer, or strangely. WorkloadError: no job ended in
+    that time, or none that can be understood.
     """
     start = now - days * _DAY
     pieces = math.ceil((now - start) / SLICE)
@@ -121,8 +107,7 @@ def asker(runner: Runner) -> Callable[[float, float], TraceRows]:
 def live_shape(snapshot: Snapshot, name: str) -> ClusterShape:
     """The cluster of a snapshot, with nothing running on it. Nodes that are drained or down now stay so.
 
-    Raises:
-        ShapeError: it has no nodes or partitions.
+    Raises ShapeError: it has no nodes or partitions.
     """
     nodes = snapshot.nodes
     if not len(nodes) or not snapshot.partitions:

@@ -26,14 +26,9 @@ class State:
     def __init__(self, path: Path, asked: Mapping[str, Any], *, resume: bool) -> None:
         """Begin anew, or go on from the file if `resume` and there is one.
 
-        Args:
-            path: of the file.
-            asked: what the numbers depend on: settings, trace, revision.
-            resume: go on where it stopped.
-
-        Raises:
-            EvaluationError: the file was written for something else (the message names what differs), is no state, or
-                cannot be read or written.
+        `asked`: what the numbers depend on: settings, trace, revision. `resume`: go on where it stopped. Raises
+        EvaluationError: the file was written for something else (the message names what differs), is no state, or
+        cannot be read or written.
         """
         self.path = path
         self.outcomes: list[Outcome] = []

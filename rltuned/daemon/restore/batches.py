@@ -143,10 +143,8 @@ def restore(
     journal does not know; only for sites where nobody else uses SiteFactor. `hands_off`: leave the restored jobs alone
     from now on (an admin asked for these very jobs). `record`: bring the journal up to date; False when a living daemon
     owns it, which will see the jobs changed and leave them alone. `calculated`: slurmctld is known to have calculated
-    priorities since it started. `progress`: told after each batch.
-
-    Raises:
-        SlurmError: the queue could not be read. What was written so far is journalled as far as possible.
+    priorities since it started. `progress`: told after each batch. Raises SlurmError: the queue could not be read. What
+    was written so far is journalled as far as possible.
     """
     task = _Restore(journal, reader, writer, budget, clock, hands_off, record, progress, _listed=calculated)
     return task.run(job_ids, orphans)

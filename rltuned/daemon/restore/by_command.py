@@ -40,23 +40,17 @@ def restore_queue(
     """Give the queue, or some jobs, back to Slurm.
 
     While a daemon runs, everything can only be restored by stopping it (it would apply its plan again a minute later);
-    single jobs can be restored beside it: the daemon is told (`left_alone`) and leaves them alone for good.
-    A daemon that holds the lock but shows no sign of life, or lives but can neither act nor give anything back, is no
-    obstacle for `if_stale`.
+    single jobs can be restored beside it: the daemon is told (`left_alone`) and leaves them alone for good. A daemon
+    that holds the lock but shows no sign of life, or lives but can neither act nor give anything back, is no obstacle
+    for `if_stale`.
 
     `job_ids`: only these jobs, and hands off them from now on; empty: all. `orphans`: also clear site factors that the
     journal does not know; then even an unreadable journal is no obstacle. `if_stale`: do nothing unless the daemon's
-    heartbeat is older than so many seconds (and several cycles). `names`: short names of this host (`primacy`).
-
-    Returns:
-        None when `if_stale` found the daemon alive; else the report.
-
-    Raises:
-        LockedError: a daemon runs (or another restore); the message says who and what to do.
-        StateError: this user cannot use the state directory.
-        JournalError: the journal cannot be read, so that nothing is known.
-        SlurmError: the queue could not be read; try again, nothing is lost.
-        RltunedError: a living daemon could not be told to leave the jobs alone; nothing was changed.
+    heartbeat is older than so many seconds (and several cycles). `names`: short names of this host (`primacy`). Returns
+    None when `if_stale` found the daemon alive; else the report. Raises LockedError: a daemon runs (or another
+    restore); the message says who and what to do. StateError: this user cannot use the state directory. JournalError:
+    the journal cannot be read, so that nothing is known. SlurmError: the queue could not be read; try again, nothing is
+    lost. RltunedError: a living daemon could not be told to leave the jobs alone; nothing was changed.
     """
     clock = clock or SystemClock()
     state = config.state

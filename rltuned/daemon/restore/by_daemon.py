@@ -154,8 +154,7 @@ class DaemonRestore:
     def give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
         """Give back those that are due and fit into the budget. How many were, and whether these are all.
 
-        Raises:
-            SlurmError: the queue could not be read. So in the others below.
+        Raises SlurmError: the queue could not be read. So in the others below.
         """
         if self.writer is None or not jobs:
             return 0, not jobs
