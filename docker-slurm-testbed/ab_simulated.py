@@ -27,7 +27,8 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch
+from rltuned.daemon.rollout_worker import InProcessSearch
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.simulate.priorities import MultifactorPriorities
@@ -116,20 +117,17 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
         config = Config.model_validate({**arm.configuration(interval), **state})
         log = make("warning", "json", stack.enter_context((directory / "log").open("w", encoding="utf-8")))
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
-        reader, clock = slurm.reader(), slurm.clock
-        history = RunTimes(reader, lambda: config.estimates, directory, clock, log, metrics)
-        search = InProcessSearch(lambda: config.rollout, clock, log, metrics, directory / KERNELS)
+        reader = slurm.reader()
+        runtime = Runtime(config, slurm.clock, log, metrics)
+        history = RunTimes(reader, runtime)
         daemon = Daemon(
-            config=config,
+            runtime=runtime,
             policy=load_policy(config.policy),
             reader=reader,
             writer_factory=slurm.writer,
             journal=Journal.open(directory, None),
-            clock=clock,
             rng=random.Random(0),  # noqa: S311 - jitter of a back-off
-            log=log,
-            metrics=metrics,
-            planner=Planning(history, search),
+            planner=Planning(history, InProcessSearch(runtime)),
         )
         stack.callback(daemon.stop)
         cycle, refreshed = first, -np.inf

@@ -42,7 +42,8 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch
+from rltuned.daemon.rollout_worker import InProcessSearch
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import record
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
@@ -232,13 +233,11 @@ class Demo:
         self.proof: dict[str, float] | None = None
         self.cycles = self.moved = 0
         self.outcomes: Counter[Outcome] = Counter()
+        self._runtime = Runtime(self.config, self.steered.clock, self._logger, self.metrics)
         self._run_times = self._source(known)
         self._run_times.refresh()
         # In this process, which has the compiled simulator anyway, and on the virtual clock: it is never too late.
-        search = InProcessSearch(
-            lambda: self.config.rollout, self.steered.clock, self._logger, self.metrics, self.directory / KERNELS
-        )
-        self._planning = Planning(self._run_times, search)
+        self._planning = Planning(self._run_times, InProcessSearch(self._runtime))
         self._start_daemon()
         stack.callback(self._stop_daemon)
 
@@ -254,8 +253,7 @@ class Demo:
         """The daemon's own predictions from the accounting, or what was asked for."""
         if parse_estimates(self.settings.estimates).kind is not EstimateKind.HISTORY:
             return _Known(known.run_time)
-        slurm = self.steered
-        return RunTimes(slurm, lambda: self.config.estimates, self.directory, slurm.clock, self._logger, self.metrics)
+        return RunTimes(self.steered, self._runtime)
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()
@@ -293,18 +291,14 @@ class Demo:
     # --- the daemon
 
     def _start_daemon(self) -> None:
-        clock = self.steered.clock
-        self._lock = Lock.acquire(self.directory, "run", clock.time())
+        self._lock = Lock.acquire(self.directory, "run", self.steered.clock.time())
         self.daemon = Daemon(
-            config=self.config,
+            runtime=self._runtime,
             policy=self.policy,
             reader=self.steered,
             writer_factory=lambda: self.steered,
             journal=Journal.open(self.directory, None),
-            clock=clock,
             rng=random.Random(self.settings.seed),  # noqa: S311 - jitter of a back-off
-            log=self._logger,
-            metrics=self.metrics,
             planner=self._planner,
         )
 

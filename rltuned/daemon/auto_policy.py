@@ -101,43 +101,37 @@ def read(settings: PolicySection) -> Reading:
         sha256 = files.manifest_sha256(settings.model)
     except ModelError as error:
         trouble = str(error)
-    path = settings.verdict
+    path, found, standing, why = settings.verdict, None, Standing.UNREADABLE, ""
     try:
-        found = _understood(_content(path))
+        found, standing = _verdict(path), Standing.GOOD
     except FileNotFoundError:
-        return Reading(None, Standing.MISSING, f"{path}: there is no verdict", sha256, trouble)
+        standing, why = Standing.MISSING, f"{path}: there is no verdict"
     except OSError as error:
         why = f"{path}: cannot be read: {error.strerror or error}"
-        return Reading(None, Standing.UNREADABLE, why, sha256, trouble)
     except RltunedError as error:
-        return Reading(None, Standing.UNREADABLE, f"{path}: refused: {error}", sha256, trouble)
-    return Reading(found, Standing.GOOD, "", sha256, trouble)
+        why = f"{path}: refused: {error}"
+    return Reading(found, standing, why, sha256, trouble)
 
 
 def understood(path: Path) -> str:
     """What a verdict's file has chosen, in a few words."""
     try:
-        found = _understood(_content(path))
+        return _verdict(path).chosen
     except FileNotFoundError:
         return "none"
     except (OSError, RltunedError) as error:
         return f"unreadable ({error})"
-    return found.chosen
 
 
-def _understood(data: bytes) -> GateVerdict:
-    """A verdict whose policies exist; else RltunedError."""
-    found = parse_verdict(data)
+def _verdict(path: Path) -> GateVerdict:
+    """A verdict whose policies exist; else RltunedError or OSError."""
+    # Non-blocking: a named pipe must not hold the daemon up. One byte more than is allowed, so that it shows.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = parse_verdict(file.read(MAX_BYTES + 1) or b"")
     if unknown := {found.chosen, found.fallback} - {MODEL, SLURM, *RULES}:
         raise RltunedError(f"there is no rule '{min(unknown)}'")
     return found
-
-
-def _content(path: Path) -> bytes:
-    """Non-blocking: a named pipe must not hold the daemon up. One byte more than is allowed, so that it shows."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(MAX_BYTES + 1) or b""
 
 
 class Auto:

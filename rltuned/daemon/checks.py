@@ -428,10 +428,10 @@ def users(config: Config, now: float) -> list[Finding]:
     directory = config.users.directory
     if directory is None:
         return []
-    when = published(directory)
-    if when is not None and now - when <= max(STALE, 4 * config.cycle.interval):
+    mark = published(directory)
+    if mark is not None and now - mark[0] <= max(STALE, 4 * config.cycle.interval):
         return [Finding(Severity.OK, "users", f"users.directory {directory}")]
-    last = "never" if when is None else f"{now - when:.0f} s ago"
+    last = "never" if mark is None else f"{now - mark[0]:.0f} s ago"
     cause = f"users.directory {directory}: records were last written there: {last}"
     return [Finding(Severity.WARNING, "users", cause, "its log names the cause (users.not_published)")]
 

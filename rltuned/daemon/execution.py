@@ -44,16 +44,20 @@ class Execution:
         """
         back, until = self.restoring, began + SPREAD * self.runtime.config.cycle.interval
         leaving = back.leaving(snapshot, plan.withdraw)
-        restored, _ = back.give_back(leaving.first)
-        raised, left_out = back.unreturned(leaving.raised), leaving.jobs
+        left_out, last = set(leaving), [job for job, by in leaving.items() if by < 0]
+        # At no moment may more jobs stand ahead of one of others than without us. So first those go back that we had
+        # raised, and those whose place does not change. Then the plan lowers. Then those go back that we had lowered.
+        # Then it raises.
+        restored, _ = back.give_back([job for job, by in leaving.items() if by >= 0])
+        raised = back.unreturned([job for job, by in leaving.items() if by > 0])
         changes = [change for change in plan.changes if change.job_id not in left_out]
-        in_two = bool(leaving.last or raised)
+        in_two = bool(last or raised)
         early = [change for change in changes if not in_two or _may_go_first(change)]
         late = [change for change in changes if in_two and not _may_go_first(change)]
         shares = _partition_shares(snapshot, changes)
         results = self._spread(early, left_out, shares, until)
         throttled = any(item.outcome is Outcome.THROTTLED for item in results)
-        lowered, last = back.give_back_lowered(leaving.last, at_once=not (raised or throttled))
+        lowered, last = back.give_back_lowered(last, at_once=not (raised or throttled))
         if raised or last or throttled:
             results += [Result(change, Outcome.THROTTLED, _OTHERS_LEAVE) for change in late]
         elif late:

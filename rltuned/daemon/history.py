@@ -9,7 +9,6 @@ import json
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +18,7 @@ import numpy as np
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.tables import JobTable
 from rltuned.config import EstimatesSection
-from rltuned.daemon.clock import Clock
-from rltuned.daemon.logs import Log
-from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.runtime import Runtime
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.estimates.run_time_history import Kind, RunTimeHistory, predict_table
@@ -46,18 +43,8 @@ _DAY: Final = 86400.0
 class RunTimes:
     """What the finished jobs say about the run times of the waiting ones."""
 
-    def __init__(
-        self,
-        reader: HistoryReader,
-        settings: Callable[[], EstimatesSection],
-        directory: Path,
-        clock: Clock,
-        log: Log,
-        metrics: Metrics,
-    ) -> None:
-        """`settings` is asked again each time: a reload may change them. `directory`: the state directory."""
-        self._reader, self._settings, self._directory = reader, settings, directory
-        self._clock, self._log, self._metrics = clock, log, metrics
+    def __init__(self, reader: HistoryReader, runtime: Runtime) -> None:
+        self._reader, self._runtime = reader, runtime
         self._known = Known()
         """Replaced, never changed: the cycle's thread reads it at any moment."""
         self._said: set[str] = set()
@@ -69,24 +56,24 @@ class RunTimes:
 
     def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
         """Run times of (N,) jobs; None while there is nothing to predict from."""
-        found = None if self._settings().source == "limit" else self._known.predicted(jobs)
+        found = None if self._runtime.config.estimates.source == "limit" else self._known.predicted(jobs)
         if found is None:
             return None
-        self._metrics.predicted.set(int(np.isfinite(found.expected[jobs.pending]).sum()))
+        self._runtime.metrics.predicted.set(int(np.isfinite(found.expected[jobs.pending]).sum()))
         return found
 
     def ended(self) -> EndedJobs | None:
         """How predictions have turned out; None while nothing is known of that."""
-        return None if self._settings().source == "limit" else self._known.ended()
+        return None if self._runtime.config.estimates.source == "limit" else self._known.ended()
 
     # --- the other side
 
     def load(self) -> None:
         """Take what an earlier run left in the state directory, if it is there and good."""
         try:
-            self._take(saved(self._settings(), self._directory))
+            self._take(saved(self._runtime.config.estimates, self._runtime.config.state.directory))
         except RltunedError as error:
-            self._log.warning("history.unreadable", sentence="It is read anew.", reason=str(error))
+            self._runtime.log.warning("history.unreadable", sentence="It is read anew.", reason=str(error))
 
     def start(self) -> None:
         """Load, then read and refresh in a thread until `stop`."""
@@ -105,17 +92,17 @@ class RunTimes:
         while not self._stop.is_set():
             try:
                 self.refresh()
-            except Exception:  # noqa: BLE001 - as for a cycle: it is reported, and the next one comes
-                self._metrics.history_errors.inc()
-                self._log.exception("history.defect", sentence="This is a defect; please report it.")
-            self._stop.wait(self._settings().refresh)
+            except Exception:
+                self._runtime.metrics.history_errors.inc()
+                self._runtime.log.exception("history.defect", sentence="This is a defect; please report it.")
+            self._stop.wait(self._runtime.config.estimates.refresh)
 
     def refresh(self) -> None:
         """Read the jobs that have ended since the last time; keep what was read, also when it ends in an error."""
-        settings = self._settings()
+        settings = self._runtime.config.estimates
         if settings.source == "limit":
             return
-        now = self._clock.time()
+        now = self._runtime.clock.time()
         before = self._known
         oldest = now - settings.days * _DAY
         # Where the clock was set back, what is new cannot be told from what is known.
@@ -151,7 +138,7 @@ class RunTimes:
             )
             return
         if count and (anew or "history.unavailable" in self._said):
-            self._log.info(
+            self._runtime.log.info(
                 "history.read",
                 sentence=f"{count} finished jobs of the last {(now - first) / _DAY:.3g} days; run times are predicted "
                 "from them.",
@@ -162,20 +149,21 @@ class RunTimes:
 
     def _take(self, made: "Known") -> None:
         self._known = made
-        self._metrics.history_until.set(made.until if len(made.history) else 0.0)
+        self._runtime.metrics.history_until.set(made.until if len(made.history) else 0.0)
 
     def _trouble(self, event: str, **values: str) -> None:
-        self._metrics.history_errors.inc()
+        self._runtime.metrics.history_errors.inc()
         if event not in self._said:
-            self._log.warning(event, **values)
+            self._runtime.log.warning(event, **values)
         self._said.add(event)
 
     def _save(self, made: "Known") -> None:
         data = json.dumps(made.to_json(), separators=(",", ":"), allow_nan=False).encode()
+        path = self._runtime.config.state.directory / FILE_NAME
         try:
-            write_atomic(self._directory / FILE_NAME, data, durable=False)
+            write_atomic(path, data, durable=False)
         except OSError as error:
-            self._log.warning("history.not_written", detail=f"{self._directory / FILE_NAME}: {error.strerror}")
+            self._runtime.log.warning("history.not_written", detail=f"{path}: {error.strerror}")
 
 
 class Known:

@@ -19,15 +19,13 @@ from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon.apply import Result
 from rltuned.daemon.auto_policy import Auto
 from rltuned.daemon.claims import Entry
-from rltuned.daemon.clock import Clock
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport, Notifier, Reporting, sentence_of
 from rltuned.daemon.debts import Debts
 from rltuned.daemon.execution import Execution
 from rltuned.daemon.heartbeat import Condition
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.liveness import OUTDATED, Liveness, WatchedReader, WatchedWriter
-from rltuned.daemon.logs import Log
-from rltuned.daemon.metrics import Metrics, Starts
+from rltuned.daemon.metrics import Starts
 from rltuned.daemon.policy_choice import PolicyChoice, load_policy
 from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciler, orphans, view
@@ -67,15 +65,12 @@ class Daemon:
     def __init__(
         self,
         *,
-        config: Config,
+        runtime: Runtime,
         policy: Policy | Auto,
         reader: SlurmReader,
         writer_factory: Callable[[], SlurmWriter] | None,
         journal: Journal,
-        clock: Clock,
         rng: random.Random,
-        log: Log,
-        metrics: Metrics,
         notifier: Notifier | None = None,
         planner: Planner = plan,
         rollout_trouble: Callable[[], str] = str,
@@ -91,7 +86,7 @@ class Daemon:
         lock of the state directory is still this process's. `publish`: shows users the records of their own jobs;
         returns at once. It and `start_times` are None where nobody asked for that.
         """
-        self.runtime = Runtime(config, clock, log, metrics)
+        self.runtime = runtime
         self.planner, self.reader, self.journal = planner, reader, journal
         self.primacy = primacy or Primacy(own_names())
         self._writer_factory = writer_factory
@@ -120,17 +115,17 @@ class Daemon:
         )
         self.choice = PolicyChoice(self.runtime, policy)
         self._reconciler, self._starts = Reconciler(), Starts()
-        self._debts = Debts(config.state.directory, log)
+        self._debts = Debts(runtime.config.state.directory, runtime.log)
         self._orphans: tuple[int, ...] = ()
         self._nice: dict[int, int] = {}
         """Of the jobs that are raised."""
         self._turn = threading.Lock()
-        self._began = clock.monotonic()
+        self._began = runtime.clock.monotonic()
         self._phases: dict[str, float] = {}
-        metrics.interval.set(config.cycle.interval)
-        metrics.journal_damage.set(journal.damage.lines)
+        runtime.metrics.interval.set(runtime.config.cycle.interval)
+        runtime.metrics.journal_damage.set(journal.damage.lines)
         if journal.damage:
-            log.error("journal.damaged", detail=str(journal.damage))
+            runtime.log.error("journal.damaged", detail=str(journal.damage))
         self.liveness.beat()
 
     @property

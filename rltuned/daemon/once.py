@@ -18,6 +18,7 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
+from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.user_records import fetch, only_own
 from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job
@@ -44,7 +45,7 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     """
     from rltuned.daemon.history import Known, saved  # noqa: PLC0415 - see above
     from rltuned.daemon.planning import Planning  # noqa: PLC0415 - see above
-    from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch  # noqa: PLC0415 - see above
+    from rltuned.daemon.rollout_worker import InProcessSearch  # noqa: PLC0415 - see above
     from rltuned.slurm.connect import open_reader  # noqa: PLC0415 - see above
 
     try:
@@ -66,9 +67,8 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
         known = Known()
     policy, choice = chosen(load_policy(config.policy), snapshot, config.rollout)
     log = make(config.log.level, config.log.format, sys.stderr)
-    search = InProcessSearch(lambda: config.rollout, SystemClock(), log, Metrics(), config.state.directory / KERNELS)
-    planning = Planning(known, search)
-    made = planning(snapshot, policy, config, applied)
+    search = InProcessSearch(Runtime(config, SystemClock(), log, Metrics()))
+    made = Planning(known, search)(snapshot, policy, config, applied)
     return record_of(made, policy_why=choice.why)
 
 

@@ -29,8 +29,8 @@ from rltuned.config import RolloutSection
 from rltuned.daemon.auto_policy import has_numba
 from rltuned.daemon.checks import rollout_remedy
 from rltuned.daemon.clock import Clock, SystemClock
-from rltuned.daemon.logs import Log
-from rltuned.daemon.metrics import Metrics, SearchOutcome
+from rltuned.daemon.metrics import SearchOutcome
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, Rows
 from rltuned.errors import ConfigError
 from rltuned.estimates.predictions import PredictsRunTimes
@@ -56,8 +56,6 @@ OOM_FIRST: Final = "1000"
 """Its oom_score_adj(5): where memory is short, the kernel ends the worker and nothing else of the service."""
 READY: Final = "ready"
 CACHE: Final = "NUMBA_CACHE_DIR"
-KERNELS: Final = "numba"
-"""Directory below the state directory where compiled kernels are kept when nothing better is known."""
 
 
 def check(settings: RolloutSection) -> None:
@@ -213,18 +211,8 @@ def _smaller(snapshot: Snapshot, rows: Rows) -> tuple[Snapshot, Rows]:
 class WorkerSearch:
     """Satisfies `RolloutSearch`: sends the queue to the worker, which it starts, watches and kills. Never raises."""
 
-    def __init__(
-        self,
-        settings: Callable[[], RolloutSection],
-        clock: Clock,
-        log: Log,
-        metrics: Metrics,
-        cache: Path,
-        target: Callable[[Connection, Path], None] = work,
-    ) -> None:
-        """`settings` is asked again each time: a reload may change them. `cache`: see `load_kernel`."""
-        self._settings, self._clock, self._log, self._metrics = settings, clock, log, metrics
-        self._cache, self._target = cache, target
+    def __init__(self, runtime: Runtime, target: Callable[[Connection, Path], None] = work) -> None:
+        self._runtime, self._target = runtime, target
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
         self._warm = False
@@ -249,17 +237,15 @@ class WorkerSearch:
     def __call__(self, request: RolloutRequest) -> RolloutResult | None:
         """As the protocol says; None whenever there is no answer in time."""
         if len(request.rows) < 2 or not self._is_ready():
-            self._metrics.searched(SearchOutcome.SKIPPED)
+            self._runtime.metrics.searched(SearchOutcome.SKIPPED)
             return None
-        settings, began = self._settings(), self._clock.monotonic()
+        settings, began = self._runtime.config.rollout, self._runtime.clock.monotonic()
         small, keep = needed(request)
-        answered, found = self._exchange(SearchTask(settings, small), settings.time_limit + GRACE)
-        if not isinstance(found, RolloutResult):
-            if answered:
-                self._metrics.searched(SearchOutcome.SKIPPED)
-            return None
-        self._metrics.searched(_outcome(found), found, self._clock.monotonic() - began)
-        return found.of_table(keep)
+        answered, answer = self._exchange(SearchTask(settings, small), settings.time_limit + GRACE)
+        found = answer if isinstance(answer, RolloutResult) else None
+        if answered:
+            _count(self._runtime, found, began)
+        return None if found is None else found.of_table(keep)
 
     def forecast(self, request: StartRequest) -> StartForecast | None:
         """When each pending job starts; None whenever there is no answer in time."""
@@ -299,12 +285,12 @@ class WorkerSearch:
             return False, None
         if self._failures:
             self._failures, self.trouble = 0, ""
-            self._log.info("rollout.works", sentence="Rollouts work again.")
+            self._runtime.log.info("rollout.works", sentence="Rollouts work again.")
         return True, answer
 
     def _is_ready(self) -> bool:
         """Whether the worker can be asked. Starts it where there is none, hears whether it is warm; does not wait."""
-        if self._process is None and self._clock.monotonic() >= self._again:
+        if self._process is None and self._runtime.clock.monotonic() >= self._again:
             self._start()
         if self._process is None or self._pipe is None or self._warm:
             return self._warm
@@ -316,12 +302,12 @@ class WorkerSearch:
             return False
         if said == READY:
             self._warm, self.trouble = True, ""  # how often it failed before stays known until it has answered
-            self._metrics.rollout_ready.set(1)
-            seconds = self._clock.monotonic() - self._began
-            self._log.info("rollout.ready", sentence=f"Rollouts are made from now on ({seconds:.0f} s).")
+            self._runtime.metrics.rollout_ready.set(1)
+            seconds = self._runtime.clock.monotonic() - self._began
+            self._runtime.log.info("rollout.ready", sentence=f"Rollouts are made from now on ({seconds:.0f} s).")
         elif said is not None:
             self._broken(str(said))
-        elif self._clock.monotonic() - self._began > WARM:
+        elif self._runtime.clock.monotonic() - self._began > WARM:
             self._broken(f"the worker was not ready after {WARM:g} s")
         return self._warm
 
@@ -338,7 +324,7 @@ class WorkerSearch:
                     opened.callback(ours.close)
                     with theirs:
                         process = context.Process(
-                            target=self._target, args=(theirs, self._cache), name="rollout", daemon=True
+                            target=self._target, args=(theirs, _cache(self._runtime)), name="rollout", daemon=True
                         )
                         process.start()
                         with contextlib.suppress(OSError):
@@ -347,7 +333,7 @@ class WorkerSearch:
                     self._failed(f"the worker cannot be started: {error}", SearchOutcome.FAILED)
                     return
                 opened.pop_all()
-            self._process, self._pipe, self._warm, self._began = process, ours, False, self._clock.monotonic()
+            self._process, self._pipe, self._warm, self._began = process, ours, False, self._runtime.clock.monotonic()
 
     def _broken(self, why: str, outcome: SearchOutcome = SearchOutcome.FAILED) -> None:
         """The worker is of no use any more; another one follows."""
@@ -362,10 +348,10 @@ class WorkerSearch:
         self._failures += 1
         self.trouble = why
         wait = FIRST_WAIT * 2.0 ** (self._failures - 2) if self._failures > 1 else 0.0
-        self._again = self._clock.monotonic() + min(wait, LONGEST_WAIT)
-        self._metrics.searched(outcome)
+        self._again = self._runtime.clock.monotonic() + min(wait, LONGEST_WAIT)
+        self._runtime.metrics.searched(outcome)
         if self._failures == 1:
-            self._log.warning(
+            self._runtime.log.warning(
                 "rollout.failed",
                 sentence="The policy's order stands until it works again.",
                 reason=why,
@@ -375,7 +361,7 @@ class WorkerSearch:
     def _end(self) -> None:
         process, pipe = self._process, self._pipe
         self._process, self._pipe, self._warm = None, None, False
-        self._metrics.rollout_ready.set(0)
+        self._runtime.metrics.rollout_ready.set(0)
         if process is not None:
             process.kill()
             process.join(5.0)
@@ -384,7 +370,7 @@ class WorkerSearch:
 
     def rest(self, *, forecasts: bool = False) -> None:
         """No rollouts are wanted for now: end the worker, unless `forecasts` want it. For the thread of the cycle."""
-        self._metrics.expects(None)
+        self._runtime.metrics.expects(None)
         if forecasts:
             return
         if self._process is not None:
@@ -403,33 +389,26 @@ class WorkerSearch:
 class InProcessSearch:
     """Satisfies `RolloutSearch` in this process: for commands that decide once, and the demonstration. Never raises."""
 
-    def __init__(
-        self, settings: Callable[[], RolloutSection], clock: Clock, log: Log, metrics: Metrics, cache: Path
-    ) -> None:
-        """As `WorkerSearch`."""
-        self._settings, self._clock, self._log, self._metrics, self._cache = settings, clock, log, metrics, cache
-        self._loaded = False
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime, self._loaded = runtime, False
         self.trouble = ""
 
     def __call__(self, request: RolloutRequest) -> RolloutResult | None:
         """As the protocol says. The first time the kernel is loaded, which the time limit does not count."""
         try:
             if not self._loaded:
-                load_kernel(self._cache)
+                load_kernel(_cache(self._runtime))
                 self._loaded = True
-            began = self._clock.monotonic()
-            found = SearchTask(self._settings(), request).run(self._clock)
+            began = self._runtime.clock.monotonic()
+            found = SearchTask(self._runtime.config.rollout, request).run(self._runtime.clock)
         except Exception as error:  # noqa: BLE001 - the policy's order is good enough
             if not self.trouble:
-                self._log.warning("rollout.failed", sentence="The policy's order stands.", reason=str(error))
+                self._runtime.log.warning("rollout.failed", sentence="The policy's order stands.", reason=str(error))
             self.trouble = f"{type(error).__name__}: {error}"
-            self._metrics.searched(SearchOutcome.FAILED)
+            self._runtime.metrics.searched(SearchOutcome.FAILED)
             return None
         self.trouble = ""
-        if found is None:
-            self._metrics.searched(SearchOutcome.SKIPPED)
-        else:
-            self._metrics.searched(_outcome(found), found, self._clock.monotonic() - began)
+        _count(self._runtime, found, began)
         return found
 
     def forecast(self, request: StartRequest) -> None:
@@ -437,11 +416,21 @@ class InProcessSearch:
 
     def rest(self, *, forecasts: bool = False) -> None:  # noqa: ARG002 - as of `WorkerSearch`
         """There is nothing to end."""
-        self._metrics.expects(None)
+        self._runtime.metrics.expects(None)
 
     def close(self) -> None:
         """There is nothing to end."""
 
 
-def _outcome(found: RolloutResult) -> SearchOutcome:
-    return SearchOutcome.KEPT if found.order is None else SearchOutcome.MOVED
+def _count(runtime: Runtime, found: RolloutResult | None, began: float) -> None:
+    """Count a search that was answered."""
+    if found is None:
+        runtime.metrics.searched(SearchOutcome.SKIPPED)
+        return
+    outcome = SearchOutcome.KEPT if found.order is None else SearchOutcome.MOVED
+    runtime.metrics.searched(outcome, found, runtime.clock.monotonic() - began)
+
+
+def _cache(runtime: Runtime) -> Path:
+    """Where compiled kernels are kept when nothing better is known."""
+    return runtime.config.state.directory / "numba"

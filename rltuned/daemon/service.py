@@ -32,8 +32,9 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.rollout_worker import KERNELS, InProcessSearch, WorkerSearch
+from rltuned.daemon.rollout_worker import InProcessSearch, WorkerSearch
 from rltuned.daemon.rollout_worker import check as check_rollout
+from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.user_records import UserFiles
 from rltuned.decide.scope import Veto
@@ -82,6 +83,7 @@ def serve(
     with ExitStack() as stack:
         journal, owns = open_journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
+        runtime = Runtime(config, clock, log, metrics)
         endpoint = serve_metrics(metrics, config.metrics) if not once else None
         if endpoint is not None:
             stack.callback(endpoint.close)
@@ -90,31 +92,23 @@ def serve(
         if config.users.directory is not None and not (once or dry_run):
             publisher = UserFiles(config.users.directory, log)
             stack.callback(publisher.close)
-        reader, state = connect_reader(config.slurm), config.state.directory
-        # Search and run times ask for the daemon's configuration when they work, because a reload changes it.
+        reader = connect_reader(config.slurm)
         # In the foreground nobody promises to be small: no worker process for one cycle.
-        search: InProcessSearch | WorkerSearch = (InProcessSearch if once else WorkerSearch)(
-            lambda: daemon.config.rollout, clock, log, metrics, state / KERNELS
-        )
-        run_times = None
-        if isinstance(reader, HistoryReader):
-            run_times = RunTimes(reader, lambda: daemon.config.estimates, state, clock, log, metrics)
+        search = InProcessSearch(runtime) if once else WorkerSearch(runtime)
+        run_times = RunTimes(reader, runtime) if isinstance(reader, HistoryReader) else None
         planning = Planning(run_times, search)
         start_times = None
         if not once and not dry_run:
-            start_times = StartTimes(search.forecast, planning.ended, state, clock, log)
+            start_times = StartTimes(search.forecast, planning.ended, runtime)
             start_times.load()
         rng = random.Random()  # noqa: S311 - when a cycle begins, and a back-off ends
         daemon = Daemon(
-            config=config,
+            runtime=runtime,
             policy=policy,
             reader=reader,
             writer_factory=None if dry_run else lambda: connect_writer(config.slurm),
             journal=journal,
-            clock=clock,
             rng=rng,
-            log=log,
-            metrics=metrics,
             notifier=notifier,
             planner=planning,
             rollout_trouble=lambda: search.trouble,

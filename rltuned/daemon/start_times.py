@@ -8,15 +8,13 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from rltuned.cluster.tables import Category, Floats, Snapshot
-from rltuned.daemon.clock import Clock
-from rltuned.daemon.logs import Log
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import ProbeRecord, StartRecord
 from rltuned.decide.plan import Plan
 from rltuned.estimates.predictions import EndedJobs
@@ -113,18 +111,16 @@ class StartTimes:
         self,
         forecast: Callable[[StartRequest], StartForecast | None],
         ended: Callable[[], EndedJobs | None],
-        directory: Path,
-        clock: Clock,
-        log: Log,
+        runtime: Runtime,
     ) -> None:
         """`forecast`: asks the worker. `ended`: jobs that have ended, as the plan knows them."""
-        self._forecast, self._ended = forecast, ended
-        self._directory, self._clock, self._log = directory, clock, log
+        self._forecast, self._ended, self._clock, self._runtime = forecast, ended, runtime.clock, runtime
+        self._path = runtime.config.state.directory / FILE_NAME
         self._submitted: dict[int, Submitted] = {}
         self._kept: list[Kept] = []
         self._probes: dict[Any, ProbeRecord] = {}
         self._next_probe = 0
-        self._saved = clock.monotonic()
+        self._saved = runtime.clock.monotonic()
         self._silent = False
 
     def look(self, plan: Plan, policy: Policy, *, moves: bool) -> StartRecord | None:
@@ -134,8 +130,8 @@ class StartTimes:
         """
         try:
             made = self._look(plan, policy, moves=moves)
-        except Exception:  # noqa: BLE001 - as for a cycle: it is reported, and the next one comes
-            self._log.exception("forecast.defect", sentence="This is a defect; please report it.")
+        except Exception:
+            self._runtime.log.exception("forecast.defect", sentence="This is a defect; please report it.")
             return None
         if self._clock.monotonic() - self._saved >= SAVED_EVERY:
             self.save()
@@ -297,15 +293,16 @@ class StartTimes:
 
     def load(self) -> None:
         """Take what an earlier run left, if it is there and good."""
-        path = self._directory / FILE_NAME
         try:
-            with path.open("rb") as file:
+            with self._path.open("rb") as file:
                 found = TypeAdapter(_File).validate_json(file.read(MAX_BYTES))
         except FileNotFoundError:
             return
         except (OSError, ValidationError) as error:
             why = str(error).splitlines()[0]
-            self._log.warning("forecast.unreadable", sentence="It is learnt anew.", reason=f"{path}: {why}")
+            self._runtime.log.warning(
+                "forecast.unreadable", sentence="It is learnt anew.", reason=f"{self._path}: {why}"
+            )
             return
         self._submitted = {one.job_id: one for one in found.submitted}
         self._kept = found.kept
@@ -316,10 +313,10 @@ class StartTimes:
         value = {"version": VERSION, "submitted": list(self._submitted.values()), "kept": self._kept}
         try:
             data = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-            write_atomic(self._directory / FILE_NAME, data, durable=False)
+            write_atomic(self._path, data, durable=False)
         except (OSError, ValueError) as error:
             if not self._silent:
-                self._log.warning("forecast.not_written", detail=f"{self._directory / FILE_NAME}: {error}")
+                self._runtime.log.warning("forecast.not_written", detail=f"{self._path}: {error}")
             self._silent = True
 
 

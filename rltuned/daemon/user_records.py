@@ -257,20 +257,15 @@ def fetch(settings: UsersSection, uid: int) -> UserRecord:
         raise RltunedError(f"{path}: {error.strerror or error}") from error
     except RltunedError as error:
         raise RltunedError(f"{path}: {error}; the daemon and this command may be of different versions") from error
-    mark = _mark(settings.directory)
+    mark = published(settings.directory)
     if mark is None:
         raise RltunedError(f"{settings.directory}: nothing is published here; is the daemon running?")
     when, interval = mark
     return UserRecord(version=VERSION, time=when, interval=interval, user="", moves=False, jobs=(), left_out=0)
 
 
-def published(directory: Path) -> float | None:
-    """Epoch seconds of the reading whose records are in `users.directory`. None: there are none."""
-    mark = _mark(directory)
-    return None if mark is None else mark[0]
-
-
-def _mark(directory: Path) -> tuple[float, float] | None:
+def published(directory: Path) -> tuple[float, float] | None:
+    """Time of the reading whose records are in `users.directory`, epoch seconds, and seconds between two readings."""
     try:
         mark = json.loads(_content(directory / MARK))
         return float(mark["time"]), float(mark["interval"])

@@ -40,6 +40,7 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import PHASES, Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.slurm.cli import CliReader
@@ -147,16 +148,14 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
     )
     known = Known()
     known.learn([EndedJob(*job) for job in json.loads((directory / "ended").read_bytes())], clock.time())
+    metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
     daemon = Daemon(
-        config=config,
+        runtime=Runtime(config, clock, heard, metrics),
         policy=load_policy(config.policy),
         reader=_OperatorReader(runner),
         writer_factory=lambda: ScontrolWriter(runner),
         journal=Journal.open(config.state.directory, config.state.mirror),
-        clock=clock,
         rng=random.Random(0),
-        log=heard,
-        metrics=Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome]),
         planner=Planning(known),
     )
     taken: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CPU)}

@@ -24,25 +24,6 @@ LONGEST_RETRY: Final = 600.0
 """Longest time between two tries to give a job back, seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """Jobs that leave the plan, by when they are given back.
-
-    At no moment may more jobs stand ahead of one of others than without us. So first those go back that we had raised,
-    and those whose place does not change. Then the plan lowers. Then those go back that we had lowered. Then it raises.
-    """
-
-    first: tuple[int, ...]
-    raised: tuple[int, ...]
-    """Those of `first` that we had raised."""
-    last: tuple[int, ...]
-
-    @property
-    def jobs(self) -> set[int]:
-        """All of them: nothing else is written to these in this cycle."""
-        return {*self.first, *self.last}
-
-
 @dataclass(slots=True)
 class Retries:
     """Jobs that could not be given back, and when each is tried again. Times are monotonic seconds."""
@@ -122,8 +103,11 @@ class DaemonRestore:
             and (entry.carries or (entry.applied.oversubscribe is not None and job not in self.retries.final))
         ]
 
-    def leaving(self, snapshot: Snapshot, withdraw: Iterable[int]) -> Leaving:
-        """Find the jobs that carry a value of ours which the plan does not want: also those that it can `withdraw`."""
+    def leaving(self, snapshot: Snapshot, withdraw: Iterable[int]) -> dict[int, int]:
+        """Find the jobs that carry a value of ours which the plan does not want: also those that it can `withdraw`.
+
+        Returns by job how far we have raised it; below 0: lowered.
+        """
         entries = self.journal.entries
         # A value of ours under somebody's explicit priority would come into force with their release. And what no plan
         # can see, none wants.
@@ -134,15 +118,10 @@ class DaemonRestore:
         )
         # Only what was last seen on the job counts here, and what lies under somebody's explicit priority moves it
         # nowhere.
-        shift = {
+        return {
             job: 0 if entries[job].applied.foreign else entries[job].applied.site_factor
             for job in dict.fromkeys((*unplanned, *withdraw))
         }
-        return Leaving(
-            first=tuple(job for job, by in shift.items() if by >= 0),
-            raised=tuple(job for job, by in shift.items() if by > 0),
-            last=tuple(job for job, by in shift.items() if by < 0),
-        )
 
     def _may_be_back(self, job: int, snapshot: Snapshot) -> bool:
         """Whether a held job, which was given back, may carry our value again, which Slurm does not show."""

@@ -49,7 +49,7 @@ from rltuned.daemon.lock import FILE_NAME as LOCK_NAME
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.daemon.runtime import WRITING
+from rltuned.daemon.runtime import WRITING, Runtime
 from rltuned.daemon.service import open_journal
 from rltuned.decide.plan import Plan, plan
 from rltuned.errors import RltunedError
@@ -509,16 +509,15 @@ class World:
                 journal, owns = open_journal(config, self.clock, self.held, dry_run=self.dry_run)
                 self.journal, self.run_reading = journal, reading
                 self.daemon = Daemon(
-                    config=config,
+                    runtime=Runtime(
+                        config, self.clock, Silent(lambda text: self.complain("no defect", text)), Metrics()
+                    ),
                     policy=self.policy,
                     reader=self.slurm.open_reader(),
                     writer_factory=None if self.dry_run else lambda: ScontrolWriter(self.slurm.runner()),
                     journal=journal,
                     owns=owns,
-                    clock=self.clock,
                     rng=self.rng,
-                    log=Silent(lambda text: self.complain("no defect", text)),
-                    metrics=Metrics(),
                     planner=self._planner,
                 )
         except (RltunedError, Killed):

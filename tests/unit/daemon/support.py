@@ -26,6 +26,7 @@ from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.reconcile import Reconciler, view
 from rltuned.daemon.restore.batches import RestoreReport, restore
 from rltuned.daemon.rpc_budget import Budget
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 
@@ -40,15 +41,12 @@ def make_daemon(config: Config, reader: Any, writer: Callable[[], Any] | None, c
     journal = Journal.open(config.state.directory, config.state.mirror)
     log = make("debug", "json", values.pop("log", None) or io.StringIO())
     return Daemon(
-        config=config,
+        runtime=Runtime(config, clock, log, all_metrics()),
         policy=load_policy(config.policy),
         reader=reader,
         writer_factory=writer,
         journal=journal,
-        clock=clock,
         rng=random.Random(1),
-        log=log,
-        metrics=all_metrics(),
         **values,
     )
 

@@ -12,10 +12,11 @@ from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.ended import EndedJob, Past
 from rltuned.cluster.plain_tables import job_table
-from rltuned.config import Config, EstimatesSection
+from rltuned.config import Config, EstimatesSection, StateSection
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide import explain, plan, record
 from rltuned.errors import RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.policy import by_name
@@ -58,9 +59,9 @@ class Site:
         self.start()
 
     def start(self):
-        self.run_times = RunTimes(
-            self.accounting, lambda: self.settings, self.directory, self.clock, structlog.get_logger(), self.metrics
-        )
+        config = Config(estimates=self.settings, state=StateSection(directory=self.directory))
+        self.runtime = Runtime(config, self.clock, structlog.get_logger(), self.metrics)
+        self.run_times = RunTimes(self.accounting, self.runtime)
 
     def refresh(self):
         with capture_logs() as logs:
@@ -105,7 +106,7 @@ def test_it_is_known_how_predictions_turned_out_and_kept_over_a_restart(tmp_path
         assert found.run_time.tolist() == [120.0, 300.0]
         assert (found.job_id.tolist(), found.gpus.tolist(), found.cpus.tolist()) == ([1, 2], [4.0, 4.0], [1.0, 1.0])
         assert found.began.tolist() == [NOW - 220, NOW - 350]
-    site.settings = EstimatesSection(source="limit")
+    site.runtime.config = Config(estimates=EstimatesSection(source="limit"))
     assert site.run_times.ended() is None
 
 
@@ -316,12 +317,12 @@ def test_a_directory_that_cannot_be_written_costs_a_line_of_the_log(tmp_path):
 def test_a_reload_to_limits_stops_reading_and_predicting(tmp_path):
     site = Site(tmp_path, ended(1, NOW - 100, 120.0))
     site.refresh()
-    site.settings = EstimatesSection(source="limit")
+    site.runtime.config = Config(estimates=EstimatesSection(source="limit"))
     site.accounting.asked.clear()
     site.refresh()
     assert site.estimates() is None
     assert not site.accounting.asked
-    assert saved(site.settings, tmp_path).predicted(QUEUE) is None
+    assert saved(site.runtime.config.estimates, tmp_path).predicted(QUEUE) is None
 
 
 def test_the_thread_reads_by_itself_and_ends_when_told(tmp_path):

@@ -41,6 +41,7 @@ from rltuned.daemon.rollout_worker import (
     wanted,
     work,
 )
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import RolloutRecord
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, recent_jobs
 from rltuned.errors import ConfigError, RltunedError
@@ -91,12 +92,14 @@ class Desk:
     """A search with a worker, and what it said and counted."""
 
     def __init__(self, directory, target=work, **settings):
-        self.settings = RolloutSection(**settings)
+        config = Config(rollout=RolloutSection(**settings), state=StateSection(directory=directory))
         self.clock, self.metrics = VirtualClock(NOW), Metrics()
         self.log = structlog.get_logger()
-        self.search = WorkerSearch(
-            lambda: self.settings, self.clock, self.log, self.metrics, directory / "note", target
-        )
+        self.runtime = Runtime(config, self.clock, self.log, self.metrics)
+        self.search = WorkerSearch(self.runtime, target)
+
+    def reload(self, **settings):
+        self.runtime.config = self.runtime.config.model_copy(update={"rollout": RolloutSection(**settings)})
 
     def ask(self, asked=None):
         return self.search(asked or queue())
@@ -175,7 +178,7 @@ def test_the_worker_answers_what_the_simulator_answers_here(desk, logs):
     # A reload counts from the next cycle on.
     assert site.expected() == (found.best, found.gain, found.error, *found.over_slurm)
     assert found.gain > 0.0
-    site.settings = RolloutSection(orders=1, margin=0.9, time_limit=30.0)
+    site.reload(orders=1, margin=0.9, time_limit=30.0)
     scores = -np.array([found.order.index(row) for row in asked.rows], dtype=np.float64)
     kept = site.ask(replace(asked, scores=scores))
     assert (kept.rollouts, kept.order) == (4, None)
@@ -184,7 +187,7 @@ def test_the_worker_answers_what_the_simulator_answers_here(desk, logs):
     assert site.expected() == (kept.best, 0.0, 0.0, *kept.over_slurm)
     # So few jobs are simulated with arrivals, sampled from recent jobs; the worker gets them.
     recent = recent_jobs(asked.snapshot, asked.run_times, None, np.zeros(0))
-    site.settings = RolloutSection(orders=1, margin=0.9, min_jobs=16, time_limit=30.0)
+    site.reload(orders=1, margin=0.9, min_jobs=16, time_limit=30.0)
     among = site.ask(replace(asked, recent=recent))
     direct = OrderSearch(orders=1, margin=0.9, min_jobs=16, over_slurm=True)
     assert among == direct(replace(asked, recent=recent))
@@ -483,7 +486,8 @@ def test_a_mistake_in_the_section_names_the_key(line, key):
 
 def test_in_the_foreground_the_same_search_needs_no_process_and_a_failure_is_said_once(tmp_path, logs, monkeypatch):
     metrics = Metrics()
-    search = InProcessSearch(RolloutSection, SystemClock(), structlog.get_logger(), metrics, tmp_path)
+    config = Config(state=StateSection(directory=tmp_path))
+    search = InProcessSearch(Runtime(config, SystemClock(), structlog.get_logger(), metrics))
     asked = queue()
     assert search(asked) == OrderSearch(over_slurm=True)(asked)
     assert search(replace(asked, rows=asked.rows[:1], scores=asked.scores[:1])) is None
@@ -523,15 +527,12 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
         state=StateSection(directory=tmp_path / "state", mirror=None),
     )
     daemon = Daemon(
-        config=config,
+        runtime=Runtime(config, clock, site.log, site.metrics),
         policy=files.load("base"),
         reader=slurm.reader(),
         writer_factory=None,
         journal=Journal.open(config.state.directory, None),
-        clock=clock,
         rng=random.Random(1),
-        log=site.log,
-        metrics=site.metrics,
         planner=Planning(search=site.search),
         rollout_trouble=lambda: site.search.trouble,
     )

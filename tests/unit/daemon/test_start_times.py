@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import structlog
 from structlog.testing import capture_logs
 from unit.daemon.test_rollout_worker import desk, logs  # noqa: F401 - fixtures
 from unit.simulate.house import House, busy_slurm, config
@@ -27,13 +26,12 @@ def watched(memory_path, **settings):
     """A daemon on a simulated cluster that forecasts in this process."""
     house = House(busy_slurm(2 * CYCLES, rates=NO_ONE), config(memory_path, **settings))
     small = StartSimulation(scenarios=8)
-    state = house.config.state.directory
 
     def forecast(request):
         """As the worker: in this time it gets a few of the probes."""
         return small(replace(needed_of_starts(request), probes=request.probes[:6]))
 
-    house.daemon.start_times = StartTimes(forecast, lambda: None, state, house.slurm.clock, house.daemon.runtime.log)
+    house.daemon.start_times = StartTimes(forecast, lambda: None, house.daemon.runtime)
     house.published = []
     house.daemon.reporting.publish = house.published.append
     return house
@@ -98,13 +96,13 @@ def test_what_was_learnt_outlives_a_restart_and_a_broken_file_is_learnt_anew(mem
     house.daemon.stop()
     path = house.config.state.directory / FILE_NAME
     with capture_logs() as entries:
-        after = StartTimes(lambda _: None, lambda: None, path.parent, house.slurm.clock, structlog.get_logger())
+        after = StartTimes(lambda _: None, lambda: None, house.daemon.runtime)
         after.load()
         assert entries == []
         assert (after._kept, after._submitted) == (before._kept, before._submitted)
         assert len(after._kept) > 10
         path.write_text('{"version": 1, "submitted": [[1]], "kept": []}')
-        anew = StartTimes(lambda _: None, lambda: None, path.parent, house.slurm.clock, structlog.get_logger())
+        anew = StartTimes(lambda _: None, lambda: None, house.daemon.runtime)
         anew.load()
     assert [entry["event"] for entry in entries] == ["forecast.unreadable"]
     assert anew._kept == []
