@@ -32,10 +32,7 @@ NUMBER = click.IntRange(min=1)
 
 
 def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any:
-    """Callback of an option that may also stand before the command, where it means the same.
-
-    Raises UsageError: it stands in both places and says two things.
-    """
+    """Callback of an option that means the same before the command; UsageError where the two say two things."""
     before = context.parent.params.get(option.name or "") if context.parent is not None else None
     if not before or before == value:
         return value
@@ -69,9 +66,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def moment(value: str) -> float:
-    """Epoch seconds of 2026-11-23, 2026-11-23T10:05 (this host's time zone), or so long ago: 14d, 12h, 30min; a type
-    of click.
-    """
+    """Epoch seconds of 2026-11-23, 2026-11-23T10:05 (this host's time zone), 14d, 12h or 30min ago; a type of click."""
     try:
         if match := re.fullmatch(r"(\d+(?:\.\d+)?)(min|h|d)", value):
             unit = {"min": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
@@ -195,10 +190,7 @@ def usage() -> Iterator[None]:
 
 
 def check_outputs(files: Mapping[str, Path | None]) -> None:
-    """Refuse before the work what could not be written after it. By option; the directory of a file is never made.
-
-    Raises UsageError: names the option, the path and what is in the way.
-    """
+    """Refuse, by option, what could not be written after the work: UsageError. No directory is ever made."""
     for option, path in files.items():
         if path is not None:
             if not path.parent.is_dir():
@@ -208,10 +200,7 @@ def check_outputs(files: Mapping[str, Path | None]) -> None:
 
 
 def write(path: Path, content: str, **how: Any) -> None:
-    """Write a file whole or not at all. `how`: as of `safe_files.write_atomic`.
-
-    Raises RltunedError: it cannot be written.
-    """
+    """Write a file whole or not at all, `how` as of `safe_files.write_atomic`. RltunedError: it cannot be written."""
     from rltuned.safe_files import write_atomic
 
     try:

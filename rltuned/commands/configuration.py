@@ -26,12 +26,21 @@ def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) 
         raise click.UsageError("PATH and --config name two files")
     chosen = path or config_path
     try:
-        effective, remarks = _checked(chosen)
+        effective = load(chosen)
+        from rltuned.daemon.auto_policy import Auto
+        from rltuned.daemon.policy_choice import load_policy
+        from rltuned.daemon.rollout_worker import checked
+
+        remarks = _of_this_host(effective)
+        policy = load_policy(effective.config.policy)
+        checked(effective.config)
     except RltunedError as error:
         if not as_json:
             raise
         emit({"ok": False, "path": str(chosen or DEFAULT_PATH), "errors": str(error).splitlines(), "notes": []})
         raise click.exceptions.Exit(error.exit_code) from error
+    if isinstance(policy, Auto) and policy.reading.trouble:
+        remarks.append(f"{policy.reading.trouble}; until there is one, Slurm's own order stays")
     config = effective.config
     if as_json:
         found = {"stage": config.cycle.stage, "policy": config.policy.name, "errors": [], "notes": remarks}
@@ -40,21 +49,6 @@ def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) 
     click.echo(f"{chosen or DEFAULT_PATH}: ok, stage {config.cycle.stage}, policy {config.policy.name}")
     for remark in remarks:
         click.echo(f"note: {remark}")
-
-
-def _checked(path: Path | None) -> tuple[Effective, list[str]]:
-    """The configuration, and remarks about it."""
-    effective = load(path)
-    from rltuned.daemon.auto_policy import Auto
-    from rltuned.daemon.policy_choice import load_policy
-    from rltuned.daemon.rollout_worker import check as check_rollout
-
-    remarks = _of_this_host(effective)
-    policy = load_policy(effective.config.policy)
-    check_rollout(effective.config.rollout)
-    if isinstance(policy, Auto) and policy.reading.trouble:
-        remarks.append(f"{policy.reading.trouble}; until there is one, Slurm's own order stays")
-    return effective, remarks
 
 
 def _of_this_host(effective: Effective) -> list[str]:

@@ -105,7 +105,14 @@ def train(
       rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run --resume      after a kill
       rltuned evaluate --trace jobs.csv.gz --cluster 16x8:a100 --split test --model run/site.json
     """
-    _check_sites(traces, clusters, from_sacct)
+    if bool(traces) == (from_sacct is not None):
+        raise click.UsageError("what to learn from: either --trace FILE with --cluster SPEC, or --from-sacct DAYS")
+    if traces and len(traces) != len(clusters):
+        raise click.UsageError(
+            f"{len(traces)} traces and {len(clusters)} clusters: give one --cluster for each --trace"
+        )
+    if len(clusters) > 1 and not traces:
+        raise click.UsageError("--from-sacct has one cluster")
     if out is None:
         raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
     from rltuned.installed import require
@@ -142,14 +149,3 @@ def train(
         return
     for told in command.lines(result):
         click.echo(told)
-
-
-def _check_sites(traces: tuple[str, ...], clusters: tuple[str, ...], from_sacct: float | None) -> None:
-    if bool(traces) == (from_sacct is not None):
-        raise click.UsageError("what to learn from: either --trace FILE with --cluster SPEC, or --from-sacct DAYS")
-    if traces and len(traces) != len(clusters):
-        raise click.UsageError(
-            f"{len(traces)} traces and {len(clusters)} clusters: give one --cluster for each --trace"
-        )
-    if len(clusters) > 1 and not traces:
-        raise click.UsageError("--from-sacct has one cluster")

@@ -7,6 +7,7 @@ whether the job is still ours to change; what the read-back shows is the outcome
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -48,66 +49,125 @@ SPARE: Final = 64
 """Changes that are looked at beside twice as many as fit: some jobs will have started, or be somebody else's."""
 
 
-def apply(
-    changes: Sequence[Change],
-    reader: SlurmReader,
-    writer: SlurmWriter,
-    journal: Journal,
-    budget: Budget,
-    clock: Clock,
-    shares: Mapping[int, OverSubscribe] | None = None,
-    left_out: Collection[int] = (),
-    *,
-    only_one: bool = False,
-) -> list[Result]:
-    """Carry out what may still be carried out: read, write one batch in the order of `Change.turn`, read back.
+@dataclass(frozen=True)
+class Applier:
+    """Carries out changes, one batch at a time."""
 
-    What does not fit into the `budget` is THROTTLED; what comes so late that it will not fit is not even looked at. Of
-    a full bucket one change is sent in any case, so that a small one does not keep the queue as it is for ever.
+    reader: SlurmReader
+    writer: SlurmWriter
+    journal: Journal
+    budget: Budget
+    clock: Clock
 
-    `shares`: OverSubscribe of the job's partition, by job id. `left_out`: jobs that the plan moves, but that were not
-    moved earlier in this cycle: what rests on them waits. `only_one`: of what may be sent, send one change; the others
-    are THROTTLED. Returns one result per change, in the order of `Change.position`. Raises SlurmError, JournalError:
-    the jobs could not be read, or the intents not be put on disk; nothing was written.
-    """
-    if not changes:
-        return []
-    # Of tens of thousands of changes a few fit. A change rests on earlier ones only, so the late ones may be left out.
-    turns = sorted(changes, key=attrgetter("turn"))
-    most = SPARE + 2 * budget.allowance(len(turns), clock.monotonic(), keep=STATUS_RPCS)
-    looked_at = sorted(turns[:most], key=attrgetter("position"))
-    full = budget.full(clock.monotonic())
-    read_at = clock.steady()
-    seen = reader.status(sorted({change.job_id for change in looked_at}))
-    budget.spend(STATUS_RPCS, clock.monotonic())
-    results = {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in turns}
-    may: set[int] = set()
-    learned: dict[int, Entry] = {}
-    listed = any_listed(seen)
-    for change in looked_at:
-        known = learned.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        judged = _judge(change, seen, known, listed=listed)
-        if judged.entry is not None:
-            learned[change.job_id] = noticed(known, judged.entry, read_at)
-        if judged.outcome is None:
-            may.add(id(change))
-        else:
-            results[id(change)] = Result(change, judged.outcome, judged.message)
-    if learned:
-        journal.update(entry for job, entry in learned.items() if journal.entries.get(job) != entry)
-    stays = not_moved(results[id(change)] for change in looked_at if id(change) not in may).union(left_out)
-    sendable = []
-    for change in turns[:most]:
-        if id(change) in may and stays.isdisjoint(change.rests_on):
-            sendable.append(change)
-        elif id(change) in may:
-            results[id(change)] = Result(change, Outcome.THROTTLED, _NO_PLACE)
-    room = budget.allowance(len(sendable), clock.monotonic(), keep=STATUS_RPCS, least=int(full))
-    room = min(room, 1) if only_one else room
-    if room:
-        for result in _send(sendable[:room], seen, read_at, reader, writer, journal, budget, clock, shares or {}):
-            results[id(result.change)] = result
-    return sorted(results.values(), key=lambda result: result.change.position)
+    def apply(
+        self,
+        changes: Sequence[Change],
+        shares: Mapping[int, OverSubscribe] | None = None,
+        left_out: Collection[int] = (),
+        *,
+        only_one: bool = False,
+    ) -> list[Result]:
+        """Carry out what may still be carried out: read, write one batch in the order of `Change.turn`, read back.
+
+        What does not fit into the `budget` is THROTTLED; what comes so late that it will not fit is not even looked at.
+        Of a full bucket one change is sent in any case, so that a small one does not keep the queue as it is for ever.
+
+        `shares`: OverSubscribe of the job's partition, by job id. `left_out`: jobs that the plan moves, but that were
+        not moved earlier in this cycle: what rests on them waits. `only_one`: of what may be sent, send one change.
+        Returns one result per change, in the order of `Change.position`. Raises SlurmError, JournalError: the jobs
+        could not be read, or the intents not be put on disk; nothing was written.
+        """
+        if not changes:
+            return []
+        # Of tens of thousands of changes a few fit. A change rests on earlier ones only: late ones may be left out.
+        turns = sorted(changes, key=attrgetter("turn"))
+        most = SPARE + 2 * self.budget.allowance(len(turns), self.clock.monotonic(), keep=STATUS_RPCS)
+        looked_at = sorted(turns[:most], key=attrgetter("position"))
+        full = self.budget.full(self.clock.monotonic())
+        read_at = self.clock.steady()
+        seen = self.reader.status(sorted({change.job_id for change in looked_at}))
+        self.budget.spend(STATUS_RPCS, self.clock.monotonic())
+        results = {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in turns}
+        may: set[int] = set()
+        learned: dict[int, Entry] = {}
+        listed = any_listed(seen)
+        for change in looked_at:
+            known = learned.get(change.job_id) or self.journal.entry(change.job_id, change.submit_time)
+            judged = _judge(change, seen, known, listed=listed)
+            if judged.entry is not None:
+                learned[change.job_id] = noticed(known, judged.entry, read_at)
+            if judged.outcome is None:
+                may.add(id(change))
+            else:
+                results[id(change)] = Result(change, judged.outcome, judged.message)
+        if learned:
+            self.journal.update(entry for job, entry in learned.items() if self.journal.entries.get(job) != entry)
+        stays = not_moved(results[id(change)] for change in looked_at if id(change) not in may).union(left_out)
+        sendable = []
+        for change in turns[:most]:
+            if id(change) in may and stays.isdisjoint(change.rests_on):
+                sendable.append(change)
+            elif id(change) in may:
+                results[id(change)] = Result(change, Outcome.THROTTLED, _NO_PLACE)
+        room = self.budget.allowance(len(sendable), self.clock.monotonic(), keep=STATUS_RPCS, least=int(full))
+        room = min(room, 1) if only_one else room
+        if room:
+            for result in self._send(sendable[:room], seen, read_at, shares or {}):
+                results[id(result.change)] = result
+        return sorted(results.values(), key=lambda result: result.change.position)
+
+    def _send(
+        self,
+        changes: Sequence[Change],
+        seen: Mapping[int, JobStatus],
+        read_at: float,
+        shares: Mapping[int, OverSubscribe],
+    ) -> list[Result]:
+        intents: list[tuple[Change, Entry]] = []
+        pending: dict[int, Entry] = {}
+        for change in changes:
+            entry = pending.get(change.job_id) or self.journal.entry(change.job_id, change.submit_time)
+            shared = shares.get(change.job_id)
+            entry = intended(entry, TABLE[change.field], change, self.clock.steady(), shares=shared)
+            pending[change.job_id] = entry
+            intents.append((change, entry))
+        self.journal.intend(intents)
+        if self.clock.steady() - read_at > READING_SECONDS:
+            return _too_late(intents, self.journal)
+        answers: Sequence[WriteResult]
+        try:
+            answers = self.writer.write(changes)
+        except SlurmDeniedError as error:
+            answers = [WriteResult(change, sent=True, outcome=Outcome.DENIED, message=str(error)) for change in changes]
+        except SlurmError as error:
+            answers = [WriteResult(change, sent=True, message=str(error)) for change in changes]
+        finally:
+            self.budget.spend(0, self.clock.monotonic(), writes=len(changes))
+        try:
+            now_seen: Mapping[int, JobStatus] | None = self.reader.status(sorted(pending))
+            self.budget.spend(STATUS_RPCS, self.clock.monotonic())
+            trouble = ""
+        except SlurmError as error:
+            now_seen, trouble = None, str(error)
+        results: list[Result] = []
+        settlements: list[Settlement] = []
+        listed = now_seen is not None and any_listed(now_seen)
+        for change, answer in zip(changes, answers, strict=True):
+            entry = pending[change.job_id]
+            if now_seen is None:
+                outcome, message = Outcome.FAILED, f"could not be read back: {trouble}"
+            else:
+                outcome, message, entry = settle(
+                    change, answer, seen, now_seen, entry, self.clock.steady(), listed=listed
+                )
+            pending[change.job_id] = entry
+            results.append(Result(change, outcome, message))
+            settlements.append(Settlement(change, outcome, message, entry))
+        with contextlib.suppress(
+            JournalError
+        ):  # the intents on disk stand in for the outcomes; `self.journal.alarms` tells
+            self.journal.settle(settlements)
+        return results
 
 
 def not_moved(results: Iterable[Result]) -> set[int]:
@@ -141,60 +201,6 @@ def any_listed(seen: Mapping[int, JobStatus]) -> bool:
     return any(status.site_factor is not None for status in seen.values())
 
 
-def _send(
-    changes: Sequence[Change],
-    seen: Mapping[int, JobStatus],
-    read_at: float,
-    reader: SlurmReader,
-    writer: SlurmWriter,
-    journal: Journal,
-    budget: Budget,
-    clock: Clock,
-    shares: Mapping[int, OverSubscribe],
-) -> list[Result]:
-    intents: list[tuple[Change, Entry]] = []
-    pending: dict[int, Entry] = {}
-    for change in changes:
-        entry = pending.get(change.job_id) or journal.entry(change.job_id, change.submit_time)
-        shared = shares.get(change.job_id)
-        entry = intended(entry, TABLE[change.field], change, clock.steady(), shares=shared)
-        pending[change.job_id] = entry
-        intents.append((change, entry))
-    journal.intend(intents)
-    if clock.steady() - read_at > READING_SECONDS:
-        return _too_late(intents, journal)
-    answers: Sequence[WriteResult]
-    try:
-        answers = writer.write(changes)
-    except SlurmDeniedError as error:
-        answers = [WriteResult(change, sent=True, outcome=Outcome.DENIED, message=str(error)) for change in changes]
-    except SlurmError as error:
-        answers = [WriteResult(change, sent=True, message=str(error)) for change in changes]
-    finally:
-        budget.spend(0, clock.monotonic(), writes=len(changes))
-    try:
-        now_seen: Mapping[int, JobStatus] | None = reader.status(sorted(pending))
-        budget.spend(STATUS_RPCS, clock.monotonic())
-        trouble = ""
-    except SlurmError as error:
-        now_seen, trouble = None, str(error)
-    results: list[Result] = []
-    settlements: list[Settlement] = []
-    listed = now_seen is not None and any_listed(now_seen)
-    for change, answer in zip(changes, answers, strict=True):
-        entry = pending[change.job_id]
-        if now_seen is None:
-            outcome, message = Outcome.FAILED, f"could not be read back: {trouble}"
-        else:
-            outcome, message, entry = settle(change, answer, seen, now_seen, entry, clock.steady(), listed=listed)
-        pending[change.job_id] = entry
-        results.append(Result(change, outcome, message))
-        settlements.append(Settlement(change, outcome, message, entry))
-    with contextlib.suppress(JournalError):  # the intents on disk stand in for the outcomes; `journal.alarms` tells
-        journal.settle(settlements)
-    return results
-
-
 def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list[Result]:
     """What becomes of changes that were judged by an old reading and are not sent: what was intended is nobody's."""
     why = "what was read of the job is too old (suspended machine, slow disk?)"
@@ -216,10 +222,7 @@ def settle(
     *,
     listed: bool,
 ) -> tuple[Outcome, str, Entry]:
-    """The outcome of a sent change by reading the job again, and its entry. What Slurm said only explains a failure.
-
-    `listed`: `any_listed` of the reading after.
-    """
+    """The outcome of a sent change by reading the job again, and its entry. `listed`: `any_listed` of that reading."""
     status, row = after.get(change.job_id), TABLE[change.field]
     if status is not None and status.strange:
         # The value may be on it: stays in doubt.

@@ -1,9 +1,7 @@
 """`policy.name = "auto"`: which policy a verdict of `rltuned gate` stands for, and whether it stands at all.
 
-A verdict counts for the model, the cluster and the time that it was made for. Where it does not, what is left is what
-is still proven: the plain rule of the same test when only the model is another one, else Slurm's own order
-(docs/evaluation.md, decision 0093). Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and
-says so.
+A verdict counts for the model, the cluster and the time that it was made for (docs/evaluation.md, decision 0093).
+Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and says so.
 """
 
 import enum
@@ -65,10 +63,7 @@ class Reading:
     model_trouble: str
 
     def choose(self, now: float, gpus: int, *, with_rollouts: bool) -> Choice:
-        """What to run at this time on a cluster of so many GPUs, drained ones included.
-
-        `with_rollouts`: whether rollouts are made under a model (see `with_rollouts`).
-        """
+        """What to run at this time on a cluster of so many GPUs, drained ones included (see `with_rollouts`)."""
         verdict = self.verdict
         if verdict is None:
             return Choice(SLURM, self.standing, f"{self.trouble}; Slurm's own order stays")

@@ -22,7 +22,7 @@ from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.claims import ISOLATED
 from rltuned.daemon.clock import Clock, Moment
 from rltuned.daemon.debts import read_debts
-from rltuned.daemon.heartbeat import Heartbeat, read_heartbeat
+from rltuned.daemon.heartbeat import fresh_heartbeat, read_heartbeat
 from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK
@@ -205,10 +205,7 @@ def _limiter(facts: ClusterFacts, config: Config) -> list[Finding]:
 
 
 def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[str] | None = None) -> list[Finding]:
-    """Everything that ``rltuned doctor`` reports. Writes nothing, to Slurm or to disk.
-
-    `names`: short names of this host (`primacy`); its own by default.
-    """
+    """Everything that ``rltuned doctor`` reports; writes nothing. `names`: short names of this host (`primacy`)."""
     now = clock.time()
     findings: list[Finding] = []
     seen = gpus = None
@@ -235,13 +232,9 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         findings += _verdict(gpus, config, now)
     findings += rollout(config, now)
     findings += state_files(config)
-    heartbeat = read_heartbeat(Moment.of(clock), config.state.directory, config.state.mirror)
-    lives = (
-        heartbeat is not None
-        and Moment.of(clock).since(heartbeat.at) <= heartbeat.stale_after
-        and holder(config.state.directory) is not None
-    )
-    findings += _daemon(config, heartbeat, Moment.of(clock))
+    heartbeat = fresh_heartbeat(0.0, Moment.of(clock), config.state.directory, config.state.mirror)
+    lives = heartbeat is not None and holder(config.state.directory) is not None
+    findings += _daemon(config, Moment.of(clock))
     if lives:
         findings += users(config, now)
     if config.cycle.stage not in {Stage.CANARY, Stage.ACTIVE}:
@@ -254,7 +247,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         return [*findings, Finding(Severity.ERROR, "journal", str(error), "look at the disk")]
     if journal.damage:
         remedy = "nothing is lost that the other copy has; the daemon writes it anew when it starts"
-        findings.append(Finding(Severity.WARNING, "journal", str(journal.damage), remedy))
+        findings.append(Finding(Severity.WARNING, "journal", journal.damage, remedy))
     else:
         findings.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
     if seen is not None:
@@ -466,7 +459,8 @@ def _state_of(root: Path) -> Finding | None:
     return None
 
 
-def _daemon(config: Config, heartbeat: Heartbeat | None, now: Moment) -> Iterator[Finding]:
+def _daemon(config: Config, now: Moment) -> Iterator[Finding]:
+    heartbeat = read_heartbeat(now, config.state.directory, config.state.mirror)
     held = holder(config.state.directory)
     if held is None:
         yield Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")

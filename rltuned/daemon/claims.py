@@ -13,7 +13,7 @@ back: `rltuned.daemon.restore.batches`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import MAX_FACTOR, Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 
@@ -86,10 +86,7 @@ class Entry:
 
     @property
     def factors(self) -> set[Value]:
-        """Site factors of ours that may be on the job, seen or unseen, and that have to be taken back; never 0.
-
-        Also those before the last writes: a slurmctld that was killed comes back with one of them.
-        """
+        """Site factors of ours that may be on the job, also after slurmctld came back with an older state; never 0."""
         return {self.applied.site_factor, *self.doubts.get(Field.SITE_FACTOR, ()), *self.previous} - {0}
 
     def ours(self, row: "Row") -> tuple[Value, ...]:
@@ -106,10 +103,7 @@ def blank(change: Change) -> Entry:
 def intended(
     entry: Entry | None, row: "Row", change: Change, now: float, *, shares: OverSubscribe | None = None
 ) -> Entry:
-    """Return the entry to be on disk before `change` is sent: its value is in doubt.
-
-    `shares`: OverSubscribe of the job's partition, where the change is of the job's own.
-    """
+    """Return the entry to be on disk before `change` is sent. `shares`: OverSubscribe of the job's partition."""
     if entry is None or entry.submit_time != change.submit_time:
         entry = blank(change)
     of, applied = row.field, entry.applied
@@ -183,10 +177,7 @@ def estranged(entry: Entry, row: "Row", *, hidden: bool = False) -> Entry:
 
 
 def noticed(before: Entry | None, after: Entry, now: float) -> Entry:
-    """Return the entry, of now if the job has just been found to be somebody else's.
-
-    What a killed slurmctld may bring back is remembered for a while from then on.
-    """
+    """Return the entry, of now if the job has just been found to be somebody else's: ours may come back for a while."""
     known = before is not None and before.applied.foreign
     return replace(after, touched=now) if after.applied.foreign and not known else after
 
@@ -223,9 +214,7 @@ def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | Non
 
 
 def dated(entry: Entry, now: float) -> Entry:
-    """Return the entry with an age. One from the future was noted before somebody set the wall clock back: it counts
-    from now.
-    """
+    """Return the entry with an age: one from the future, noted before the wall clock was set back, counts from now."""
     return entry if entry.touched <= now else replace(entry, touched=now)
 
 
@@ -250,8 +239,7 @@ def _past(entry: Entry, row: "Row", value: Value | None) -> tuple[Value, ...]:
     return tuple(other for other in past if other != value)[:MAX_DOUBTS]
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """Whether a change may be sent."""
 
     outcome: Outcome | None = None

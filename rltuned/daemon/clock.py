@@ -1,8 +1,7 @@
 """The clock, passed in everywhere so that tests run on a virtual one.
 
-Three readings, because none does for all. The wall clock may be set, by people and by NTP, by hours and backwards: it
-is only compared with times of Slurm's, and shown. What is compared with an earlier reading of our own goes by one of
-the other two.
+Three readings, because none does for all: the wall clock may be set by hours and backwards, so it is only compared with
+times of Slurm's, and shown. What is compared with an earlier reading of our own goes by one of the other two.
 """
 
 import socket

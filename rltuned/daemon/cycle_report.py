@@ -66,10 +66,7 @@ class CycleReport:
 def sentence_of(
     pending: int, record: DecisionRecord, held_back: str, results: Sequence[Result], why: str, restored: int
 ) -> str:
-    """Say what a cycle did.
-
-    `held_back`: why the configured stage is not in force. `why`: nothing was written in this cycle. Both "" otherwise.
-    """
+    """Say what a cycle did. `held_back`: why the configured stage is not in force. `why`: nothing was written."""
     head = f"{pending} pending, {len(record.jobs)} managed, {record.ranks_changed} at another rank"
     wanted, tally = len(record.changes), Counter(result.outcome for result in results)
     if record.stage not in WRITING:

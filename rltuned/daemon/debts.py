@@ -1,7 +1,4 @@
-"""What accounts have borrowed, and the requests of jobs that ask for less now, kept over restarts.
-
-In `borrowed.json` in the state directory.
-"""
+"""What accounts have borrowed, and the requests of jobs that ask for less now, kept over restarts."""
 
 import json
 import math
@@ -22,10 +19,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 def read_debts(directory: Path) -> tuple[Borrowed, LargestRequests]:
-    """What accounts have borrowed, and the largest requests of jobs that ask for less. Nothing where there is no file.
-
-    Raises RltunedError: it cannot be read; names the file.
-    """
+    """What accounts have borrowed, and the largest requests of jobs that ask for less. RltunedError names the file."""
     path = directory / FILE_NAME
     try:
         with path.open("rb") as file:
@@ -55,10 +49,7 @@ class Debts:
             log.warning("debts.lost", sentence="What accounts had borrowed is not known any more.", reason=str(error))
 
     def take_in(self, plan: Plan, claims: Mapping[int, Applied], *, keep: bool) -> None:
-        """Note what the order that is in force now borrows: jobs that carry a raise of ours.
-
-        `claims`: of the journal, after the writes. `keep`: whether to write the file; not in a dry run.
-        """
+        """Note the jobs that carry a raise of ours by the journal's `claims`; `keep` them on disk but in a dry run."""
         loans = {**plan.borrowed.raised, **plan.raised}
         raised = {job: loan for job, loan in loans.items() if job in claims and claims[job].site_factor > 0}
         before, self.borrowed = self.borrowed, plan.borrowed.raising(raised)

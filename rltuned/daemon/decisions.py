@@ -1,9 +1,8 @@
 """Decisions on disk: the record of the last cycle, and the log of all (docs/report.md).
 
-The record, which ``rltuned explain`` and ``rltuned doctor`` read, is there whole or not at all, and bounded in size.
-The log has a line for each cycle, is append-only, and bounded in size and age: one directory of files, each of a day at
-most and named after its first entry. The newest is plain JSON lines; older ones are compressed. Nothing is synced: a
-crash of the host may cost the last lines, and a cycle never waits for it.
+The record is there whole or not at all, and bounded in size. The log has a line for each cycle, is append-only, and
+bounded in size and age: one directory of files, each of a day at most and named after its first entry; all but the
+newest are compressed. Nothing is synced: a cycle never waits for it.
 """
 
 import contextlib
@@ -168,11 +167,7 @@ def began(path: Path) -> float:
 
 def entries(state: Path, since: float, until: float) -> Iterator[CycleEntry]:
     """The entries of [since, until), epoch seconds, from early to late, without bad lines. Raises RltunedError."""
-    try:
-        there = files(state / DIRECTORY)
-    except OSError as error:
-        raise _unreadable(state, error) from error
-    for path in there:
+    for path in _there(state):
         if began(path) + DAY + 3600 < since or began(path) >= until:  # a cycle may be late
             continue
         for line in _lines_of(path):
@@ -184,11 +179,7 @@ def entries(state: Path, since: float, until: float) -> Iterator[CycleEntry]:
 
 def last_before(state: Path, moment: float) -> CycleEntry:
     """The last entry with a decision at a moment or before it, epoch seconds; RltunedError where there is none."""
-    try:
-        places = [path for path in files(state / DIRECTORY) if began(path) <= moment]
-    except OSError as error:
-        raise _unreadable(state, error) from error
-    for path in reversed(places):
+    for path in reversed([path for path in _there(state) if began(path) <= moment]):
         found = []
         for line in _lines_of(path):
             time = _time(line)
@@ -201,6 +192,13 @@ def last_before(state: Path, moment: float) -> CycleEntry:
         f"{state / DIRECTORY}: no decision of that time: the log keeps {KEEP / DAY:.0f} days, or less where "
         "state.decision_log is small"
     )
+
+
+def _there(state: Path) -> list[Path]:
+    try:
+        return files(state / DIRECTORY)
+    except OSError as error:
+        raise _unreadable(state, error) from error
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:

@@ -1,14 +1,13 @@
-"""``/metrics`` by HTTP or HTTPS: prometheus_client's own server, with bounds.
+"""``/metrics`` by HTTP or HTTPS: prometheus_client's own server, with bounds (docs/monitoring.md).
 
 Whoever can connect can also open connections and say nothing, or send a byte now and then. Each costs a thread, so
-their number is bounded: while all are taken, others are turned away. Who may connect is decided by the address that is
-listened on, a firewall, and TLS with client certificates. Passwords are a reverse proxy's task (docs/monitoring.md).
+their number is bounded: while all are taken, others are turned away.
 """
 
 import ssl
 import threading
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import start_http_server
 
@@ -22,24 +21,13 @@ THREADS: Final = 32
 """Threads of the process above which no connection is served. The unit allows 64 tasks, the worker's among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """The running server."""
 
-    _server: Any
-    """prometheus_client's; a `socketserver.BaseServer`."""
-    _thread: threading.Thread
-
-    @property
-    def port(self) -> int:
-        """The port, also when any free one was asked for."""
-        return int(self._server.server_port)
-
-    def close(self) -> None:
-        """Stop listening. Threads of connections end with the process, or when their client has been waited for."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    port: int
+    """Also when any free one was asked for."""
+    close: Callable[[], None]
+    """Stops listening. Threads of connections end with the process, or when their client has been waited for."""
 
 
 def serve(metrics: Metrics, settings: MetricsSection) -> Endpoint | None:
@@ -69,7 +57,13 @@ def serve(metrics: Metrics, settings: MetricsSection) -> Endpoint | None:
     if settings.tls_cert is not None:
         # In the connection's own thread, where it has a time-out, not in the one that accepts.
         bounded.socket.do_handshake_on_connect = False
-    return Endpoint(bounded, thread)
+
+    def close() -> None:
+        bounded.shutdown()
+        bounded.server_close()
+        thread.join()
+
+    return Endpoint(int(bounded.server_port), close)
 
 
 def _check(settings: MetricsSection) -> None:

@@ -4,12 +4,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.tables import Snapshot
-from rltuned.daemon.apply import Result, apply, not_moved
+from rltuned.daemon.apply import Applier, Result, not_moved
 from rltuned.daemon.restore.by_daemon import DaemonRestore
 from rltuned.daemon.runtime import Permissions, Runtime
 from rltuned.decide.plan import Plan
@@ -71,19 +70,11 @@ class Execution:
         """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment."""
         back, clock, facts = self.restoring, self.runtime.clock, self.restoring.slurmctld.facts
         budget = back.slurmctld.budget
-        batch = partial(
-            apply,
-            reader=back.reader,
-            writer=self.writer(),
-            journal=back.journal,
-            budget=budget,
-            clock=clock,
-            shares=shares,
-        )
+        batch = Applier(back.reader, self.writer(), back.journal, budget, clock).apply
         started = 0.0 if facts is None else facts.started
         # Until this slurmctld has taken a write and changed nothing beside it, one change at a time.
         trial, left = self._tried != started, len(changes)
-        results = batch(changes, left_out=left_out, only_one=trial)
+        results = batch(changes, shares, left_out, only_one=trial)
         while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
             sent = {result.outcome for result in results} & SENT
             if trial and sent - {Outcome.APPLIED}:
@@ -99,7 +90,7 @@ class Execution:
             # What an earlier batch could not move counts for the later ones.
             stays = left_out | not_moved(result for result in results if result.outcome is not Outcome.THROTTLED)
             try:
-                done = {id(result.change): result for result in batch(throttled, left_out=stays, only_one=trial)}
+                done = {id(result.change): result for result in batch(throttled, shares, stays, only_one=trial)}
             except (SlurmError, JournalError) as error:
                 # What went out before is reported; if the trouble lasts, the next cycle's read says so.
                 self.runtime.log.warning(

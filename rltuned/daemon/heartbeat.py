@@ -36,7 +36,6 @@ class Heartbeat:
     """The daemon's sign of life, as the dead-man timer reads it."""
 
     at: Moment
-    """Of the last one."""
     stale_after: float
     """Seconds after which the daemon itself considers it stale (several cycles)."""
     pid: int

@@ -1,8 +1,7 @@
 """Run-time estimates of the live queue, from the site's own finished jobs: read beside the cycle, never in it.
 
-`RunTimes` has a thread of its own that asks the accounting now and then; a cycle takes what is there. slurmdbd that is
-slow, down or absent costs a log line and nothing else: what was learnt stays, and what was never learnt is the time
-limit.
+slurmdbd that is slow, down or absent costs a log line and nothing else: what was learnt stays, and what was never
+learnt is the time limit.
 """
 
 import json

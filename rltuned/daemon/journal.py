@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe
@@ -39,32 +39,7 @@ _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 """Made once: a cycle may write 20,000 lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """What was wrong with the journal as found. False when nothing was."""
-
-    lines: int = 0
-    """Lines that could not be read (truncated, bad checksum)."""
-    unreadable: tuple[str, ...] = ()
-    """Copies that could not be read at all, each with the reason."""
-    torn_states: int = 0
-    """Compacted states of which some lines are missing: older lines were kept beside them."""
-
-    def __bool__(self) -> bool:
-        return bool(self.lines or self.unreadable or self.torn_states)
-
-    def __str__(self) -> str:
-        parts = []
-        if self.lines:
-            parts.append(f"{self.lines} damaged line{'s' if self.lines > 1 else ''}")
-        if self.torn_states:
-            parts.append("a compacted state with missing lines")
-        parts.extend(self.unreadable)
-        return "; ".join(parts) or "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """The end of one intent: what became of the change, and the entry as it is now."""
 
     change: Change
@@ -121,26 +96,23 @@ class _Copy:
 
 @dataclass(slots=True)
 class Journal:
-    """The journal of one cluster. Make it with `open` (the lock's holder), `look` (a dry run) or `read` (everybody
-    else).
-    """
+    """The journal of one cluster: `open` (the lock's holder), `look` (a dry run) or `read` (everybody else) it."""
 
     _copies: list[_Copy] = field(default_factory=list)
     _entries: dict[int, Entry] = field(default_factory=dict)
     _seq: int = 0
     _lines: int = 0
-    damage: Damage = field(default_factory=Damage)
-    """As found when it was loaded."""
+    damage: str = ""
+    """What was wrong when it was loaded; "" when nothing was."""
+    damaged_lines: int = 0
+    """Lines that could not be read (truncated, bad checksum)."""
     _looked_at: tuple[Path, ...] = ()
     """Files of which only a reading is kept (`look`)."""
     _in_memory: bool = False
 
     @classmethod
     def read(cls, directory: Path, mirror: Path | None = None) -> Self:
-        """Load without opening for writing; every write raises.
-
-        Raises JournalError: written by a newer rltuned, or there are copies and none can be read.
-        """
+        """Load; every write raises. JournalError: of a newer rltuned, or there are copies and none can be read."""
         journal = cls()
         journal._load(_files(directory, mirror))
         return journal
@@ -160,10 +132,7 @@ class Journal:
 
     @classmethod
     def open(cls, directory: Path, mirror: Path | None = None) -> Self:
-        """Load and open for writing. Only the holder of the lock may. Raises as `read`.
-
-        A journal that cannot be *written* opens all the same: see `writable`.
-        """
+        """Load and open for writing, for the holder of the lock. Raises as `read`; see `writable`."""
         paths = _files(directory, mirror)
         journal = cls([_Copy(path) for path in paths])
         journal._load(paths)
@@ -206,10 +175,7 @@ class Journal:
         return AppliedChanges(MappingProxyType(claims))
 
     def intend(self, intents: Sequence[tuple[Change, Entry]]) -> None:
-        """Put the intended values on disk. To be called before the first write; nothing may be sent if it raises.
-
-        Raises JournalError: no copy took it; the journal is unchanged.
-        """
+        """Put intended values on disk before the first write. JournalError: no copy took it, so nothing may be sent."""
         self._commit(
             [
                 {"kind": "intent", "field": change.field.value, "after": change.after, "entry": entry_to_json(entry)}
@@ -219,10 +185,7 @@ class Journal:
         self._entries |= {entry.job_id: entry for _, entry in intents}
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
-        """Record outcomes. When no copy takes them the intents stand in for them.
-
-        Raises JournalError: no copy took it; in memory the outcomes count nevertheless.
-        """
+        """Record outcomes. JournalError: no copy took it, and the intents stand in for them; in memory they count."""
         for item in settlements:
             self._keep(item.entry)
         self._commit(
@@ -240,10 +203,7 @@ class Journal:
         )
 
     def update(self, entries: Iterable[Entry] = (), forget: Iterable[int] = ()) -> None:
-        """Record what was learned by reading: changed entries, and jobs that are done with.
-
-        Raises JournalError: no copy took it; in memory it counts nevertheless.
-        """
+        """Record what was learned by reading, and forget jobs. JournalError: no copy took it; in memory it counts."""
         records: list[dict[str, Any]] = []
         for entry in entries:
             self._keep(entry)
@@ -324,7 +284,7 @@ class Journal:
             raise JournalError(
                 "no copy of the journal can be read: " + "; ".join(unreadable) + "; nothing may be changed without it"
             )
-        torn, lost = 0, dict[int, str]()
+        torn, lost = False, dict[int, str]()
         for seq in sorted(records):
             record = records[seq]
             if record["kind"] == "begin":
@@ -334,7 +294,7 @@ class Journal:
                     self._entries.clear()
                     lost.clear()
                 else:
-                    torn += 1
+                    torn = True
             elif record["kind"] == "forget":
                 self._entries.pop(record["job"], None)
                 lost.pop(record["job"], None)
@@ -350,7 +310,11 @@ class Journal:
             )
         self._seq = max(records, default=0)
         self._lines = len(records)
-        self.damage = Damage(lines, tuple(unreadable), torn)
+        self.damaged_lines = lines
+        found_wrong = [f"{lines} damaged line{'s' if lines > 1 else ''}"] if lines else []
+        if torn:  # older lines were kept beside those that are left
+            found_wrong.append("a compacted state with missing lines")
+        self.damage = "; ".join([*found_wrong, *unreadable])
 
 
 def _files(directory: Path, mirror: Path | None) -> tuple[Path, ...]:

@@ -113,9 +113,7 @@ class Liveness:
 
 
 class WatchedReader:
-    """Reads Slurm, and notes progress after each answer. A status that took so long that the dead-man timer may have
-    acted meanwhile is an error: what it shows may be the timer's doing.
-    """
+    """Reads Slurm, and notes progress after each answer."""
 
     def __init__(self, reader: SlurmReader, liveness: Liveness) -> None:
         self._reader, self._liveness = reader, liveness

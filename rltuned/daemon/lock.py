@@ -1,7 +1,6 @@
-"""One writer per cluster: an advisory lock on a file of the state directory.
+"""One writer per cluster: flock(2) on a file of the state directory.
 
-The lock is flock(2): the kernel gives it back when the holder dies, however it dies, so there are no stale locks and
-nothing to clean up. The file's content only says who holds it.
+The kernel gives it back when the holder dies, however it dies. The file's content only says who holds it.
 """
 
 import contextlib
@@ -47,11 +46,7 @@ class Lock:
 
     @classmethod
     def acquire(cls, directory: Path, purpose: str, now: float) -> Self:
-        """Take the lock of a state directory at once, or not at all.
-
-        Raises:
-            LockedError, StateError: somebody has it, or the file cannot be opened. The message says who, or what to do.
-        """
+        """Take the lock at once, or not at all: LockedError, StateError say who has it, or what to do."""
         path = directory / FILE_NAME
         try:
             make_directory(directory)

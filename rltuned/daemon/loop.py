@@ -123,9 +123,9 @@ class Daemon:
         self._began = runtime.clock.monotonic()
         self._phases: dict[str, float] = {}
         runtime.metrics.interval.set(runtime.config.cycle.interval)
-        runtime.metrics.journal_damage.set(journal.damage.lines)
+        runtime.metrics.journal_damage.set(journal.damaged_lines)
         if journal.damage:
-            runtime.log.error("journal.damaged", detail=str(journal.damage))
+            runtime.log.error("journal.damaged", detail=journal.damage)
         self.liveness.beat()
 
     @property
@@ -204,21 +204,20 @@ class Daemon:
             slurmctld.unavailable = isinstance(error, SlurmUnavailableError) and not slurmctld.answers()
             slurmctld.forget_facts()
             self._failed()
-            return self._report_failure(f"Slurm could not be used: {error}")
+            why = f"Slurm could not be used: {error}"
         except RltunedError as error:
-            return self._report_failure(str(error))
+            why = str(error)
         except Exception as error:
             metrics.errors.labels("other").inc()
             self.runtime.log.exception("cycle.defect", sentence="This is a defect; please report it.")
             self._failed()
-            return self._report_failure(f"{type(error).__name__}: {error}")
-        if report.outcome is not CycleOutcome.WAITING:
-            slurmctld.unavailable = False
-            slurmctld.breaker.success()
-        return report
-
-    def _report_failure(self, sentence: str) -> CycleReport:
-        return CycleReport(CycleOutcome.FAILED, self.stage, sentence)
+            why = f"{type(error).__name__}: {error}"
+        else:
+            if report.outcome is not CycleOutcome.WAITING:
+                slurmctld.unavailable = False
+                slurmctld.breaker.success()
+            return report
+        return CycleReport(CycleOutcome.FAILED, self.stage, why)
 
     def _failed(self) -> None:
         if self.slurmctld.breaker.failure(self.runtime.clock.monotonic()):
@@ -255,7 +254,11 @@ class Daemon:
         out = [] if self.permissions.writes else self.restoring.out(snapshot)
         restored, acted = (0, False) if blocked else self.restoring.give_back(out)
         if stage is Stage.OBSERVE:
-            return self._observed(snapshot, restored, acted=acted)
+            self.reporting.users(snapshot, None)
+            self._starts.manages_none()
+            pending, seen = len(snapshot.jobs.pending), Seen.of(snapshot)
+            sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
+            return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted, seen=seen)
         return self._steer(snapshot, blocked, restored, acted=acted)
 
     def _nothing_to_do(self) -> bool:
@@ -277,16 +280,6 @@ class Daemon:
                 sentence = "Its nice changed while rltuned had raised it; its place is found anew."
                 self.runtime.log.info("job.reniced", job=job, before=before, after=nice[job], sentence=sentence)
         self._nice = nice
-
-    def _observed(self, snapshot: Snapshot, restored: int, *, acted: bool) -> CycleReport:
-        """The end of a cycle in stage observe."""
-        self.reporting.users(snapshot, None)
-        self._starts.manages_none()
-        pending = len(snapshot.jobs.pending)
-        sentence, seen = f"{pending} pending jobs, {len(snapshot.nodes)} nodes", Seen.of(snapshot)
-        return CycleReport(
-            CycleOutcome.DONE, Stage.OBSERVE, sentence, pending, restored=restored, acted=acted, seen=seen
-        )
 
     def _steer(self, snapshot: Snapshot, blocked: str, restored: int, *, acted: bool) -> CycleReport:
         """Plan, write, forecast and record."""

@@ -39,10 +39,7 @@ _NO_FORECAST = (
 
 
 def decide(config: Config, tell: Tell) -> DecisionRecord:
-    """The record of a plan made now, with what the journal says about earlier cycles where it may be read.
-
-    Raises SlurmError: Slurm does not answer, or strangely. RltunedError: the policy cannot be loaded.
-    """
+    """The record of a plan made now, by the journal where it may be read. SlurmError, RltunedError: there is none."""
     from rltuned.daemon.history import Known, saved  # noqa: PLC0415 - see above
     from rltuned.daemon.planning import Planning  # noqa: PLC0415 - see above
     from rltuned.daemon.rollout_worker import InProcessSearch  # noqa: PLC0415 - see above

@@ -15,10 +15,7 @@ from rltuned.policy.heuristics import RULES
 
 
 def load_policy(settings: PolicySection) -> Policy | Auto:
-    """Load the policy that the configuration names; what "auto" stands for is decided anew in each cycle.
-
-    Raises ModelError, ConfigError: the model file was refused, or there is no such rule. Never for "auto".
-    """
+    """Load the policy that the configuration names; ModelError, ConfigError where there is none. Never for "auto"."""
     if settings.name == AUTO:
         return Auto(settings)
     if settings.name == MODEL:

@@ -1,13 +1,9 @@
-"""Where slurmctld has a backup: only the daemon on the host whose slurmctld acts now writes.
+"""Where slurmctld has a backup: only the daemon on the host whose slurmctld acts now writes (docs/operations.md).
 
-Each controller's host has a daemon with a lock and a journal of its own, so the lock cannot keep them apart. Slurm can:
-of its controllers, in their configured order, the first that is up acts (measured: a primary that comes back takes over
-again; one that an admin has replaced by ``scontrol takeover`` ends).
-
-The daemon that loses its slurmctld gives back what it has written, through the other controller, and stands by. The one
-that gains it waits until no job carries a site factor that its journal does not know, or for so long; what is left then
-is named (`rltuned_orphan_jobs`, ``rltuned doctor``), left alone, and given back by the other host once that is up
-again.
+Of the controllers, in their configured order, the first that is up acts (measured: a primary that comes back takes over
+again; one that an admin has replaced by ``scontrol takeover`` ends). The daemon that loses its slurmctld gives back
+what it has written, through the other controller, and stands by. The one that gains it waits until no job carries a
+site factor that its journal does not know, or for so long; what is left then is left alone.
 """
 
 import socket
@@ -91,10 +87,7 @@ class Primacy:
 
 
 def look_once(reader: SlurmReader, facts: ClusterFacts, names: frozenset[str]) -> Primacy | None:
-    """Who acts now, for this host (`names`). None where there is one controller only, or the reader cannot tell.
-
-    Raises SlurmError: none can be asked.
-    """
+    """Who acts now, for this host (`names`); None where that is no question. SlurmError: none can be asked."""
     if len(facts.controllers) < 2 or not isinstance(reader, ControllerReader):
         return None
     primacy = Primacy(names)

@@ -1,8 +1,7 @@
 """The journal against the queue: at start, after an outage, and in every cycle, always the same way.
 
-What a crash, a time-out, a restart of slurmctld or a person did since the last cycle shows as a difference between what
-the journal claims (with its doubts) and what the jobs carry. This module settles each difference; it writes nothing to
-Slurm.
+What a crash, a time-out, a restart of slurmctld or a person did since the last cycle shows as a difference between the
+journal's claims (with their doubts) and what the jobs carry. It is settled here; nothing is written to Slurm.
 """
 
 from collections.abc import Mapping
@@ -132,10 +131,7 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
 
 
 def view(snapshot: Snapshot, journal: Journal) -> dict[int, JobStatus]:
-    """The snapshot's rows of the jobs that the journal knows, as statuses.
-
-    A job that could not be understood is there as such: it is neither gone nor ours to judge.
-    """
+    """Statuses of the jobs that the journal knows; one that was not understood is neither gone nor ours to judge."""
     jobs = snapshot.jobs
     found: dict[int, JobStatus] = {}
     rows: list[int] = []

@@ -1,11 +1,9 @@
-"""The rollout search (`rltuned.simulate.search`) beside the daemon: in a process of its own, which may fail.
+"""The rollout search (`rltuned.simulate.search`) beside the daemon, in a process that may fail (docs/rollout.md).
 
-Numba and LLVM take more memory than all the rest of the daemon, and the kernel takes seconds to load, or half a minute
-to compile where no cache has it. So the daemon has one worker process: it is started by the first cycle that wants it,
-gets what it needs of each snapshot, and answers in time or is killed. Whatever becomes of it, the cycle goes on with
-the policy's order.
-
-Commands that decide once have the same without a process: `InProcessSearch`.
+Numba and LLVM take more memory than all the rest of the daemon, and seconds to load. So the daemon has one worker
+process: the first cycle that wants it starts it; it gets what it needs of each snapshot, and answers in time or is
+killed. Whatever becomes of it, the cycle goes on with the policy's order. Commands that decide once have the same
+without a process: `InProcessSearch`.
 """
 
 import contextlib
@@ -25,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.cluster.tables import Category, Snapshot
-from rltuned.config import RolloutSection
+from rltuned.config import Config, RolloutSection
 from rltuned.daemon.auto_policy import has_numba
 from rltuned.daemon.checks import rollout_remedy
 from rltuned.daemon.clock import Clock, SystemClock
@@ -58,17 +56,15 @@ READY: Final = "ready"
 CACHE: Final = "NUMBA_CACHE_DIR"
 
 
-def check(settings: RolloutSection) -> None:
-    """Raise ConfigError where it is switched on, and Numba is not there."""
-    if settings.enabled == "on" and not has_numba():
+def checked(config: Config) -> Config:
+    """The configuration; ConfigError where rollouts are switched on, and Numba is not there."""
+    if config.rollout.enabled == "on" and not has_numba():
         raise ConfigError(f'rollout.enabled = "on" needs Numba: {how_to_install("simulate")} (or set it to "auto")')
+    return config
 
 
 def wanted(settings: RolloutSection, policy: Policy, *, judged: bool = False) -> bool:
-    """Whether rollouts are made of this policy's order.
-
-    `judged`: a verdict chose the policy (`policy.name = "auto"`): a rule, or Slurm's own order, was judged without.
-    """
+    """Whether rollouts are made of this policy's order. `judged`: a verdict chose it, and a rule was judged without."""
     every = settings.enabled == "on" and not judged
     return settings.enabled != "off" and (every or isinstance(policy, PredictsRunTimes)) and has_numba()
 

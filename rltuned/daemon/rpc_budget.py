@@ -1,9 +1,8 @@
 """How much is asked of slurmctld: a token bucket below its own RPC limiter, and a circuit breaker.
 
 Slurm's limiter (SlurmctldParameters=rl_enable, 23.02 and later) counts every job of an update, and makes the client
-sleep without a word when its bucket is empty; 256 updates then take two minutes. Staying below it keeps each
-batch short: what does not fit waits for the next batch, of this cycle (`Execution._spread`) or of the next one. The
-head of the queue goes first.
+sleep without a word when its bucket is empty; 256 updates then take two minutes. Below it each batch is short: what
+does not fit waits for the next batch, of this cycle (`Execution._spread`) or of the next one.
 """
 
 import enum
@@ -33,9 +32,9 @@ class Budget:
     rate: float
     """Tokens per second."""
     per_cycle: int
-    _tokens: float = field(init=False)
-    _at: float = field(init=False, default=0.0)
-    _written: int = field(init=False, default=0)
+    _tokens: float = field(init=False, compare=False)
+    _at: float = field(init=False, default=0.0, compare=False)
+    _written: int = field(init=False, default=0, compare=False)
 
     def __post_init__(self) -> None:
         self._tokens = self.burst
@@ -65,10 +64,7 @@ class Budget:
         return self.tokens(now) >= int(self.burst) - 1e-6
 
     def allowance(self, wanted: int, now: float, *, keep: int = 0, least: int = 0) -> int:
-        """How many of `wanted` writes may go out now, with `keep` tokens left over (for reading back).
-
-        `least`: so many may whatever the bucket holds.
-        """
+        """How many of `wanted` writes may go out now, `least` in any case; `keep` tokens are for reading back."""
         room = min(wanted, self.per_cycle - self._written)
         if self.limited:
             room = min(room, max(least, int(self.tokens(now)) - keep))

@@ -32,8 +32,7 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.rollout_worker import InProcessSearch, WorkerSearch
-from rltuned.daemon.rollout_worker import check as check_rollout
+from rltuned.daemon.rollout_worker import InProcessSearch, WorkerSearch, checked
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.user_records import UserFiles
@@ -165,12 +164,6 @@ def open_journal(
             clock.sleep(1.0)
         else:
             return Journal.open(directory, mirror), lock.still_held
-
-
-def checked(config: Config) -> Config:
-    """The configuration, if what it asks for can be had on this host; else ConfigError."""
-    check_rollout(config.rollout)
-    return config
 
 
 @dataclass

@@ -79,8 +79,7 @@ class Slurmctld:
 
     def _set_budget(self) -> None:
         fresh = Budget.of(self._runtime.config.write, self.facts)
-        same = ("limited", "burst", "rate", "per_cycle")
-        if any(getattr(fresh, name) != getattr(self.budget, name) for name in same):
+        if fresh != self.budget:  # what is left in the bucket does not count
             self.budget = fresh
             self.budget.spend(0, self._runtime.clock.monotonic())
 
@@ -130,10 +129,7 @@ class Slurmctld:
     # --- where it runs
 
     def elsewhere(self) -> bool:
-        """Whether slurmctld runs on another host now; not asked if there is one controller, or this host is none.
-
-        Raises SlurmError: the controllers cannot be asked.
-        """
+        """Whether slurmctld runs on another host now, if that is a question. SlurmError: nobody can be asked."""
         facts, backend, primacy = self.facts, self._backend, self.primacy
         if facts is None or not primacy.concerns(facts.controllers) or not isinstance(backend, ControllerReader):
             return False

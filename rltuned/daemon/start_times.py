@@ -124,10 +124,7 @@ class StartTimes:
         self._silent = False
 
     def look(self, plan: Plan, policy: Policy, *, moves: bool) -> StartRecord | None:
-        """What is expected of the pending jobs. Never raises; None: nothing can be said.
-
-        `moves`: whether the plan is written to Slurm.
-        """
+        """What is expected of the pending jobs; None: nothing. Never raises. `moves`: the plan is written to Slurm."""
         try:
             made = self._look(plan, policy, moves=moves)
         except Exception:

@@ -1,13 +1,9 @@
 """User records in a directory that users can enter: written by the daemon, read by ``explain`` and ``when``.
 
 Each user has a directory there of the number of the user, with a POSIX access control list (acl(5)) that lets this one
-user in. The owner of a file may set one without any privilege. Where the file system has none, nothing is written. The
-directory itself cannot be listed. All records are written again in every cycle, also the empty one of a user who had a
-job once: neither sizes nor times tell others who has jobs now. What stays visible with stat(1) is that somebody had one
-here.
-
-It cannot hold up a cycle: `publish` only leaves the columns for a thread, which a name service or a file server may
-keep waiting.
+user in; without such lists nothing is written. The directory itself cannot be listed. All records are written again in
+every cycle, also the empty one of a user who had a job once: neither sizes nor times tell others who has jobs now. It
+cannot hold up a cycle: `publish` only leaves the columns for a thread.
 """
 
 import contextlib

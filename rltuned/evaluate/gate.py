@@ -196,13 +196,32 @@ class Judgement:
     """As `chosen`, had there been no model."""
     best: str
     """The plain policy, Slurm's own order among them, of the least mean wait: what guarded metrics are held against."""
-    reason: str
     against: Mapping[str, Comparison]
     """The model's mean wait over each plain policy's, at `LEVEL`."""
     guards: Mapping[str, Comparison]
     """The model's guarded metrics over those of `best`."""
     rules: Mapping[str, Comparison]
     """Each rule's mean wait over Slurm's own order's, at a level that allows for choosing among them."""
+    unbeaten: Sequence[str]
+    """Plain policies that the model does not certainly beat."""
+    losing: Sequence[str]
+    """Metrics in which it is too much worse than `best`, and where accounts lose, in words."""
+
+    @property
+    def reason(self) -> str:
+        """The decision in a sentence or two."""
+        if self.chosen == MODEL:
+            ratio = in_words(self.against[self.best])
+            return f"The model certainly waits less than every plain policy: {ratio} of {self.best}, the best of them."
+        why = []
+        if self.unbeaten:
+            first = in_words(self.against[self.unbeaten[0]])
+            why.append(f"it does not certainly wait less than {', '.join(self.unbeaten)} ({first})")
+        refused = f"Not the model: {'; '.join([*why, *self.losing])}."
+        if self.chosen == SLURM:
+            return f"{refused} No plain rule certainly waits less than Slurm's own order: it stays."
+        proof = in_words(self.rules[self.chosen])
+        return f"{refused} {self.chosen} is the best plain rule: {proof} of Slurm's own order."
 
 
 def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -> Judgement:
@@ -226,24 +245,26 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -
     certain = [name for name in rules if lower(proven[name]) and not unfair(measured, name)]
     fallback = min(certain, key=lambda name: mean[name]) if certain else SLURM
 
-    guards, worse = {}, []
+    guards, losing = {}, []
     for metric in GUARDED:
         pair = np.array([measured[model][metric], measured[best][metric]], dtype=np.float64)
         guards[metric] = compare(pair, drawn)[0][1]
         # Where the best rule has 0 there is no ratio, and any more than that is worse.
         if not _mean(pair[0]) <= MOST_WORSE * _mean(pair[1]):
-            worse.append(metric)
+            ratio = in_words(guards[metric])
+            losing.append(f"its {metric} is {ratio} of that of {best}, and {MOST_WORSE} is allowed")
     unbeaten = [name for name in plain if not lower(against[name])]
-    losing = unfair(measured, model)
-    chosen = MODEL if not (unbeaten or worse or losing) else fallback
+    losing += unfair(measured, model)
+    chosen = MODEL if not (unbeaten or losing) else fallback
     return Judgement(
         chosen=chosen,
         fallback=fallback,
         best=best,
-        reason=_reason(chosen, best, against, guards, unbeaten, worse, losing, proven.get(fallback)),
         against=against,
         guards=guards,
         rules=proven,
+        unbeaten=unbeaten,
+        losing=losing,
     )
 
 
@@ -269,33 +290,6 @@ def _mean(values: Floats) -> float:
     return float(finite.mean()) if len(finite) else float("inf")
 
 
-def _reason(
-    chosen: str,
-    best: str,
-    against: Mapping[str, Comparison],
-    guards: Mapping[str, Comparison],
-    unbeaten: Sequence[str],
-    worse: Sequence[str],
-    losing: Sequence[str],
-    proof: Comparison | None,
-) -> str:
-    """The decision in a sentence or two."""
-    if chosen == MODEL:
-        ratio = in_words(against[best])
-        return f"The model certainly waits less than every plain policy: {ratio} of {best}, the best of them."
-    why = []
-    if unbeaten:
-        why.append(f"it does not certainly wait less than {', '.join(unbeaten)} ({in_words(against[unbeaten[0]])})")
-    why += [
-        f"its {metric} is {in_words(guards[metric])} of that of {best}, and {MOST_WORSE} is allowed" for metric in worse
-    ]
-    why += losing
-    refused = f"Not the model: {'; '.join(why)}."
-    if chosen == SLURM:
-        return f"{refused} No plain rule certainly waits less than Slurm's own order: it stays."
-    return f"{refused} {chosen} is the best plain rule: {in_words(proof)} of Slurm's own order." if proof else refused
-
-
 def in_words(compared: Comparison) -> str:
     """A ratio with its interval."""
     if compared.ratio is None:
@@ -308,10 +302,7 @@ def in_words(compared: Comparison) -> str:
 
 
 def checked(settings: EvaluationSettings) -> str:
-    """The name of the model among the policies of a gate's evaluation.
-
-    Raises EvaluationError: no model or several, no Slurm, or a policy that no daemon could run.
-    """
+    """The name of the model among the policies; EvaluationError where a gate cannot judge them."""
     learned = [name for name in settings.policies if name in LEARNED]
     others = [name for name in settings.policies if name not in (*LEARNED, *PLAIN, AGAIN)]
     if len(learned) != 1 or others or OWN not in settings.policies or len(settings.policies) < 3:
@@ -406,7 +397,7 @@ def text(made: Mapping[str, Any]) -> str:
     return json.dumps(made, indent=1, allow_nan=False) + "\n"
 
 
-def lines(made: Mapping[str, Any], number: Callable[[float], str] = "{:,.0f}".format) -> list[str]:
+def lines(made: Mapping[str, Any]) -> list[str]:
     """A verdict for people."""
     evidence, settings = made["evidence"], made["settings"]
     where = f"{evidence['windows']} windows of {settings['window']} jobs of {made['trace']['name']}"
@@ -418,6 +409,6 @@ def lines(made: Mapping[str, Any], number: Callable[[float], str] = "{:,.0f}".fo
     for name, means in evidence["means"].items():
         compared = evidence["model_wait"].get(name)
         beside = f"   model / {name}: {in_words(Comparison(**compared))}" if compared is not None else ""
-        wait = "–" if means[TESTED] is None else f"{number(means[TESTED])} s"
+        wait = "–" if means[TESTED] is None else f"{means[TESTED]:,.0f} s"
         found.append(f"  {name:<12} mean wait {wait:>12}{beside}")
     return found

@@ -1,11 +1,9 @@
 """Whether jobs have really waited longer since a version came into force (docs/learning.md, decision 0152).
 
 What really happened is held against one simulation of a plain rule (`YARDSTICK`) on the same jobs, before the change
-and after it. The load changes both alike; so does what the simulator lacks. What is left is the change of the order:
+and after it: a difference of differences, as a ratio. The load changes both alike; so does what the simulator lacks.
 
     D = (real wait / simulated wait, after) / (real wait / simulated wait, before)
-
-A difference of differences, as a ratio. It needs the accounting only: no log, no group that is left alone.
 """
 
 from dataclasses import dataclass, replace

@@ -4,6 +4,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,6 @@ from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.simulate.values import Backfill
 from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.port import ClusterFacts
-from rltuned.slurm.process import Runner
 from rltuned.slurm.sacct import TraceRows, read_trace, trace_header
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
@@ -32,23 +32,18 @@ def own_jobs(
     slurm: SlurmSection, days: float, now: float, tell: Callable[[str], None], progress: Progress = silent
 ) -> Workload:
     """`history` of the cluster that the configuration names; same errors."""
-    return history(asker(runner(slurm)), days, now, tell, progress)
+    return history(partial(read_trace, runner(slurm)), days, now, tell, progress)
 
 
 def own_cluster(slurm: SlurmSection, now: float) -> tuple[ClusterShape, ClusterFacts]:
-    """`live_shape` of the cluster that the configuration names, and how it is configured.
-
-    Raises SlurmError: Slurm does not answer, or strangely. ShapeError: as `live_shape`.
-    """
+    """`live_shape` of the configured cluster, and how that is configured. Raises SlurmError, ShapeError."""
     reader = open_reader(slurm)
     facts = reader.facts()
     return live_shape(reader.snapshot(now), facts.cluster_name), facts
 
 
 def of_slurm(settings: EvaluationSettings, slurm: SlurmSection, now: float) -> tuple[EvaluationSettings, ClusterShape]:
-    """The settings with this cluster's scheduler parameters and weights of multifactor, where they name none, and its
-    shape; as `own_cluster`.
-    """
+    """The settings with this cluster's scheduler and weights, where they name none, and its shape; as `own_cluster`."""
     shape, facts = own_cluster(slurm, now)
     scheduler = facts.scheduler
     weights = ",".join(f"{name}={value:.15g}" for name, value in facts.priority_weights.items())
@@ -99,16 +94,8 @@ def history(
     return jobs
 
 
-def asker(runner: Runner) -> Callable[[float, float], TraceRows]:
-    """How `history` asks the accounting of a real cluster."""
-    return lambda start, end: read_trace(runner, start, end)
-
-
 def live_shape(snapshot: Snapshot, name: str) -> ClusterShape:
-    """The cluster of a snapshot, with nothing running on it. Nodes that are drained or down now stay so.
-
-    Raises ShapeError: it has no nodes or partitions.
-    """
+    """The cluster of a snapshot, with nothing running on it; drained nodes stay so. ShapeError: it has no nodes."""
     nodes = snapshot.nodes
     if not len(nodes) or not snapshot.partitions:
         raise ShapeError(f"cluster {name}: Slurm shows no nodes, or no partitions")

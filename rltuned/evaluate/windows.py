@@ -29,14 +29,11 @@ FRACTIONS: Final = {
 
 @dataclass(frozen=True)
 class Window:
-    """Consecutive jobs of a trace."""
+    """Consecutive jobs of a trace, so many from row `start` on; `index`: 0 for the first that was drawn."""
 
     index: int
-    """0 for the first that was drawn."""
     start: int
-    """Row of its first job."""
     jobs: int
-    """How many."""
 
 
 def bounds(jobs: int, split: Split) -> tuple[int, int]:

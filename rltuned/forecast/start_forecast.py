@@ -43,19 +43,16 @@ NEIGHBOURS: Final = 200
 
 @dataclass(frozen=True)
 class Probe:
-    """A job that nobody has submitted: when would it start? It asks for a share of nodes, and so stands for all jobs
-    that ask for no more.
+    """A job that nobody has submitted: when would it start? It asks for a share of nodes (GPUs, CPUs and MiB of each,
+    seconds), and so stands for all jobs that ask for no more.
     """
 
     partition: str
     nodes: int
     gpus: int
-    """Per node, like `cpus` and `mem`."""
     cpus: int
     mem: int
-    """MiB."""
     time_limit: float
-    """Seconds."""
 
 
 @dataclass(frozen=True)

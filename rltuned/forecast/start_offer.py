@@ -13,19 +13,14 @@ _SOON: Final = 300.0
 
 
 class Asked(NamedTuple):
-    """A job that nobody has submitted."""
+    """A job that nobody has submitted. GPUs and CPUs in all, MiB per node, seconds; no partition: any."""
 
     partition: str
-    """"": any."""
     nodes: int
     gpus: int
-    """In all."""
     cpus: int
-    """In all."""
     mem: float
-    """MiB per node."""
     time_limit: float
-    """Seconds."""
 
 
 class Offer(NamedTuple):

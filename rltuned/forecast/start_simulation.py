@@ -42,7 +42,7 @@ class StartSimulation:
     """Simulates the cluster forward under the order in force."""
 
     scenarios: int = 16
-    """At most; of a long queue fewer (`most_scenarios`)."""
+    """At most; of a long queue fewer (`cheaper`)."""
     horizon: float = HORIZON
     settings: SimulationSettings = _SLURM
     """Of the simulated Slurm."""
@@ -92,7 +92,8 @@ class StartSimulation:
 
     def _rollouts(self, request: StartRequest, rows: Rows) -> "tuple[Rollouts, Arrivals]":
         snapshot, jobs = request.snapshot, request.snapshot.jobs
-        settings, samples = cheaper(self.settings, len(rows)), min(self.scenarios, most_scenarios(len(rows)))
+        settings, samples = cheaper(self.settings, len(rows))
+        samples = min(self.scenarios, samples)
         come = Arrivals.of(request, rows)
         sampled = [come.sample(number, self.horizon) for number in range(samples)]
         most = max(len(times) for times, _ in sampled)
@@ -113,25 +114,20 @@ class StartSimulation:
         return Rollouts(rows, np.zeros(len(rows), dtype=np.int64), state, settings, scenarios), come
 
 
-def cheaper(settings: SimulationSettings, queued: int) -> SimulationSettings:
-    """How a queue of that length is simulated: backfill as EASY does it, and passes at multiples of a minute or two, of
-    five or ten where it is long. Slurm's own passes take ten times as long and more, and forecast little better
-    (docs/start-times.md).
+def cheaper(settings: SimulationSettings, queued: int) -> tuple[SimulationSettings, int]:
+    """How a queue of that length is simulated, and in how many scenarios at most: backfill as EASY does it, and passes
+    at multiples of a minute or two, of five or ten where it is long. Slurm's own passes take ten times as long and
+    more, and forecast little better (docs/start-times.md).
     """
-    if settings.backfill is not Backfill.SLURM:
-        return settings
-    main, between, _ = next(steps for most, *steps in _STEPS if queued <= most)
-    return replace(
-        settings,
-        backfill=Backfill.EASY,
-        sched_interval=max(settings.sched_interval, main),
-        bf_interval=max(settings.bf_interval, between),
-    )
-
-
-def most_scenarios(queued: int) -> int:
-    """In how many scenarios a queue of that length is simulated at most."""
-    return int(next(steps[-1] for most, *steps in _STEPS if queued <= most))
+    main, between, scenarios = next(steps for most, *steps in _STEPS if queued <= most)
+    if settings.backfill is Backfill.SLURM:
+        settings = replace(
+            settings,
+            backfill=Backfill.EASY,
+            sched_interval=max(settings.sched_interval, main),
+            bf_interval=max(settings.bf_interval, between),
+        )
+    return settings, int(scenarios)
 
 
 def quantiles(waits: Floats, horizon: float) -> Floats:
@@ -230,9 +226,7 @@ class Arrivals:
         return times[ok], which[ok]
 
     def into(self, scenario: Scenario, slots: int, probe_slot: int, times: Floats, which: Rows) -> Scenario:
-        """The scenario with arrivals at (n,) `times`, seconds from now, of rows `which` of `known`, whose slots begin
-        at `slots`, and with an empty row for a probe.
-        """
+        """The scenario with arrivals at (n,) `times` of rows `which`, in slots from `slots` on, and an empty probe."""
         n = len(times)
         records, need = scenario.jobs.copy(), scenario.need.copy()
         part = slice(self.first + 1, self.first + 1 + n)

@@ -1,10 +1,9 @@
 """Takes everything of rltuned's off a set of jobs, and proves it. Needs no daemon and no model.
 
-Jobs are undone in batches of read and write, however long Slurm's RPC limiter makes each wait: a batch acts on a
-reading that was made for it. A job comes up again until a reading shows nothing of ours on it; only what is still there
-is asked for, so an interrupted restore is continued by the next one. Only a value that is ours is taken back. A job is
-forgotten when a reading long enough after its undoing shows nothing of ours: the next restore's (the dead-man timer's)
-or the daemon's.
+Jobs are undone in batches of read and write: a batch acts on a reading that was made for it. A job comes up again until
+a reading shows nothing of ours on it; an interrupted restore is continued by the next one. Only a value that is ours is
+taken back. A job is forgotten when a reading long enough after its undoing shows nothing of ours: the next restore's
+(the dead-man timer's) or the daemon's.
 
 Running jobs are left alone: what they carry has no effect unless they are requeued, and then the next restore sees it.
 """
@@ -12,7 +11,7 @@ Running jobs are left alone: what they carry has no effect unless they are reque
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, Final
 
 from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe
@@ -71,14 +70,6 @@ class Leftover:
     """Slurm has no way to take it back: another try would end the same way."""
 
 
-@dataclass(slots=True)
-class _Steps:
-    """What one job still needs to be given back."""
-
-    writes: list[Change] = field(default_factory=list)
-    left: list[Leftover] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
     """What a restore did. Job ids are sorted."""
@@ -123,43 +114,27 @@ class RestoreReport:
         return ", ".join([f"{len(self.restored)} jobs restored", *parts])
 
 
-def restore(
-    journal: Journal,
-    reader: SlurmReader,
-    writer: SlurmWriter,
-    budget: Budget,
-    clock: Clock,
-    *,
-    job_ids: Collection[int] | None = None,
-    orphans: bool = False,
-    hands_off: bool = False,
-    record: bool = True,
-    calculated: bool = False,
-    progress: Progress | None = None,
-) -> RestoreReport:
-    """Undo, verify, report. Idempotent; slow but finishing under Slurm's RPC limiter: it waits for the `budget`.
-
-    `job_ids`: only these jobs; None: all of the journal. `orphans`: also clear the SiteFactor of pending jobs that the
-    journal does not know; only for sites where nobody else uses SiteFactor. `hands_off`: leave the restored jobs alone
-    from now on (an admin asked for these very jobs). `record`: bring the journal up to date; False when a living daemon
-    owns it, which will see the jobs changed and leave them alone. `calculated`: slurmctld is known to have calculated
-    priorities since it started. `progress`: told after each batch. Raises SlurmError: the queue could not be read. What
-    was written so far is journalled as far as possible.
-    """
-    task = _Restore(journal, reader, writer, budget, clock, hands_off, record, progress, _listed=calculated)
-    return task.run(job_ids, orphans)
-
-
 @dataclass(slots=True)
-class _Restore:
+class Restore:
+    """Undoes, verifies, reports. Idempotent. Slow but finishing under Slurm's RPC limiter: waits for the `budget`."""
+
     journal: Journal
     reader: SlurmReader
     writer: SlurmWriter
     budget: Budget
     clock: Clock
-    hands_off: bool
-    record: bool
-    progress: Progress | None
+    _: KW_ONLY
+    job_ids: Collection[int] | None = None
+    """Only these jobs; None: all of the journal."""
+    orphans: bool = False
+    """Also clear the SiteFactor of pending jobs that the journal does not know."""
+    hands_off: bool = False
+    """Leave the restored jobs alone from now on (an admin asked for these very jobs)."""
+    record: bool = True
+    """Bring the journal up to date. Not beside a living daemon, which sees the jobs changed and leaves them alone."""
+    calculated: bool = False
+    """sprio listed a job: slurmctld has calculated priorities since it started."""
+    progress: Progress | None = None
     _trouble: str = ""
     _answers: dict[tuple[int, Field], str] = field(default_factory=dict)
     """What Slurm said to a write: "" when it took it without a word."""
@@ -171,12 +146,12 @@ class _Restore:
     """Not in the queue at all; of a job that is `_gone`, another one may have the id."""
     _running: set[int] = field(default_factory=set)
     _written: set[int] = field(default_factory=set)
-    _listed: bool = False
-    """sprio listed a job: slurmctld has calculated priorities since it started."""
     _ids_go_on: bool = False
     """A job of the journal was seen with the submit time that the journal has: slurmctld did not lose its state."""
 
-    def run(self, job_ids: Collection[int] | None, orphans: bool) -> RestoreReport:
+    def run(self) -> RestoreReport:
+        """Do it. SlurmError: the queue could not be read; what was written so far is journalled as far as possible."""
+        job_ids, orphans = self.job_ids, self.orphans
         known, began = self.journal.entries, self.clock.steady()
         entries = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
         others = self._unknown(job_ids, everything=orphans)
@@ -272,26 +247,21 @@ class _Restore:
             seen = self._read(batch)
             if not any(job in seen for job in batch):
                 self._refuse_hidden()
-            self._listed |= any(status.site_factor is not None for status in seen.values())
+            self.calculated |= any(status.site_factor is not None for status in seen.values())
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
-            work: dict[int, _Steps] = {}
+            work: dict[int, list[Change]] = {}
             # The reading knows better than the journal after slurmctld came back with an older state.
             batch.sort(key=lambda job: not raised(entries[job], seen.get(job)))
             while batch and room > 0:
                 job = batch.pop(0)
                 left.pop(job, None)
-                steps = self._judge(job, entries, seen.get(job))
-                if steps is None:
-                    continue
-                left[job] = steps.left
-                if not steps.writes:
-                    continue
-                if tries[job] == TRIES:
-                    left[job] = [*steps.left, *self._gave_up(steps, seen[job])]
-                    continue
-                work[job] = steps
-                room -= len(steps.writes)
+                writes, left[job] = self._judge(job, entries, seen.get(job))
+                if writes and tries[job] == TRIES:
+                    left[job] += self._gave_up(writes, seen[job])
+                elif writes:
+                    work[job] = writes
+                    room -= len(writes)
             todo.extendleft(reversed(batch))
             if work:
                 self._announce(entries, work)
@@ -305,15 +275,17 @@ class _Restore:
                 self.progress(total - sum(not tries[job] for job in todo), total)
         return [item for items in left.values() for item in items]
 
-    def _judge(self, job: int, entries: dict[int, Entry], status: JobStatus | None) -> _Steps | None:
-        """What this job still needs; None where it is gone or runs."""
+    def _judge(
+        self, job: int, entries: dict[int, Entry], status: JobStatus | None
+    ) -> tuple[list[Change], list[Leftover]]:
+        """What this job still needs, and what cannot be done; neither where it is gone or runs."""
         entry, nowhere = entries[job], status is None
         if status is not None and status.strange:
-            return _Steps(left=[_not_understood(status)])
+            return [], [_not_understood(status)]
         if status is not None and status.pending and status.submit_time != entry.submit_time:
             again = requeued(entry, status, ids_go_on=self._ids_go_on)
             if again is None and status.site_factor is None and entry.factors:
-                return _Steps(left=[_unidentified(entry)])
+                return [], [_unidentified(entry)]
             status = None if again is None else status
             entry = again or entry
         if status is None or not status.pending:
@@ -321,34 +293,35 @@ class _Restore:
             if nowhere:
                 self._missing.add(job)
             del entries[job]
-            return None
-        steps = _Steps()
-        judged = self._undo_site_factor(entry, status, steps)
-        self._undo_oversubscribe(judged, status, steps)
+            return [], []
+        writes: list[Change] = []
+        left: list[Leftover] = []
+        judged = self._undo_site_factor(entry, status, writes, left)
+        self._undo_oversubscribe(judged, status, writes, left)
         entries[job] = noticed(entry, judged, self.clock.steady())
-        return steps
+        return writes, left
 
-    def _undo_site_factor(self, entry: Entry, status: JobStatus, steps: _Steps) -> Entry:
+    def _undo_site_factor(self, entry: Entry, status: JobStatus, writes: list[Change], left: list[Leftover]) -> Entry:
         """Add what the job needs; the entry without a value of somebody else's."""
         value, job, of = status.site_factor, entry.job_id, Field.SITE_FACTOR
         if value is not None:
             if value and value not in entry.factors:
                 return estranged(entry, SITE_FACTOR)
             if value:
-                steps.writes.append(_undone(entry, of, value, 0))
+                writes.append(_undone(entry, of, value, 0))
         elif entry.carries and self._answers.get((job, of)) != "":
             if not self._hides(entry, status):
                 why = "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has"
-                steps.left.append(Leftover(job, of.value, "?", why, "run it again in some minutes"))
+                left.append(Leftover(job, of.value, "?", why, "run it again in some minutes"))
                 return entry
             # Slurm takes it, but shows it to nobody. Only another slurmctld can have lost it again; writing once more
             # to this one would undo what somebody else sets.
             slurmctld = self._which_slurmctld()
             if not entry.cleared or entry.cleared != slurmctld:
-                steps.writes.append(_undone(entry, of, entry.applied.site_factor, 0))
+                writes.append(_undone(entry, of, entry.applied.site_factor, 0))
         return entry
 
-    def _undo_oversubscribe(self, entry: Entry, status: JobStatus, steps: _Steps) -> None:
+    def _undo_oversubscribe(self, entry: Entry, status: JobStatus, writes: list[Change], left: list[Leftover]) -> None:
         """Add NO → YES where that means packing again (`YES_PACKS_AGAIN`); elsewhere the job is named."""
         job, of = entry.job_id, Field.OVERSUBSCRIBE
         touched = entry.applied.oversubscribe is not None or of in entry.doubts
@@ -359,11 +332,11 @@ class _Restore:
         elif (facts := self._cluster()) is None or facts.release not in YES_PACKS_AGAIN:
             why = "on this release YES would give it a node of its own as well"
         else:
-            steps.writes.append(_undone(entry, of, OverSubscribe.NO.value, OverSubscribe.YES.value))
+            writes.append(_undone(entry, of, OverSubscribe.NO.value, OverSubscribe.YES.value))
             return
         why = f"OverSubscribe=NO cannot be taken back in Slurm; {why}"
         remedy = "none needed: it waits for an idle node; its owner may submit it again"
-        steps.left.append(Leftover(job, of.value, status.oversubscribe.value, why, remedy, final=True))
+        left.append(Leftover(job, of.value, status.oversubscribe.value, why, remedy, final=True))
 
     def _refuse_hidden(self) -> None:
         """Jobs that this user may not see are not gone: raises SlurmError."""
@@ -381,7 +354,7 @@ class _Restore:
     def _hides(self, entry: Entry, status: JobStatus) -> bool:
         """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet."""
         requeued_since = entry.touched < status.submit_time
-        if status.held or status.reason in NOT_ELIGIBLE or (self._listed and not requeued_since):
+        if status.held or status.reason in NOT_ELIGIBLE or (self.calculated and not requeued_since):
             return True
         facts = self._cluster()
         if facts is None:
@@ -402,12 +375,12 @@ class _Restore:
                 self._facts = self.reader.facts()
         return self._facts
 
-    def _announce(self, entries: dict[int, Entry], work: Mapping[int, _Steps]) -> None:
+    def _announce(self, entries: dict[int, Entry], work: Mapping[int, list[Change]]) -> None:
         """Put the neutral values in doubt: a daemon that goes on after an interrupt takes them for ours."""
         now = self.clock.steady()
-        for job, steps in work.items():
+        for job, changes in work.items():
             entry = entries[job]
-            for change in steps.writes:
+            for change in changes:
                 entry = intended(entry, TABLE[change.field], change, now)
             entries[job] = entry
         self._note([entries[job] for job in work], [])
@@ -422,8 +395,8 @@ class _Restore:
         except JournalError as error:
             self._trouble = str(error)
 
-    def _carry_out(self, work: Mapping[int, _Steps]) -> None:
-        writes = [change for steps in work.values() for change in steps.writes]
+    def _carry_out(self, work: Mapping[int, list[Change]]) -> None:
+        writes = [change for changes in work.values() for change in changes]
         self.budget.spend(0, self.clock.monotonic(), writes=len(writes))
         try:
             for answer in self.writer.write(writes):
@@ -440,9 +413,9 @@ class _Restore:
         if seconds > 0:
             self.clock.sleep(seconds)
 
-    def _gave_up(self, steps: _Steps, status: JobStatus) -> list[Leftover]:
+    def _gave_up(self, writes: Sequence[Change], status: JobStatus) -> list[Leftover]:
         items = []
-        for change in steps.writes:
+        for change in writes:
             said = self._answers.get((change.job_id, change.field)) or "Slurm gave no reason"
             value, of = TABLE[change.field].shown(status), change.field.value
             remedy = f"scontrol update JobId={change.job_id} {of}={change.after}"
@@ -476,17 +449,12 @@ def _unproven(entry: Entry, now: float) -> Entry:
 
 
 def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]:
-    """These jobs of the journal in the order in which they are given back: those first that stand further to the front.
-
-    A job that gets its place back before them would stand with them before jobs of others.
-    """
+    """These jobs as they are given back: raised ones first, so that none stands with another before jobs of others."""
     return sorted(jobs, key=lambda job: not raised(entries[job], None))
 
 
 def raised(entry: Entry, status: JobStatus | None) -> bool:
-    """Whether it is, or may be, further to the front by our doing: by the status if that shows it, else by the
-    journal.
-    """
+    """Whether it is, or may be, raised by us: by the status if that shows it, else by the journal."""
     if status is not None and status.site_factor:
         return status.site_factor > 0
     return any(int(value) > 0 for value in entry.ours(SITE_FACTOR))

@@ -1,4 +1,4 @@
-"""``rltuned restore`` as a whole: lock, journal, connection, `restore`.
+"""``rltuned restore`` as a whole: lock, journal, connection, `Restore`.
 
 Three callers: an admin, the unit's ExecStopPost, and the dead-man timer (`if_stale`). All do the same; they differ in
 what a living daemon means to them.
@@ -15,7 +15,7 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.primacy import look_once, own_names
 from rltuned.daemon.restore import left_alone
-from rltuned.daemon.restore.batches import Progress, RestoreReport, restore
+from rltuned.daemon.restore.batches import Progress, Restore, RestoreReport
 from rltuned.daemon.rpc_budget import Budget
 from rltuned.errors import JournalError, LockedError, SlurmError
 from rltuned.slurm.connect import open_reader, open_writer
@@ -78,7 +78,7 @@ def restore_queue(
             asked = left_alone.ask(state.directory, job_ids)
             # Nothing was changed, so nothing was asked for: but what an earlier restore asked for still is.
             stack.push(lambda kind, *_: left_alone.answered(state.directory, asked) if kind is not None else None)
-        report = restore(
+        report = Restore(
             journal,
             reader,
             connect_writer(config.slurm),
@@ -89,7 +89,7 @@ def restore_queue(
             hands_off=bool(job_ids),
             record=record,
             progress=progress,
-        )
+        ).run()
         with suppress(JournalError, SlurmError):
             if record and not job_ids and facts is not None:
                 primacy = look_once(reader, facts, names or own_names())

@@ -1,6 +1,6 @@
 """What a living daemon gives back: jobs that leave the plan, and everything where no plan can be carried out.
 
-`restore` undoes a set of jobs and proves it. This decides which jobs go back in this cycle and in which order, within
+`Restore` undoes a set of jobs and proves it. This decides which jobs go back in this cycle and in which order, within
 the write budget. What could not be given back is tried again, later after each failure, for ever.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore.batches import Leftover, RestoreReport, raised, raised_first, restore
+from rltuned.daemon.restore.batches import Leftover, Restore, RestoreReport, raised, raised_first
 from rltuned.daemon.rpc_budget import STATUS_RPCS
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
@@ -40,10 +40,7 @@ class Retries:
         return [job for job in jobs if self._waits.get(job, (now, 0.0))[0] <= now]
 
     def note(self, tried: Collection[int], left: Sequence[Leftover], now: float) -> list[Leftover]:
-        """Take in how a try went. Returns what is left, as far as it is said for the first time.
-
-        What Slurm has no way to take back (`Leftover.final`) is no failure: another try would change nothing.
-        """
+        """Take in how a try went. Returns what is left, as far as it is said for the first time."""
         failed = {item.job_id: item for item in left if not item.final}
         new = [item for item in left if item.final and item.job_id not in self.final]
         self.final.update(item.job_id for item in new)
@@ -131,10 +128,7 @@ class DaemonRestore:
         return held and not entry.claims and facts is not None and entry.cleared != (facts.started or 1.0)
 
     def give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
-        """Give back those that are due and fit into the budget. How many were, and whether these are all.
-
-        Raises SlurmError: the queue could not be read. So in the others below.
-        """
+        """Give back those that are due, within the budget. How many were, and whether these are all."""
         if self.writer is None or not jobs:
             return 0, not jobs
         due = self.retries.due(jobs, self.runtime.clock.monotonic())
@@ -164,7 +158,7 @@ class DaemonRestore:
         return min((job for job in waiting if raised(entries[job], None)), default=None)
 
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
-        report = restore(
+        report = Restore(
             self.journal,
             self.reader,
             writer,
@@ -173,7 +167,7 @@ class DaemonRestore:
             job_ids=jobs,
             calculated=self.calculated,
             progress=lambda _done, _total: self.progress(),
-        )
+        ).run()
         if self.slurmctld.primacy.stands_by:
             # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
             with suppress(JournalError):

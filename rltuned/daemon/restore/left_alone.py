@@ -17,10 +17,7 @@ DIRECTORY: Final = "hands-off"
 
 
 def ask(state: Path, job_ids: Iterable[int]) -> list[int]:
-    """Leave the request for the daemon of this state directory. The jobs that had not been asked for before.
-
-    Raises RltunedError: the directory cannot be written; nothing was asked for.
-    """
+    """Leave the request for the daemon of this state directory; which jobs are new. RltunedError: it cannot be."""
     directory, new = state / DIRECTORY, []
     try:
         make_directory(directory)

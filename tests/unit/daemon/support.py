@@ -16,7 +16,7 @@ from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cluster.changes import Change, Field
 from rltuned.config import Config
-from rltuned.daemon.apply import Result, apply
+from rltuned.daemon.apply import Applier, Result
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
@@ -24,7 +24,7 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.reconcile import Reconciler, view
-from rltuned.daemon.restore.batches import RestoreReport, restore
+from rltuned.daemon.restore.batches import Restore, RestoreReport
 from rltuned.daemon.rpc_budget import Budget
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.scope import Veto
@@ -150,15 +150,8 @@ class Bench:
 
     def apply(self, changes: Sequence[Change], budget: Budget | None = None, **values: object) -> list[Result]:
         slurm = self.slurm
-        return apply(
-            changes,
-            slurm.reader(),
-            slurm.writer(),
-            self.journal,
-            budget or unlimited(),
-            self.clock,
-            **values,  # type: ignore[arg-type]
-        )
+        applier = Applier(slurm.reader(), slurm.writer(), self.journal, budget or unlimited(), self.clock)
+        return applier.apply(changes, **values)  # type: ignore[arg-type]
 
     def cycle(self, order: Sequence[int]) -> list[Result]:
         self.reconcile()
@@ -168,14 +161,14 @@ class Bench:
 
     def restore(self, budget: Budget | None = None, **values: object) -> RestoreReport:
         slurm = self.slurm
-        return restore(
+        return Restore(
             self.journal,
             slurm.reader(),
             slurm.writer(),
             budget or unlimited(),
             self.clock,
             **values,  # type: ignore[arg-type]
-        )
+        ).run()
 
     def forgets_everything(self) -> bool:
         """Whether the next restore, once slurmctld has surely saved its state, finds nothing and empties the

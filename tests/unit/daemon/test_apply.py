@@ -2,7 +2,7 @@ import pytest
 from unit.daemon.support import Bench
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
-from rltuned.daemon.apply import SPARE, apply
+from rltuned.daemon.apply import SPARE, Applier
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
 from rltuned.slurm.port import Privilege
@@ -153,7 +153,7 @@ def test_changes_that_come_too_late_for_the_budget_are_not_looked_at(tmp_path):
     bench.slurm.admin_site_factor(changes[3].job_id, 77)
     bench.slurm.admin_site_factor(changes[-1].job_id, 77)
     budget = Budget(limited=False, burst=1.0, rate=1.0, per_cycle=10)
-    results = apply(changes, Asked(), bench.slurm.writer(), bench.journal, budget, bench.clock)
+    results = Applier(Asked(), bench.slurm.writer(), bench.journal, budget, bench.clock).apply(changes)
     assert [result.change for result in results] == changes
     assert len(asked[0]) == SPARE + 20
     assert [result.outcome for result in results[:11]].count(Outcome.APPLIED) == 10

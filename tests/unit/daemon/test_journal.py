@@ -80,7 +80,7 @@ def test_a_journal_truncated_at_any_byte_loses_at_most_the_lines_after_it(roots,
             for entry in found.entries.values():
                 assert 100 in entry.ours(SITE_FACTOR), "an intent alone is enough for the way back"
         torn = size > 0 and whole[size - 1 : size] != b"\n" and whole[size : size + 1] != b"\n"
-        assert found.damage.lines == torn
+        assert found.damaged_lines == torn
 
 
 def test_a_truncated_journal_is_written_on_from_a_whole_line(roots):
@@ -90,7 +90,7 @@ def test_a_truncated_journal_is_written_on_from_a_whole_line(roots):
     path = roots[0] / "journal.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
     journal = Journal.open(roots[0])
-    assert journal.damage.lines == 1
+    assert journal.damaged_lines == 1
     write_a_cycle(journal, [3], 50)
     assert not Journal.read(roots[0]).damage
     assert set(Journal.read(roots[0]).entries) == {1, 2, 3}
@@ -123,7 +123,7 @@ def test_both_copies_damaged_in_different_places_make_one_whole(roots):
         path.write_bytes(b"".join(lines))
     found = Journal.read(*roots)
     assert factors(found) == {1: 100, 2: 100, 3: 100, 4: 100}
-    assert found.damage.lines == 4
+    assert found.damaged_lines == 4
 
 
 def test_a_full_disk_at_every_write_keeps_memory_and_disk_in_step(roots):
@@ -217,7 +217,7 @@ def test_a_compacted_state_with_missing_lines_is_completed_by_the_older_copy(roo
     (roots[1] / "journal.jsonl").write_bytes(old)
     found = Journal.read(*roots)
     assert set(found.entries) == {1, 2, 3}
-    assert found.damage.torn_states == 1
+    assert "missing lines" in found.damage
 
 
 def test_a_journal_of_a_newer_version_is_refused_by_name(roots):

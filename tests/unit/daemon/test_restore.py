@@ -91,15 +91,15 @@ def test_beside_a_living_daemon_restore_writes_no_journal_and_the_daemon_leaves_
     from unit.daemon.support import unlimited
 
     from rltuned.daemon.journal import Journal
-    from rltuned.daemon.restore.batches import restore
+    from rltuned.daemon.restore.batches import Restore
 
     bench.cycle([4, 3, 2, 1])
     on_disk = (bench.directory / "state" / "journal.jsonl").read_bytes()
     other = Journal.read(bench.directory / "state")
     slurm = bench.slurm
-    report = restore(
+    report = Restore(
         other, slurm.reader(), slurm.writer(), unlimited(), bench.clock, job_ids=[1], hands_off=True, record=False
-    )
+    ).run()
     assert report.complete
     assert report.journal_trouble == ""
     assert (bench.directory / "state" / "journal.jsonl").read_bytes() == on_disk

@@ -36,7 +36,7 @@ from rltuned.daemon.rollout_worker import (
     InProcessSearch,
     SearchTask,
     WorkerSearch,
-    check,
+    checked,
     needed,
     wanted,
     work,
@@ -405,12 +405,12 @@ def test_rollouts_are_made_for_a_model_for_a_rule_only_when_it_is_switched_on_an
     on = RolloutSection(enabled="on")
     judged = {policy.name: wanted(on, policy, judged=True) for policy in (model, rule, by_name("multifactor"))}
     assert judged == {"base": True, "saf": False, "multifactor": False}
-    check(RolloutSection(enabled="on"))
+    checked(Config(rollout=RolloutSection(enabled="on")))
     without_numba()
     assert not wanted(RolloutSection(), model)
-    check(RolloutSection(enabled="auto"))
+    checked(Config(rollout=RolloutSection(enabled="auto")))
     with pytest.raises(ConfigError, match=r'rollout\.enabled = "on" needs Numba: .* -m pip install'):
-        check(RolloutSection(enabled="on"))
+        checked(Config(rollout=RolloutSection(enabled="on")))
 
 
 def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherwise(without_numba):
