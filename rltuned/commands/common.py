@@ -111,10 +111,8 @@ def store_root(root: Path | None, config_path: Path | None) -> Path:
 def load(
     path: Path | None, flags: Mapping[str, tuple[Any, str]] | None = None, *, for_everybody: bool = False
 ) -> Effective:
-    """The effective configuration of file, environment and flags.
-
-    `for_everybody`: the default file counts as absent for a user who may not read it. Raises ConfigError: the named
-    file does not exist or anything in it is wrong.
+    """The effective configuration of file, environment and flags; ConfigError where the named file or a value is wrong.
+    `for_everybody`: the default file counts as absent for a user who may not read it.
     """
     chosen = path if path is not None else DEFAULT_PATH
     try:

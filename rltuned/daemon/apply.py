@@ -163,9 +163,7 @@ class Applier:
             pending[change.job_id] = entry
             results.append(Result(change, outcome, message))
             settlements.append(Settlement(change, outcome, message, entry))
-        with contextlib.suppress(
-            JournalError
-        ):  # the intents on disk stand in for the outcomes; `self.journal.alarms` tells
+        with contextlib.suppress(JournalError):  # the intents on disk stand in for the outcomes; `alarms` tells
             self.journal.settle(settlements)
         return results
 

@@ -123,10 +123,8 @@ def intended(
 
 
 def landed(entry: Entry, row: "Row", value: Value, now: float) -> Entry:
-    """Return the entry once `value` was seen on the job after our write.
-
-    The neutral value takes ours back. Then what was ours stays in doubt: on a job that is held meanwhile, nothing shows
-    what a slurmctld that was killed came back with.
+    """Return the entry once `value` was seen on the job after our write. What a neutral one takes back stays in doubt:
+    on a job that is held meanwhile, nothing shows what a slurmctld that was killed came back with.
     """
     doubts = given_back(entry, row, sure=False).doubts if value == row.neutral else _with(entry.doubts, row.field, ())
     return replace(
@@ -162,10 +160,8 @@ def refused(entry: Entry, change: Change) -> Entry:
 
 
 def estranged(entry: Entry, row: "Row", *, hidden: bool = False) -> Entry:
-    """Return the entry once somebody else changed the job: never planned again; our claim to that field is dropped.
-
-    `hidden`: our site factor may still lie under an explicit priority that somebody set (it would come back with their
-    release), so the claim stays for `restore`.
+    """Return the entry once somebody else changed the job: never planned again; our claim to that field is dropped,
+    unless our site factor may lie `hidden` under an explicit priority and come back with their release.
     """
     applied = replace(entry.applied, foreign=True)
     if hidden:
@@ -184,7 +180,6 @@ def noticed(before: Entry | None, after: Entry, now: float) -> Entry:
 
 def given_back(entry: Entry, row: "Row", *, sure: bool) -> Entry:
     """Return the entry once the field was seen with its neutral value after we, or the dead-man for us, took ours back.
-
     Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
     """
     before = entry.ours(row)
@@ -202,10 +197,9 @@ def without_doubts(entry: Entry, row: "Row") -> Entry:
 
 
 def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | None:
-    """Return the entry of a job that ran and was requeued: same id, new submit time, our value still on it.
-
-    None when it is, or may be, another job: ids start over when slurmctld loses its state. A job that was requeued and
-    held shows no site factor. It is taken for the same job if another journal job kept its submit time (`ids_go_on`).
+    """Return the entry of a job that ran and was requeued: same id, new submit time, our value still on it. None when
+    it is, or may be, another job: ids start over when slurmctld loses its state, unless another one kept its submit
+    time (`ids_go_on`).
     """
     may_carry = ids_go_on and status.site_factor is None and bool(entry.factors)
     if status.site_factor not in entry.factors and not may_carry:

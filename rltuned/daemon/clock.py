@@ -22,15 +22,13 @@ class Clock(Protocol):
         """Epoch seconds by the wall clock: what is compared with Slurm's times. May jump."""
 
     def steady(self) -> float:
-        """Epoch seconds that never jump: the wall clock's when this process began, and what has passed since then.
-
-        Time in which the machine was suspended counts. For how old something is: a reading of Slurm, a journal entry.
+        """Epoch seconds that never jump, for how old something is: the wall clock's when this process began, and what
+        has passed since then, suspended or not.
         """
 
     def monotonic(self) -> float:
-        """Seconds that never jump: durations, budgets, back-off. The same for all processes of the machine.
-
-        Time in which the machine was suspended does not count: nobody could have done anything in it.
+        """Seconds that never jump, the same for all processes of the machine, without the time in which it was
+        suspended: durations, budgets, back-off.
         """
 
     def sleep(self, seconds: float) -> None:
@@ -75,10 +73,8 @@ class Moment:
         return cls(clock.time(), clock.monotonic(), socket.gethostname(), boot)
 
     def since(self, then: "Moment") -> float:
-        """Seconds from `then` to this moment in which the machine was awake; inf if it was started anew in between.
-
-        The wall clock counts for another host only, and there in both directions: munge refuses a skew of five minutes,
-        so a time further in the future is as wrong as an old one.
+        """Seconds from `then` to this moment in which the machine was awake; inf if it was started anew in between. The
+        wall clock counts for another host only, and there in both directions: munge refuses a skew of five minutes.
         """
         if self.boot and then.boot:
             if self.boot == then.boot:

@@ -36,10 +36,9 @@ class Execution:
     """Start of the slurmctld that has taken a write and changed nothing beside it."""
 
     def carry_out(self, snapshot: Snapshot, plan: Plan, began: float) -> tuple[int, list[Result]]:
-        """Give back and write, in a cycle that `began` then (monotonic seconds).
-
-        Returns how many jobs were given back, and what became of each change. Raises SlurmError: the jobs could not be
-        read; nothing was written since. JournalError: the intents could not be put on disk; nothing was written since.
+        """Give back and write, in a cycle that `began` then (monotonic seconds). Returns how many jobs were given back,
+        and what became of each change. SlurmError, JournalError: jobs not read, or intents not kept; nothing was
+        written since.
         """
         back, until = self.restoring, began + SPREAD * self.runtime.config.cycle.interval
         leaving = back.leaving(snapshot, plan.withdraw)

@@ -91,7 +91,7 @@ class RunTimes:
         while not self._stop.is_set():
             try:
                 self.refresh()
-            except Exception:
+            except Exception:  # as for a cycle: it is reported, and the next one comes
                 self._runtime.metrics.history_errors.inc()
                 self._runtime.log.exception("history.defect", sentence="This is a defect; please report it.")
             self._stop.wait(self._runtime.config.estimates.refresh)

@@ -202,10 +202,8 @@ class Starts:
     _running: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def since_last(self, snapshot: Snapshot) -> list[tuple[str, float]]:
-        """Tier and seconds of waiting of jobs of the last plan that run now and did not at the last reading.
-
-        A task of an array counts as a job. One that starts and ends between two readings is not seen. Waiting counts
-        from when the job was eligible, as in `rltuned.observe`.
+        """Tier and seconds of waiting (from when it was eligible) of jobs of the last plan that run now and did not at
+        the last reading. A task of an array counts as a job. One that starts and ends between two readings is not seen.
         """
         jobs = snapshot.jobs
         running, before = jobs.job_id[jobs.running], self._running

@@ -70,10 +70,8 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
 
 
 def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at: float | None = None) -> Explanation:
-    """Why a job is at its rank: by the daemon's last decision; without one, or where `fresh` asks for it, by `decide`.
-
-    `at`: epoch seconds; instead, by the decision that held at that time, of the decision log. Raises SlurmError,
-    RltunedError: as `decide`. RltunedError: the decision log has none of that time.
+    """Why a job is at its rank: by the daemon's last decision, else, or where `fresh` asks for it, by `decide`; or by
+    the decision of the log that held `at` a time, epoch seconds. SlurmError, RltunedError: there is none.
     """
     if at is not None:
         kept = decisions.last_before(config.state.directory, at).decision

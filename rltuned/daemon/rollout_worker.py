@@ -120,10 +120,9 @@ class ForecastTask:
 
 
 def load_kernel(cache: Path) -> None:
-    """Load the compiled kernel, or compile it and keep it: in `cache`, unless the environment says where, or the
-    package's own directory can be written.
-
-    Raises ImportError, OSError, RuntimeError: there is no Numba, or it cannot work here.
+    """Load the compiled kernel, or compile it and keep it in `cache` where the environment names nothing and the
+    package's own directory cannot be written. ImportError, OSError, RuntimeError: there is no Numba, or it cannot work
+    here.
     """
     if CACHE not in os.environ and not os.access(Path(__file__).parents[1] / "simulate", os.W_OK):
         os.environ[CACHE] = str(cache)

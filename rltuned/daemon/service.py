@@ -143,10 +143,8 @@ def serve(
 def open_journal(
     config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool
 ) -> tuple[Journal, Callable[[], bool]]:
-    """The journal, behind the lock, and whether the lock still holds. A restore that holds it is waited for.
-
-    A dry run writes neither Slurm nor the journal, so it needs no lock. Raises LockedError: another daemon has it, or
-    the restore (the dead-man timer's, say) takes long. StateError: it cannot be opened.
+    """The journal, behind the lock, for which a running restore is waited for, and whether the lock still holds. A dry
+    run needs none. LockedError: another one has it, or the restore takes long. StateError: it cannot be opened.
     """
     directory, mirror = config.state.directory, config.state.mirror
     if dry_run:
@@ -168,10 +166,8 @@ def open_journal(
 
 @dataclass
 class Pace:
-    """When the next cycle is due: at a fixed rate by the monotonic clock, while the wall clock may be set.
-
-    Each is late by a part of the interval that nobody knows before: whoever changes a job for the moment of the reading
-    cannot tell when that is.
+    """When the next cycle is due: at a fixed rate by the monotonic clock, each late by a part of the interval that
+    nobody knows before: whoever changes a job for the moment of the reading cannot tell when that is.
     """
 
     last: float

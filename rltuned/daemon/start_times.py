@@ -127,7 +127,7 @@ class StartTimes:
         """What is expected of the pending jobs; None: nothing. Never raises. `moves`: the plan is written to Slurm."""
         try:
             made = self._look(plan, policy, moves=moves)
-        except Exception:
+        except Exception:  # as for a cycle: it is reported, and the next one comes
             self._runtime.log.exception("forecast.defect", sentence="This is a defect; please report it.")
             return None
         if self._clock.monotonic() - self._saved >= SAVED_EVERY:

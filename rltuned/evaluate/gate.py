@@ -82,10 +82,8 @@ def not_judged(config: Config) -> list[str]:
 
 
 def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSettings:
-    """The settings of a gate's evaluation: what the daemon is configured to do, on a busy cluster.
-
-    `config`: of the daemon. `given`: options that the user gave, by the names of `EvaluationSettings`; they come first.
-    Raises EvaluationError, ConfigError: as `EvaluationSettings`.
+    """The settings of a gate's evaluation: what the daemon is configured to do, on a busy cluster. What is `given`, by
+    the names of `EvaluationSettings`, comes first. Raises EvaluationError, ConfigError.
     """
     return from_options(
         {
@@ -225,10 +223,8 @@ class Judgement:
 
 
 def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -> Judgement:
-    """The decision, from what was measured.
-
-    `measured`: by policy and metric, (W,) values of the same windows in the same order, NaN where a window has none.
-    `OWN` must be there. `model`: which of them is the model; the others are plain.
+    """The decision, from what was measured by policy and metric: (W,) values of the same windows in the same order, NaN
+    where a window has none. `model`: which policy is the model; the others, `OWN` among them, are plain.
     """
     plain = [name for name in measured if name not in {model, AGAIN}]
     rules = [name for name in plain if name != OWN]

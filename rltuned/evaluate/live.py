@@ -67,38 +67,26 @@ UNKNOWN: Final = Live(float("nan"), float("nan"), 0, 0)
 def look(
     settings: EvaluationSettings, jobs: Workload, shape: ClusterShape, revision: str, came: float, since: float
 ) -> Live:
-    """One look at a version.
-
-    `settings`: of the gate (`gate.site_of`). `came`: when the version before it came into force, epoch seconds.
-    `since`: when it came into force itself.
+    """One look at a version, with `settings` of the gate (`gate.site_of`), on `jobs` with real waits. Epoch seconds:
+    the version before it `came` into force then, and it itself `since` then.
     """
     submitted = jobs.submit_time + jobs.source.start
     first = max(int(np.searchsorted(submitted, max(came, since - LOOK_DAYS * DAY))), LEAD)
     middle, last = (int(at) for at in np.searchsorted(submitted, [since, since + LOOK_DAYS * DAY]))
     if min(middle - first, last - middle) < FEWEST_BLOCKS * SMALLEST_BLOCK:
         return UNKNOWN
-    simulated = waits(settings, jobs, shape, revision, first, last)
+    asked = replace(settings, policies=(YARDSTICK,), window=last - first, windows=1, warm_jobs=LEAD, start=Start.WARM)
+    (case,) = ready(asked, jobs, shape, revision, (Window(0, first, last - first),)).cases
+    compile_kernel()
+    result = simulate_case(case, contender(YARDSTICK, asked), asked).result()
+    simulated = np.asarray((result.start - case.jobs.submit_time)[case.past :], dtype=np.float64)
     real, at = jobs.wait_time[first:last], middle - first
     return compare(real[:at], simulated[:at], real[at:], simulated[at:], settings.seed)
 
 
-def waits(
-    settings: EvaluationSettings, jobs: Workload, shape: ClusterShape, revision: str, first: int, last: int
-) -> Floats:
-    """(last − first,) waits of these rows under `YARDSTICK`, simulated in one go; seconds, NaN: never ran."""
-    window = Window(0, first, last - first)
-    asked = replace(settings, policies=(YARDSTICK,), window=window.jobs, windows=1, warm_jobs=LEAD, start=Start.WARM)
-    (case,) = ready(asked, jobs, shape, revision, (window,)).cases
-    compile_kernel()
-    result = simulate_case(case, contender(YARDSTICK, asked), asked).result()
-    return np.asarray((result.start - case.jobs.submit_time)[case.past :], dtype=np.float64)
-
-
 def compare(real: Floats, simulated: Floats, real_after: Floats, simulated_after: Floats, seed: int) -> Live:
-    """D of the waits of the jobs before the change and after it, (n,) and (m,) seconds, in order of submission.
-
-    Blocks of consecutive jobs are resampled on either side (Carlstein, Annals of Statistics 14, 1986): neighbours in
-    the queue are not independent.
+    """D of the waits of jobs before the change and after it, (n,) and (m,) seconds, in order of submission. Blocks of
+    jobs are resampled (Carlstein, Annals of Statistics 14, 1986): neighbours in the queue are not independent.
     """
     rng, sides = np.random.default_rng(seed), []
     for above, below in ((real, simulated), (real_after, simulated_after)):

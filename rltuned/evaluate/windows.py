@@ -43,10 +43,8 @@ def bounds(jobs: int, split: Split) -> tuple[int, int]:
 
 
 def draw(jobs: int, length: int, count: int, seed: int, split: Split = Split.ALL) -> tuple[Window, ...]:
-    """Windows that begin at different jobs, each equally likely, wholly inside of their part of the trace.
-
-    A function of its arguments alone. Fewer windows of the same length and seed are the first of more. Raises
-    EvaluationError: the part has not that many jobs, or not that many beginnings.
+    """Windows that begin at different jobs, each equally likely, wholly inside of their part of the trace. Fewer
+    windows of the same length and seed are the first of more. EvaluationError: the part has too few jobs or beginnings.
     """
     first, last = bounds(jobs, split)
     beginnings = last - first - length + 1

@@ -101,9 +101,8 @@ class DaemonRestore:
         ]
 
     def leaving(self, snapshot: Snapshot, withdraw: Iterable[int]) -> dict[int, int]:
-        """Find the jobs that carry a value of ours which the plan does not want: also those that it can `withdraw`.
-
-        Returns by job how far we have raised it; below 0: lowered.
+        """Find the jobs that carry a value of ours which the plan does not want, or can `withdraw`. Returns by job how
+        far we have raised it; below 0: lowered.
         """
         entries = self.journal.entries
         # A value of ours under somebody's explicit priority would come into force with their release. And what no plan
@@ -177,10 +176,8 @@ class DaemonRestore:
         return report
 
     def give_back_lowered(self, jobs: Sequence[int], *, at_once: bool) -> tuple[int, list[int]]:
-        """Give back jobs that we had lowered, once the plan has lowered others in their place (`at_once`: it has).
-
-        After `write.give_back_after` they wait no longer for that. Returns how many were given back, and those that are
-        still `unreturned`.
+        """Give back jobs that we had lowered, `at_once` where the plan has lowered others in their place, else only
+        after `write.give_back_after`. Returns how many were, and those that are still `unreturned`.
         """
         now, restored = self.runtime.clock.monotonic(), 0
         if jobs:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import structlog
 from structlog.testing import capture_logs
 from unit.daemon.test_rollout_worker import desk, logs  # noqa: F401 - fixtures
 from unit.simulate.house import House, busy_slurm, config
@@ -95,14 +96,15 @@ def test_what_was_learnt_outlives_a_restart_and_a_broken_file_is_learnt_anew(mem
     before = house.daemon.start_times
     house.daemon.stop()
     path = house.config.state.directory / FILE_NAME
+    runtime = replace(house.daemon.runtime, log=structlog.get_logger())
     with capture_logs() as entries:
-        after = StartTimes(lambda _: None, lambda: None, house.daemon.runtime)
+        after = StartTimes(lambda _: None, lambda: None, runtime)
         after.load()
         assert entries == []
         assert (after._kept, after._submitted) == (before._kept, before._submitted)
         assert len(after._kept) > 10
         path.write_text('{"version": 1, "submitted": [[1]], "kept": []}')
-        anew = StartTimes(lambda _: None, lambda: None, house.daemon.runtime)
+        anew = StartTimes(lambda _: None, lambda: None, runtime)
         anew.load()
     assert [entry["event"] for entry in entries] == ["forecast.unreadable"]
     assert anew._kept == []
