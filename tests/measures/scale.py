@@ -1,6 +1,6 @@
 """Whole cycles of an active daemon beside a very long queue, and how their time grows with it.
 
-    PYTHONPATH=.:tests python tests/measures/scale.py [--jobs 100000] [--nodes 5000] [--slurm 24.11] [--cycles 10]
+    PYTHONPATH=.:tests python tests/measures/scale.py [--jobs 100000] [--nodes 5000] [--cycles 10]
 
 Everything of a cycle runs as it does beside a real Slurm: processes and pipes, parsing, tables, reconciliation with a
 journal of thousands of entries, the plan, the readings around each write, the journal's fsync, the decision record, the
@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from measures.printing_slurm import RELEASES, PrintingSlurm, let_a_minute_pass
+from measures.printing_slurm import PrintingSlurm, let_a_minute_pass
 
+from rltuned.benchmarks import NOW
 from rltuned.cluster.ended import EndedJob
 from rltuned.config import Config, CycleSection, SlurmSection, Stage, StateSection
 from rltuned.daemon.clock import SystemClock
@@ -82,11 +83,12 @@ class _Counting(Runner):
 
 
 class _Hurried(SystemClock):
-    """The real clock, but who sleeps wakes at once, and later."""
+    """The real clock from `NOW` on, but who sleeps wakes at once, and later."""
 
     def __init__(self) -> None:
         super().__init__()
         self.slept = 0.0
+        self._ahead = NOW - super().time()
 
     def steady(self) -> float:
         """See `Clock`."""
@@ -94,7 +96,7 @@ class _Hurried(SystemClock):
 
     def time(self) -> float:
         """See `Clock`."""
-        return super().time() + self.slept
+        return super().time() + self._ahead + self.slept
 
     def monotonic(self) -> float:
         """See `Clock`."""
@@ -192,7 +194,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
 # --- the bench's process -----------------------------------------------------------------------------------------
 
 
-def of_size(jobs: int, nodes: int, release: str, seed: int, cycles: int, *, limited: bool = False) -> dict[str, Any]:
+def of_size(jobs: int, nodes: int, seed: int, cycles: int, *, limited: bool = False) -> dict[str, Any]:
     """`measured` in a process of its own, beside a Slurm of that size and with the journal of an earlier daemon."""
     code = (
         "import json, sys\n"
@@ -203,7 +205,7 @@ def of_size(jobs: int, nodes: int, release: str, seed: int, cycles: int, *, limi
     )
     with tempfile.TemporaryDirectory(prefix="rltuned-bench-") as name:
         directory = Path(name)
-        slurm = PrintingSlurm(directory, jobs, nodes, release, seed, limited=limited)
+        slurm = PrintingSlurm(directory, jobs, nodes, seed, limited=limited)
         (directory / "state").mkdir()
         journal = Journal.open(directory / "state", directory / "mirror")
         journal.update(slurm.left_behind())
@@ -224,9 +226,7 @@ def _ended(slurm: PrintingSlurm, seed: int) -> list[EndedJob]:
     hours = rng.integers(1, 24, ENDED).tolist()
     share = rng.random(ENDED).tolist()
     return [
-        EndedJob(
-            at, user, "acct1", "gpu" if g else "cpu", g, 3600.0 * h, 3600.0 * h * part, slurm.now - 2.0 * (ENDED - at)
-        )
+        EndedJob(at, user, "acct1", "gpu" if g else "cpu", g, 3600.0 * h, 3600.0 * h * part, NOW - 2.0 * (ENDED - at))
         for at, (user, g, h, part) in enumerate(zip(users, gpus, hours, share, strict=True), start=1)
     ]
 
@@ -249,18 +249,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Whole cycles of a daemon beside a very long queue.")
     parser.add_argument("--jobs", type=int, default=100_000, help="pending")
     parser.add_argument("--nodes", type=int, default=5_000)
-    parser.add_argument("--slurm", default="24.11", choices=RELEASES, help="release whose answers are read")
     parser.add_argument("--cycles", type=int, default=10, help="of each size")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     sizes = []
     for share in SHARES:
         size = max(FEW, round(asked.jobs * share)), max(FEW, round(asked.nodes * share))
-        sizes.append(of_size(*size, asked.slurm, asked.seed, asked.cycles))
+        sizes.append(of_size(*size, asked.seed, asked.cycles))
         _say(sizes[-1])
-    few = of_size(FEW, asked.nodes, asked.slurm, asked.seed, 2)
+    few = of_size(FEW, asked.nodes, asked.seed, 2)
     _say({"growth": growth(sizes), "commands_10_jobs": few["commands"]})
-    _say(of_size(asked.jobs, asked.nodes, asked.slurm, asked.seed, max(asked.cycles // 3, 2), limited=True))
+    _say(of_size(asked.jobs, asked.nodes, asked.seed, max(asked.cycles // 3, 2), limited=True))
 
 
 def _say(value: Mapping[str, Any]) -> None:
