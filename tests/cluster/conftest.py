@@ -6,13 +6,11 @@ Environment:
                            again in the next: much faster while writing tests
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from cluster.support import (
@@ -28,10 +26,6 @@ from cluster.support import (
     session_name,
 )
 from pytest_docker.plugin import get_docker_services
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 LONGEST = ("test_ab", "test_replay", "test_scale", "test_soak", "test_systemd")
 """Modules whose tests take a minute and more."""

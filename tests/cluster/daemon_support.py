@@ -9,20 +9,16 @@ writes a configuration; its methods are the commands. `start()` runs the daemon 
         rltuned.restore()
 """
 
-from __future__ import annotations
-
 import json
+import subprocess
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from cluster.support import OPERATOR, PYTHON, RLTUNED, Background, Cluster, wait_until
 
 from rltuned.config import toml_value
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Mapping
 
 SLURM_USER = "slurm"
 CONFIG = "/etc/rltuned/config.toml"

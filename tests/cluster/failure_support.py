@@ -5,20 +5,16 @@ rltuned runs as SlurmUser here: the RPC rate limiter, which holds up an operator
 minutes, and how a short budget is spent is another test's matter.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from cluster.daemon_support import SLURM_USER, STATE, Daemon, Record, Rltuned
 from cluster.support import USERS, Cluster, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 COMMANDS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr")
 BIN = "/tmp/slurm-bin"

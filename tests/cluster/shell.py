@@ -4,8 +4,6 @@ A `docker exec` for each command takes about 50 ms of processor time, and the te
 of them to ask whether something has come about.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

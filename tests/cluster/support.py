@@ -5,8 +5,6 @@ root in the container `ctl` unless told otherwise. Jobs are submitted by root in
 (`sbatch --uid`), because the RPC rate limiter, which is on, would let a user submit two a second.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -16,17 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from cluster.shell import Shells
 from packaging.requirements import Requirement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTBED = ROOT / "docker-slurm-testbed"
@@ -127,7 +122,7 @@ def wait_until(condition: Callable[[], object], what: str, *, pause: float = 0.1
 class Background:
     """A program running in a container, started by `Cluster.background`."""
 
-    cluster: Cluster
+    cluster: "Cluster"
     service: str
     stem: str
 
@@ -174,7 +169,7 @@ class RpcCounts:
 class Controller:
     """slurmctld: stopped, frozen and started again while its container lives on."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
 
     def running(self) -> bool:

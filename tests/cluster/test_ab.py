@@ -1,15 +1,10 @@
 """Five minutes of `testbed ab`: the same jobs on two real clusters, one with Slurm alone, one with rltuned."""
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cluster.support import WANTED, run_testbed, session_name
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RELEASE = "24.11" if "24.11" in WANTED else WANTED[-1]
 DRAWN = ("--jobs", "300", "--minutes", "3", "--load", "1.8", "--seed", "12", "--interval", "2")

@@ -1,19 +1,13 @@
 """deploy/Dockerfile: the daemon's container against a real Slurm 24.11, run as deploy/README.md says."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from cluster.support import OPERATOR, image_of, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cluster.conftest import Clusters
-    from cluster.support import Cluster
+from cluster.conftest import Clusters
+from cluster.support import OPERATOR, Cluster, image_of, wait_until
 
 # The hardening that the README recommends; its network is the cluster's instead of the host's.
 HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")

@@ -1,14 +1,9 @@
 """A backup slurmctld takes over and gives back: of the two hosts' daemons one steers the queue, and hands it over."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cluster.daemon_support import Daemon, Rltuned
-from cluster.support import wait_until
-
-if TYPE_CHECKING:
-    from cluster.support import Cluster
+from cluster.support import Cluster, wait_until
 
 
 def settings() -> dict[str, dict[str, object]]:

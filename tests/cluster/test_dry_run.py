@@ -1,14 +1,7 @@
 """A dry run decides, measures and records like the real one, and slurmctld never gets a write from it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from cluster.daemon_support import Rltuned
-from cluster.support import OPERATOR
-
-if TYPE_CHECKING:
-    from cluster.support import Cluster
+from cluster.support import OPERATOR, Cluster
 
 # What a reader asks; everything else that clients may send counts as a write.
 READS = {

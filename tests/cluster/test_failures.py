@@ -1,12 +1,10 @@
 """Whatever breaks while rltuned steers a real cluster, it neither crashes nor leaves what nobody can take back."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
-from cluster.daemon_support import MIRROR, SLURM_USER, STATE, named
+from cluster.daemon_support import MIRROR, SLURM_USER, STATE, Daemon, Rltuned, named
 from cluster.failure_support import (
     BIN,
     arm,
@@ -21,13 +19,7 @@ from cluster.failure_support import (
     wait_cycle,
     wrap,
 )
-from cluster.support import NEWEST, CommandFailedError, on_one_release, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from cluster.daemon_support import Daemon, Rltuned
-    from cluster.support import Cluster
+from cluster.support import NEWEST, Cluster, CommandFailedError, on_one_release, wait_until
 
 JOBS = 40
 SHORTEST = ("--gres=gpu:1", "-t1")

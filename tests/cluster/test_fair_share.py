@@ -1,14 +1,7 @@
 """An account that has used up its share and floods the queue with small jobs gets no more than its budget."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from cluster.daemon_support import SLURM_USER, Rltuned
-from cluster.support import on_one_release, wait_until
-
-if TYPE_CHECKING:
-    from cluster.support import Cluster
+from cluster.support import Cluster, on_one_release, wait_until
 
 FLOOD, OTHER = "alice", "carol"
 """Users of the accounts physics and biology."""

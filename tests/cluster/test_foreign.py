@@ -1,16 +1,9 @@
 """People change jobs while rltuned decides about them: what they did stands, for good, and the record says so."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
+from cluster.daemon_support import Rltuned
 from cluster.failure_support import BIN, arm, installed, left_to_slurm, mixed_jobs, next_cycles, running, terms, wrap
-from cluster.support import NEWEST, wait_until
-
-if TYPE_CHECKING:
-    from cluster.daemon_support import Rltuned
-    from cluster.support import Cluster
+from cluster.support import NEWEST, Cluster, wait_until
 
 ACTS = f"""
 if [[ -e {BIN}/act ]]; then

@@ -1,18 +1,11 @@
 """On real clusters: run times are predicted from the jobs that slurmdbd remembers, and slurmdbd being away hurts
 nobody."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from cluster.daemon_support import STATE, Rltuned
-from cluster.support import UNPRIVILEGED, on_one_release, wait_until
+from cluster.support import UNPRIVILEGED, Cluster, on_one_release, wait_until
 
 from rltuned.daemon.history import FILE_NAME
-
-if TYPE_CHECKING:
-    from cluster.support import Cluster
 
 HOUR = ("-t", "60", "--gres=gpu:1")
 LESS = ("-t", "59", "--gres=gpu:1")

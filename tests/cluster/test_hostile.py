@@ -1,18 +1,14 @@
 """Names that nobody should give to users, accounts, partitions, QOS, reservations and jobs: they change nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from cluster.daemon_support import SLURM_USER, Rltuned, named
 from cluster.support import Cluster
 from cluster.test_placement import queue_at_rest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PWNED: Final = "/tmp/pwned"
 # An administrator can give QOS, accounts, partitions and reservations all of these names.

@@ -1,17 +1,10 @@
 """Each line of docs/jobs.md, on real jobs: what rltuned does with them and what `explain` says."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from cluster.daemon_support import Rltuned
-from cluster.support import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cluster.support import Cluster
+from cluster.support import Cluster, wait_until
 
 YEAR = 365 * 86400
 SHORTEST_FIRST = {"policy": {"name": "sjf"}, "placement": {"apply": "off"}}

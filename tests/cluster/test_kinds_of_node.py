@@ -1,15 +1,8 @@
 """Kinds of node that real sites have: untyped GPUs, slices, shards, hyper-threads, power saving, reservations."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from cluster.daemon_support import SLURM_USER, Rltuned, named
-from cluster.support import POWER_OFF, wait_until
+from cluster.support import POWER_OFF, Cluster, wait_until
 from cluster.test_placement import queue_at_rest, toggled, ways
-
-if TYPE_CHECKING:
-    from cluster.support import Cluster
 
 # One job on each kind of node.
 RUNNING = (

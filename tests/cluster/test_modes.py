@@ -1,14 +1,7 @@
 """What goes on in Slurm under site factors, how many are written at once, and what Slurm's limiter makes of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from cluster.daemon_support import SLURM_USER, Rltuned
-from cluster.support import OPERATOR, wait_until
-
-if TYPE_CHECKING:
-    from cluster.support import Cluster
+from cluster.support import OPERATOR, Cluster, wait_until
 
 # Hours of waiting count in seconds, and so does what a running job uses.
 QUICK: dict[str, str | None] = {

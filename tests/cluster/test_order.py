@@ -1,7 +1,5 @@
 """300 jobs of every shape: one cycle puts each class into the plan's order, and restore undoes all of it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from cluster.daemon_support import Record, Rltuned, recalculate, settle

@@ -1,7 +1,5 @@
 """What a site installs: the wheel and the sdist, the Debian packages on a host with systemd beside a real Slurm."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,19 +7,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from cluster.conftest import Clusters
 from cluster.support import OPERATOR, ROOT, locked
 from cluster.test_systemd import STEERING, Host
 
 from rltuned import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from cluster.conftest import Clusters
 
 
 def run(*words: str | Path, **more: object) -> subprocess.CompletedProcess[str]:

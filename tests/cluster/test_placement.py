@@ -1,17 +1,13 @@
 """Placement on a real Slurm: who is isolated, where jobs land, who may join them, and the way back."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from cluster.daemon_support import SLURM_USER, Record, Rltuned
 from cluster.support import Cluster, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 # Most CPUs of a P100 node beside one of its four GPUs: the integer program gives it a node of its own.
 HUNGRY = ("--gres=gpu:p100:1", "-c50", "-t", "60")

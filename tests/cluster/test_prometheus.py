@@ -1,22 +1,15 @@
 """Debian's Prometheus and promtool on what rltuned exposes and on the files in deploy/prometheus."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
-from cluster.support import OPERATOR, RLTUNED, ROOT, USERS, wait_until
+from cluster.conftest import Clusters
+from cluster.support import OPERATOR, RLTUNED, ROOT, USERS, Background, Cluster, wait_until
 from unit.deploy.test_dashboards import queries
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from cluster.conftest import Clusters
-    from cluster.support import Background, Cluster
 
 DEPLOYED = ROOT / "deploy" / "prometheus"
 # Where docs/monitoring.md says that the files go.

@@ -1,19 +1,14 @@
 """The simulator beside a real Slurm: the same 200 jobs wait as long in both, in all and in each class."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from cluster.conftest import Clusters
 from cluster.support import WANTED, Cluster, run_testbed
 from fidelity import Fidelity, compare
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cluster.conftest import Clusters
 
 STEERED = "24.11"
 JOBS = 200

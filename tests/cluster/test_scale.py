@@ -1,7 +1,5 @@
 """Ten thousand pending jobs cost Slurm as many commands as ten, and the daemon stays small."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from cluster.daemon_support import SLURM_USER, Rltuned

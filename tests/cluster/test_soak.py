@@ -3,19 +3,12 @@
 The same seed has the same faults in the same order; where they hit, the machine decides. `make soak` takes longer.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from cluster.support import TESTBED, on_one_release
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cluster.support import Cluster
+from cluster.support import TESTBED, Cluster, on_one_release
 
 
 @on_one_release

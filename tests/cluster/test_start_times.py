@@ -2,18 +2,13 @@
 starts, and that is learnt.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from cluster.daemon_support import Rltuned
-from cluster.support import RLTUNED, wait_until
-
-if TYPE_CHECKING:
-    from cluster.support import Cluster
+from cluster.support import RLTUNED, Cluster, wait_until
 
 USERS = "/run/rltuned-users"
 TAKES = 12.0

@@ -3,16 +3,17 @@
 The host is one of the 24.11 cluster's network; slurmctld runs in another container, as `ctl`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from cluster.conftest import Clusters
 from cluster.daemon_support import named
 from cluster.support import (
     OPERATOR,
@@ -25,12 +26,6 @@ from cluster.support import (
     simulate_wheels,
     wait_until,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from cluster.conftest import Clusters
 
 HOST = "systemd"
 PAGE = ROOT / "docs" / "installation.md"

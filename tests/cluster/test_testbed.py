@@ -1,7 +1,5 @@
 """The testbed itself: what the other cluster tests take for granted."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -10,9 +8,10 @@ import urllib.parse
 import uuid
 from contextlib import closing
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from cluster.conftest import Clusters
 from cluster.support import (
     NEWEST,
     NODES,
@@ -26,11 +25,6 @@ from cluster.support import (
     wait_until,
 )
 from cluster.test_placement import queue_at_rest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cluster.conftest import Clusters
 
 
 def test_processes_that_want_the_same_image_at_once_build_it_once(clusters: Clusters, tmp_path: Path):

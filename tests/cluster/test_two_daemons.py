@@ -1,10 +1,8 @@
 """One rltuned steers a cluster; and only one that can steer it well does."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from cluster.daemon_support import Rltuned, named
 from cluster.failure_support import alive, installed, more_jobs
@@ -14,13 +12,9 @@ from cluster.support import (
     PRIORITY_BASIC,
     SITE_FACTOR_PLUGIN,
     UNPRIVILEGED,
+    Cluster,
     on_one_release,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cluster.support import Cluster
 
 
 @on_one_release

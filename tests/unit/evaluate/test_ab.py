@@ -1,15 +1,14 @@
 """`testbed ab` without clusters: the jobs that it draws, what it measures of them, what it writes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +17,6 @@ from rltuned.cluster.shape import from_json
 from rltuned.config import Config
 from rltuned.estimates.run_time_history import HistoryPredictor
 from rltuned.workload.simulated_estimates import Estimates
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TESTBED = Path(__file__).resolve().parents[3] / "docker-slurm-testbed"
 MODULES = ("ab", "ab_jobs", "ab_report", "ab_simulated", "replay", "testbed")

@@ -1,7 +1,5 @@
 """The comparison with a replay, on one that is written by hand."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `testbed replay` reads out of slurmctld's log; lines as 22.05, 24.11 and 26.05 wrote them."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
