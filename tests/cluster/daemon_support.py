@@ -94,7 +94,6 @@ class Record:
 
     @property
     def managed(self) -> list[int]:
-        """Ids of the managed jobs."""
         return list(self.data["jobs"]["id"])
 
     def column(self, name: str) -> dict[int, int]:
@@ -122,7 +121,6 @@ class Record:
 
     @property
     def outcomes(self) -> Counter[str]:
-        """How many changes ended how."""
         return Counter(outcome for fields in self.data["outcomes"].values() for outcome in fields.values())
 
 
@@ -136,12 +134,10 @@ class Once:
 
     @property
     def outcomes(self) -> Counter[str]:
-        """Changes by outcome, as the log counts them."""
         return Counter(self.done["changes"])
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Duration of each phase."""
         return dict(self.done["seconds"])
 
 
@@ -153,11 +149,9 @@ class Daemon:
     state: str
 
     def log(self, event: str) -> list[dict[str, Any]]:
-        """Its log's events of one name so far."""
         return named(self.program.output(), event)
 
     def cycles(self) -> list[dict[str, Any]]:
-        """The `cycle.done` events so far."""
         return self.log("cycle.done")
 
     def wait_cycles(self, count: int) -> list[dict[str, Any]]:
@@ -177,7 +171,6 @@ class Daemon:
         return {series: float(value) for series, _, value in rows}
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit status."""
         self.program.kill("TERM")
         return self.program.wait()
 
@@ -224,7 +217,6 @@ class Rltuned:
         self.cluster.write_file(CONFIG, "\n".join(lines) + "\n", service=self.service)
 
     def run(self, *args: str, check: bool = True, user: str | None = None) -> subprocess.CompletedProcess[str]:
-        """`rltuned ARGS` as its user."""
         return self.cluster.run([RLTUNED, *args], user=user or self.user, service=self.service, check=check)
 
     def cycle(self, *options: str) -> Once:
@@ -243,22 +235,18 @@ class Rltuned:
         return daemon
 
     def kill(self) -> None:
-        """Ends every daemon that `start` started and that still runs."""
         for daemon in self._started:
             if daemon.program.returncode() is None:
                 daemon.program.kill("KILL")
         self._started.clear()
 
     def record(self) -> Record:
-        """The last cycle's decision record."""
         return Record(json.loads(self.cluster.read_file(f"{STATE}/decision.json", service=self.service)))
 
     def plan(self) -> Record:
-        """`rltuned plan --json`."""
         return Record(json.loads(self.run("plan", "--json").stdout))
 
     def restore(self, *args: str, check: bool = True) -> dict[str, Any]:
-        """`rltuned restore --json`: the report."""
         report: dict[str, Any] = json.loads(self.run("restore", "--json", *args, check=check).stdout)
         return report
 

@@ -131,7 +131,6 @@ class Shells:
             return code, _text(out), _text(err)
 
     def close(self) -> None:
-        """End all of them."""
         with self._lock:
             for shell in (shell for idle in self._idle.values() for shell in idle):
                 shell.close()

@@ -85,7 +85,6 @@ def session_name() -> str:
 
 
 def run_testbed(*args: str) -> str:
-    """Runs a command of the testbed and returns what it printed."""
     own = {**os.environ, "PYTHON": sys.executable}
     done = subprocess.run([str(TESTBED / "testbed"), *args], check=False, capture_output=True, text=True, env=own)
     if done.returncode != 0:
@@ -128,7 +127,6 @@ class Background:
 
     @property
     def pid(self) -> int:
-        """Process id inside the container."""
         return int(self.cluster.sh(f"cat {self.stem}.pid", service=self.service).stdout)
 
     def output(self) -> str:
@@ -141,11 +139,9 @@ class Background:
         return int(text) if text else None
 
     def kill(self, signal: str = "TERM") -> None:
-        """Sends it a signal."""
         self.cluster.sh(f"kill -{signal} $(cat {self.stem}.pid)", service=self.service, check=False)
 
     def wait(self) -> int:
-        """Waits for its end and returns the exit status."""
         wait_until(lambda: self.returncode() is not None, f"{self.stem} ends")
         code = self.returncode()
         assert code is not None
@@ -161,7 +157,6 @@ class RpcCounts:
 
     @property
     def job_updates(self) -> int:
-        """Requests that changed jobs."""
         writes = ("REQUEST_UPDATE_JOB", "REQUEST_SUSPEND", "REQUEST_CANCEL_JOB_STEP", "REQUEST_KILL_JOB")
         return sum(self.by_type.get(name, 0) for name in writes)
 
@@ -205,7 +200,6 @@ class Controller:
         wait_until(lambda: self._cluster.sh(newer, check=False).returncode == 0, "slurmctld saves its jobs")
 
     def restart(self, *, wipe_state: bool = False) -> None:
-        """Stops and starts it."""
         self.stop()
         self.start(wipe_state=wipe_state)
 
@@ -214,7 +208,6 @@ class Controller:
         self._cluster.sh("pkill -STOP -x 'slurmctld(-wlm)?'")
 
     def thaw(self) -> None:
-        """SIGCONT."""
         self._cluster.sh("pkill -CONT -x 'slurmctld(-wlm)?'")
 
     def wait_ready(self) -> None:
@@ -321,19 +314,16 @@ class Cluster:
         self.run(["chown", "-R", owner, target], service=service)
 
     def write_file(self, path: str, text: str, *, service: str = "ctl", owner: str = "root", mode: str = "644") -> None:
-        """Writes a text file in a container."""
         quoted = shlex.quote(path)
         self.run(["bash", "-c", f"cat >{quoted}"], service=service, input=text)
         self.sh(f"chown {owner} {quoted} && chmod {mode} {quoted}", service=service)
 
     def read_file(self, path: str, *, service: str = "ctl") -> str:
-        """The text of a file in a container."""
         return self.run(["cat", path], service=service).stdout
 
     # --- jobs ---
 
     def submit(self, user: str, *args: str, command: str = "sleep 600") -> int:
-        """Submits a batch job in a user's name and returns its id."""
         return self.submit_many([(user, *args)], command=command)[0]
 
     def submit_many(self, jobs: Iterable[Sequence[str]], *, command: str = "sleep 600") -> list[int]:
@@ -373,11 +363,9 @@ class Cluster:
         wait_until(lambda: state in self.sh(query, check=False).stdout.split(), f"job {job} is {state}")
 
     def cancel(self, *jobs: int) -> None:
-        """Cancels jobs."""
         self.run(["scancel", *map(str, jobs)], check=False)
 
     def cancel_all(self) -> None:
-        """Cancels every job and waits until the queue is empty."""
         script = """
             n=0
             # A squeue that nobody answers, in the middle of a fail-over, is no empty queue.
@@ -414,7 +402,6 @@ class Cluster:
         return sorted(priorities, key=lambda job: (-priorities[job], job))
 
     def nice_values(self) -> dict[int, int]:
-        """Nice of each pending job."""
         return {job: int(value) for job, value in self._jobs("%y", "PD").items()}
 
     def states(self) -> dict[int, str]:
@@ -437,17 +424,14 @@ class Cluster:
         return dict(re.findall(r"(\S+?)=(\S*)", text))
 
     def update(self, job: int | str, *changes: str, user: str = "root") -> None:
-        """`scontrol update JobId=... change...`."""
         self.run(["scontrol", "update", f"JobId={job}", *changes], user=user)
 
     # --- diagnostics ---
 
     def reset_rpc_counts(self) -> None:
-        """Sets sdiag's counters to zero."""
         self.run(["sdiag", "-r"])
 
     def sdiag_rpc_counts(self) -> RpcCounts:
-        """Requests that slurmctld has served, by type and by user."""
         tables: dict[str, dict[str, int]] = {"message type": {}, "user": {}}
         current: dict[str, int] = {}
         for line in self.run(["sdiag"]).stdout.splitlines():
@@ -515,13 +499,11 @@ class Cluster:
         self._blocked.add(service)
 
     def unblock_network(self) -> None:
-        """Heals every cut."""
         for service in self._blocked:
             self.sh("iptables -F OUTPUT", service=service)
         self._blocked.clear()
 
     def drain(self, *nodes: str, reason: str = "test") -> None:
-        """Drains nodes."""
         self.run(["scontrol", "update", f"NodeName={','.join(nodes)}", "State=DRAIN", f"Reason={reason}"])
 
     def start_host(self, service: str, target: str, *options: str) -> None:
@@ -587,7 +569,6 @@ class Cluster:
         return found
 
     def remove_host(self, service: str) -> None:
-        """Removes what start_host added."""
         subprocess.run(["docker", "rm", "-f", self._containers.pop(service)], check=False, capture_output=True)
         self._installed.discard(service)
 

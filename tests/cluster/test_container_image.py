@@ -77,7 +77,6 @@ def options(cluster: Cluster, host: str) -> list[str]:
 
 
 def log_of(container: str) -> str:
-    """What the daemon in it has written."""
     found = docker("logs", container)
     return found.stdout + found.stderr
 

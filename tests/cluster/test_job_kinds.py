@@ -25,7 +25,6 @@ def ordinary(cluster: Cluster, *minutes: int) -> list[int]:
 
 
 def task_priorities(cluster: Cluster, array: int) -> dict[str, int]:
-    """Priority of each pending task, one by one."""
     rows = cluster.sh(f"squeue -h -r -t PD -j {array} -o '%i %Q'").stdout.split("\n")[:-1]
     return {task: int(priority) for task, priority in (row.split() for row in rows)}
 
@@ -241,7 +240,6 @@ def test_what_a_requeued_task_of_an_array_carries_is_given_back_although_the_tas
         own = f"squeue -h -r -j {array} -o '%A %K %t'"
 
         def tasks() -> dict[int, tuple[int, str]]:
-            """Number and state by task."""
             rows = [row.split() for row in cluster.sh(own, check=False).stdout.splitlines()]
             return {int(task): (int(number), state) for number, task, state in rows}
 

@@ -78,14 +78,12 @@ class Host:
     cursor: str = ""
 
     def sh(self, script: str, *, check: bool = True) -> str:
-        """Runs a script as root; its standard output."""
         return self.cluster.sh(script, service=HOST, check=check).stdout
 
     def systemctl(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self.cluster.run(["systemctl", "--no-pager", *words], service=HOST, check=check)
 
     def show(self, name: str, unit: str = "rltuned.service") -> str:
-        """A property of a unit."""
         return self.systemctl("show", "-P", name, unit).stdout.strip()
 
     def journal(self, unit: str = "rltuned.service") -> str:
@@ -119,7 +117,7 @@ class Host:
         self.drop_in("rltuned-deadman.timer", text)
 
     def factors(self) -> list[int]:
-        """The jobs' site factors; 0 is what Slurm alone gives."""
+        """The jobs\' site factors; 0 is what Slurm alone gives."""
         found = self.cluster.site_factors()
         return [found[job] for job in self.jobs]
 
@@ -130,7 +128,6 @@ class Host:
         return set(self.factors()) == {0}
 
     def wait(self, condition: str) -> None:
-        """Waits until the queue is `steered` or `restored`."""
         try:
             wait_until(getattr(self, condition), f"the queue is {condition}")
         except AssertionError as error:

@@ -154,7 +154,6 @@ class PrintingSlurm:
         return [Entry(Applied(row.job_id, row.submit, factor), touched=NOW - 600.0) for row, factor in rows]
 
     def update(self, text: str) -> None:
-        """Carry out what ``scontrol`` got on its standard input."""
         for line in text.splitlines():
             words = dict(word.split("=", 1) for word in line.split()[1:])
             row = self._at[int(words.pop("JobId"))]

@@ -75,7 +75,6 @@ class _Counting(Runner):
         self.updating = 0.0
 
     def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
-        """See `Runner`."""
         answer = super().run(name, argument, stdin, second)
         self.counts[name] += 1
         self.updating += answer.seconds if name == "update" else 0.0
@@ -91,19 +90,15 @@ class _Hurried(SystemClock):
         self._ahead = NOW - super().time()
 
     def steady(self) -> float:
-        """See `Clock`."""
         return super().steady() + self.slept
 
     def time(self) -> float:
-        """See `Clock`."""
         return super().time() + self._ahead + self.slept
 
     def monotonic(self) -> float:
-        """See `Clock`."""
         return super().monotonic() + self.slept
 
     def sleep(self, seconds: float) -> None:
-        """See `Clock`."""
         self.slept += seconds
 
 
@@ -111,7 +106,6 @@ class _OperatorReader(CliReader):
     """The caller is SlurmUser here, or root, whom the limiter does not count; let it be an operator, who is counted."""
 
     def facts(self) -> ClusterFacts:
-        """See `SlurmReader`."""
         return replace(super().facts(), privilege=Privilege.OPERATOR)
 
 
@@ -125,7 +119,6 @@ class _Heard:
         """See `Log`."""
 
     def info(self, event: str, **values: Any) -> None:
-        """See `Log`."""
         if event == "cycle.done":
             self.done = values
 

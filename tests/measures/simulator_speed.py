@@ -61,7 +61,6 @@ class Trace:
         return self.shape, self.jobs.take(rows), part, self.asked.take(rows)
 
     def run(self, ranker, settings, first=0, length=None):
-        """One simulation."""
         *parts, asked = self.parts(first, length)
         Simulation(*parts, settings, asked=asked).run(ranker)
 
@@ -102,7 +101,6 @@ def forecast_request(nodes, seed):
 
 
 def main(windows, seed):
-    """Prints a line for each measure."""
     saf, slurm = RuleRanker(by_name("saf")), SimulationSettings()
 
     def say(what, jobs_per_s):

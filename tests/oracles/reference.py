@@ -81,18 +81,15 @@ class Room:
     """A job that is alone is on the node."""
 
     def copy(self) -> "Room":
-        """Another one."""
         return Room([list(free) for free in self.free], [set(jobs) for jobs in self.jobs], list(self.closed))
 
     def take(self, job: Job, given: Mapping[int, list[int]]) -> None:
-        """A job starts."""
         for node, amounts in given.items():
             self.jobs[node].add(job.row)
             self.closed[node] = job.alone
             self.free[node] = [free - amount for free, amount in zip(self.free[node], amounts, strict=True)]
 
     def give_back(self, job: Job) -> None:
-        """A job ends."""
         for node, amounts in job.holds.items():
             self.jobs[node].remove(job.row)
             self.closed[node] = False
@@ -240,14 +237,12 @@ class Reference:
         return self.result()
 
     def next_event(self) -> float:
-        """When the next thing happens."""
         times = [self.free_at(job) for job in self.running] + [job.submit for job in self.to_come[:1]]
         if self.queue:
             times += [self.refresh_due(), self.main_due(), self.backfill_due()]
         return max(min(times, default=math.inf), self.now)
 
     def free_at(self, job: Job) -> float:
-        """When a running job's resources are free."""
         return job.end + self.settings.turnover
 
     def killed_at(self, job: Job) -> float:
@@ -370,7 +365,6 @@ class Reference:
             self.slurm()
 
     def begin(self, job: Job, given: dict[int, list[int]], *, backfilled: bool) -> None:
-        """A job starts now."""
         self.room.take(job, given)
         job.holds, job.got = given, list(given)
         job.fate, job.start, job.backfilled = JobFate.RUNNING, self.now, backfilled
@@ -573,7 +567,6 @@ class Reference:
 
     @staticmethod
     def able(job: Job, nodes: list[int]) -> list[int]:
-        """Those of the nodes that have what the job asks of a node at all."""
         pool = set(job.pool)
         return [node for node in nodes if node in pool]
 
@@ -615,7 +608,6 @@ class Reference:
         return None
 
     def result(self) -> SimulationResult:
-        """What has become of the jobs."""
         ptr, nodes = concatenate_nodes([job.got for job in self.every])
         over = {JobFate.COMPLETED, JobFate.TIMEOUT}
         return SimulationResult(

@@ -103,7 +103,6 @@ class House:
         return self.cycle()
 
     def cycle(self) -> CycleReport:
-        """One cycle now."""
         report = self.daemon.tick()
         assert report is not None
         return report

@@ -83,7 +83,6 @@ def worked(site, wanted=STUDIES, executor=None, windows=3):
 
 
 def changed(out, study, change):
-    """A result, rewritten."""
     path = out / f"{study.name}.json"
     report = json.loads(path.read_text())
     change(report)
