@@ -1,37 +1,32 @@
-"""The model of Slurm behind its own commands: what `squeue`, `scontrol`, `sprio`, `sdiag` and `sacctmgr` print and
-take.
+"""The model of Slurm with all that a daemon meets.
 
 `Cluster` is `ModelSlurm` with what a whole daemon meets over hours: several partitions and QOS, arrays, requeue-held
 and special-exit jobs, limits, an RPC limiter, calculations of priorities, saved states, answers that are cut, garbled
-or strange. `Commands` is a `Runner` on it, so that the project's own reader and writer are under test, too. It also
-knows *who* set each value (`Task.marks`): that is what the invariants of `machine_world` are about.
+or strange. It also knows *who* set each value (`Task.marks`): that is what the invariants of `machine_world` are about.
 
 Semantics as measured (SLURM.md §3 and §9; the texts of tests/recorded/*/failures.json).
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from unit.daemon.model_slurm import NODES, Job, ModelSlurm
+from unit.daemon import model_slurm
+from unit.daemon.model_slurm import NODES, UID, Job, ModelSlurm
 
-from rltuned.cluster.changes import Field, Outcome
+from rltuned.cluster.changes import Field
 from rltuned.cluster.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader
-from rltuned.slurm.commands import REGISTRY, SEPARATOR
+from rltuned.slurm.commands import REGISTRY
 from rltuned.slurm.facts import facts_from
 from rltuned.slurm.port import ClusterFacts, Privilege
-from rltuned.slurm.process import Answer, Runner
+from rltuned.slurm.process import Answer
 
-UID = 64_000
-"""The daemon's user: not root, so that privileges and the limiter count."""
 US = "rltuned"
 PARTITIONS = {"gpu": NODES, "left": NODES[:2], "right": NODES[2:], "urgent": NODES}
 """Nodes by partition."""
-TIERS = {"urgent": 2}
 CALCULATION = 30.0
 """PriorityCalcPeriod, seconds."""
 SAVE = 5.0
@@ -66,8 +61,6 @@ class Task(Job):
     """A limit of its QOS keeps it from starting."""
     calculated: bool = False
     """Whether multifactor has calculated it at least once since it could run."""
-    tasks: str = ""
-    """Pending tasks of an array."""
     begin: float = 0.0
     """Not eligible before."""
     shown: int = 0
@@ -143,6 +136,9 @@ class Faults:
 class Cluster(ModelSlurm):
     """See the module. `step` is called at every single operation of ours and may raise `Killed`."""
 
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: PARTITIONS)
+    gpu_types: tuple[str, ...] = ("p100", "p100", "k80", "k80")
+    calculation: float = CALCULATION
     step: Callable[[str], None] = lambda _: None
     reading: Callable[[], Reading] = lambda: Reading("?")
     complain: Callable[[str, str], None] = lambda _name, _text: None
@@ -155,14 +151,13 @@ class Cluster(ModelSlurm):
     fell_back: int = -1
     """`op` when it last came back with an older one."""
     faults: Faults = field(default_factory=Faults)
-    down: set[str] = field(default_factory=set)
-    """Partitions that are down."""
-    limiter: bool = False
     orphan_lines: list[str] = field(default_factory=list)
     """Lines that a scontrol still has in its pipe although the daemon that started it was killed."""
     on_update: Callable[[Task, str, bool, Callable[[], None]], None] | None = None
     """Wraps each single update of ours: job, what, whether it gives back, the act itself."""
     on_start: Callable[[Task], None] = lambda _: None
+    _reading: Reading | None = None
+    """Of the process whose line is being carried out."""
     _tokens: float = float(LIMITER[0])
     _tokens_at: float = 0.0
 
@@ -180,11 +175,6 @@ class Cluster(ModelSlurm):
 
     def tasks(self) -> list[Task]:
         return [job for job in self.jobs.values() if isinstance(job, Task)]
-
-    @property
-    def answers(self) -> bool:
-        """Whether people can do anything."""
-        return self.up and not self.frozen
 
     def submit(self, multifactor: int, **values: object) -> Task:
         self.happened()
@@ -268,7 +258,7 @@ class Cluster(ModelSlurm):
         if job.state == "PD" and self.eligible(job) and not job.limited:
             self.happened()
             self.on_start(job)
-            job.state = "R"
+            super().start(job_id)
 
     def requeue(self, job_id: int) -> None:
         job = self.task(job_id)
@@ -329,16 +319,20 @@ class Cluster(ModelSlurm):
         super().restart()
         self.happened()
         self.frozen = False
-        self._backlog = []
+        self.backlog = []
         for job in self.tasks():
             job.calculated = False
 
-    def listed(self, job: Job) -> bool:
-        return super().listed(job) and getattr(job, "calculated", True)
-
-    def eligible(self, job: Task) -> bool:
+    def eligible(self, job: Job) -> bool:
         """Whether neither a hold, nor another job, nor its begin time keeps it from waiting for its turn."""
-        return not job.hold and not job.dependent and job.begin <= self.clock.now
+        return super().eligible(job) and self.task(job.job_id).begin <= self.clock.now
+
+    def eligible_from(self, job: Job) -> int:
+        begin = self.task(job.job_id).begin
+        return int(begin + self.clock.time() - self.clock.now) if begin > self.clock.now else job.submit_time
+
+    def in_sprio(self, job: Job) -> bool:
+        return super().in_sprio(job) and self.task(job.job_id).calculated
 
     def reason(self, job: Job) -> str:
         if job.hold in {"requeue", "special"}:
@@ -359,50 +353,30 @@ class Cluster(ModelSlurm):
 
     # --- our updates
 
-    def carry_out(self, line: str, reading: Reading | None) -> str:
-        """One line of scontrol's standard input. What it says on standard error, "" when it takes it.
+    def carry_out(self, line: str, reading: Reading | None = None) -> str:
+        """As `ModelSlurm.carry_out`.
 
         `reading` is None for a line that comes long after its process died: it knows nothing of what came in between.
         """
         self.op += 1
-        word, _, rest = line.partition(" ")
-        assert word == "update", f"rltuned never holds, releases, cancels or requeues: {line}"
-        target, *settings = rest.split(" ")
-        job_id = int(target.removeprefix("JobId="))
-        job = self.jobs.get(job_id)
-        if job is None:
-            return f"Invalid job id specified for job {job_id}\n"
-        assert isinstance(job, Task)
-        if self.privilege is Privilege.NONE:
-            return f"Access/permission denied for job {job_id}\n"
-        for setting in settings:
-            name, _, text = setting.partition("=")
-            of = Field(name)
-            value: int | str = text if of is Field.OVERSUBSCRIBE else int(text)
-            outcome: list[tuple[Outcome | None, str]] = []
-            self._judge_ours(job, of, value, reading)
-            back = value == 0
+        self._reading = reading
+        return super().carry_out(line)
 
-            def act(of: Field = of, value: int | str = value, out: list[Any] = outcome) -> None:
-                out.append(self._set_ours(job, of, value))
+    def _set(self, job: Job, of: Field, value: int | str) -> str:
+        task, said = self.task(job.job_id), ""
+        self._judge_ours(task, of, value, self._reading)
 
-            self._act(job, f"{of.value}={value}", back, act)
-            if outcome and outcome[0][1]:
-                return outcome[0][1] + "\n"
-            self.log.append((job_id, of.value, value))
-        return ""
+        def act() -> None:
+            nonlocal said
+            said = ModelSlurm._set(self, task, of, value)
+            if not said and of is Field.SITE_FACTOR:
+                self._mark(task, of, ours=value != 0)
 
-    def _act(self, job: Task, what: str, back: bool, act: Callable[[], None]) -> None:
         if self.on_update is None:
             act()
         else:
-            self.on_update(job, what, back, act)
-
-    def _set_ours(self, job: Task, of: Field, value: int | str) -> tuple[Outcome | None, str]:
-        answer = super()._set(job, of, value)
-        if not answer[1] and of is Field.SITE_FACTOR:
-            self._mark(job, of, ours=value != 0)
-        return answer
+            self.on_update(task, f"{of.value}={value}", value == 0, act)
+        return said
 
     @staticmethod
     def _mark(job: Task, of: Field, *, ours: bool) -> None:
@@ -474,11 +448,10 @@ class Reader(CliReader):
         return super().snapshot(now)
 
 
-class Commands(Runner):
-    """A `Runner` whose commands ask the model."""
+class Commands(model_slurm.Commands):
+    """What a whole daemon meets when it asks: faults, slowness, the limiter."""
 
-    def __init__(self, slurm: Cluster) -> None:
-        self.slurm = slurm
+    slurm: Cluster
 
     def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
         slurm, command = self.slurm, REGISTRY[name]
@@ -491,27 +464,23 @@ class Commands(Runner):
         slurm.clock.sleep(RPC_SECONDS + slurm.faults.slow)
         if slurm.faults.slow >= 20.0 and name != "version":
             raise SlurmUnavailableError(f"{command.program} ({name}) gave no complete answer in time; killed")
-        out, err, code = self._answer(name, stdin, reading, began)
+        out, err, code = self._update(stdin, reading, began) if name == "update" else self.answer(name)
         slurm.step(f"answer {name}")
         return Answer(command, out, err, code, slurm.clock.monotonic() - began)
 
-    def _answer(self, name: str, stdin: str, reading: Reading, began: float) -> tuple[str, str, int]:
+    def answer(self, name: str) -> tuple[str, str, int]:
         slurm, faults = self.slurm, self.slurm.faults
-        if name == "version":
-            year, month = slurm.release
-            return f"slurm-wlm {year}.{month:02}.5\n", "", 0
-        if name == "privilege":
-            return self._privilege()
-        if faults.cut:
-            if name == "ping":
-                slurm.clock.sleep(5.0)
-                return "Slurmctld(primary) at ctl is DOWN\n", "", 1
+        if name == "privilege" and faults.dbd_away:
+            slurm.clock.sleep(20.0)
+            raise SlurmUnavailableError("sacctmgr (privilege) gave no complete answer within 20 s; killed")
+        if name in {"version", "privilege"}:
+            return super().answer(name)
+        if faults.cut and name != "ping":
             slurm.clock.sleep(20.0)
             raise SlurmUnavailableError(f"{name} gave no complete answer within 20 s; killed")
-        if name == "update":
-            return self._update(stdin, reading, began)
-        if not slurm.answers or faults.refused:
+        if not slurm.answers or faults.refused or faults.cut:
             if name == "ping":
+                slurm.clock.sleep(5.0 if faults.cut else 0.0)
                 return "Slurmctld(primary) at ctl is DOWN\n", "", 1
             slurm.clock.sleep(10.0 if slurm.frozen else 9.0)
             why = (
@@ -521,20 +490,12 @@ class Commands(Runner):
             )
             return "", f"slurm_load_jobs error: {why}\n", 1
         slurm.take_token()
-        out, err, code = {
-            "ping": lambda: ("Slurmctld(primary) at ctl is UP\n", "", 0),
-            "config": self._config,
-            "federation": lambda: ("", "", 0),  # in none
-            "jobs": lambda: self._squeue(name),
-            "jobs-exclusive": lambda: self._squeue(name),
-            "status": lambda: self._squeue(name),
-            "status-exclusive": lambda: self._squeue(name),
-            "excluded": lambda: self._squeue(name),
-            "site-factors": self._sprio,
-            "nodes": self._nodes,
-            "partitions": self._partitions,
-            "diagnostics": self._sdiag,
-        }[name]()
+        out, err, code = super().answer(name)
+        if name == "site-factors":
+            said = name not in faults.garbled | faults.truncated
+            slurm.reading().listed = frozenset(
+                job.job_id for job in slurm.tasks() if said and slurm.in_sprio(job) and job.explicit is None
+            )
         if name in faults.garbled:
             out = "".join("?" if character.isalnum() else character for character in out) or "?\n"
         if name in faults.truncated:
@@ -542,165 +503,21 @@ class Commands(Runner):
             out = out[: len(out) // 2].rstrip("\n")
         return out, err, code
 
-    def _privilege(self) -> tuple[str, str, int]:
-        if self.slurm.faults.dbd_away:
-            self.slurm.clock.sleep(20.0)
-            raise SlurmUnavailableError("sacctmgr (privilege) gave no complete answer within 20 s; killed")
-        levels = {Privilege.OPERATOR: "Operator", Privilege.ADMIN: "Administrator"}
-        level = levels.get(self.slurm.privilege, "None")
-        return f"{UID}|{level}\n", "", 0
+    def _row(self, job: Job) -> dict[str, str]:
+        faults, row = self.slurm.faults, super()._row(job)
+        if faults.strange_job == job.job_id:
+            row |= {"TimeLimit": "soon", "tres-alloc": "gres/gpu:?=x,"}
+            if faults.unreadable:
+                row["Nice"] = "many"
+        return row
 
-    def _config(self) -> tuple[str, str, int]:
-        year, month = self.slurm.release
-        limiter = "rl_enable,rl_bucket_size=12,rl_refill_rate=1,rl_refill_period=2" if self.slurm.limiter else "(null)"
-        lines = [
-            "Configuration data as of 1000000",
-            "AccountingStorageTRES   = cpu,mem,energy,node,billing,gres/gpu",
-            "AccountingStorageType   = accounting_storage/slurmdbd",
-            "ClusterName             = model",
-            "PriorityCalcPeriod      = 00:00:30",
-            f"BOOT_TIME               = {int(self.slurm.started)}",
-            "PriorityType            = priority/multifactor",
-            "SchedulerParameters     = bf_continue",
-            "SchedulerType           = sched/backfill",
-            "SelectType              = select/cons_tres",
-            f"SlurmctldParameters     = {limiter}",
-            f"SLURM_VERSION           = {year}.{month:02}.5",
-            "SlurmUser               = slurm(64030)",
-            "SlurmctldHost[0]        = ctl",
-            "",
-            "Slurmctld(primary) at ctl is UP",
-        ]
-        return "\n".join(lines) + "\n", "", 0
+    def _nodes(self) -> str:
+        out, used = super()._nodes(), "GresUsed=gpu:k80:"
+        return f"{used}?".join(out.rsplit(used, 1)) if self.slurm.faults.strange_node else out
 
-    def _squeue(self, name: str) -> tuple[str, str, int]:
-        arguments = REGISTRY[name].arguments
-        fields = (
-            ["JobID", "ArrayJobID", "ArrayTaskID", "ExcNodes"]
-            if name == "excluded"
-            else [part.partition(":")[0] for part in arguments[-1].split(",")]
-        )
-        rows = []
-        for job in self.slurm.tasks():
-            values = self._row(job)
-            if self.slurm.faults.strange_job == job.job_id:
-                values |= {"TimeLimit": "soon", "tres-alloc": "gres/gpu:?=x,"}
-                if self.slurm.faults.unreadable:
-                    values["Nice"] = "many"
-            rows.append("".join(values.get(name, "N/A") + SEPARATOR for name in fields))
-        return "".join(row + "\n" for row in rows), "", 0
-
-    def _row(self, job: Task) -> dict[str, str]:
-        slurm = self.slurm
-        running = job.state == "R"
-        waits = job.begin > slurm.clock.now
-        eligible = not (job.dependent or job.hold)
-        since = int(job.begin + slurm.clock.time() - slurm.clock.now) if waits else job.submit_time
-        shares = slurm.oversubscribe(job).value
-        return {
-            "JobID": str(job.job_id),
-            "ArrayJobID": str(job.job_id),
-            "ArrayTaskID": job.tasks if job.tasks and not running else "N/A",
-            "HetJobID": "N/A",
-            "UserName": job.user,
-            "Account": job.account,
-            "Partition": job.partition,
-            "QOS": job.qos,
-            "Reservation": "(null)",
-            "StateCompact": job.compact,
-            "Reason": "None" if running else slurm.reason(job),
-            "SubmitTime": str(job.submit_time),
-            "EligibleTime": str(since) if eligible else "N/A",
-            "StartTime": str(job.submit_time) if running else "N/A",
-            "EndTime": str(int(job.submit_time + job.time_limit)) if running else "N/A",
-            "TimeLimit": f"{int(job.time_limit) // 60}:00",
-            "NumNodes": "1",
-            "NumTasks": "1",
-            "NumCPUs": "1",
-            "MinMemory": "1000M",
-            "MinTmpDisk": "0",
-            "tres-alloc": f"cpu=1,mem=1000M,node=1,billing=1,gres/gpu={job.gpus}",
-            "Feature": "(null)",
-            "ReqNodes": "",
-            "NodeList": PARTITIONS[job.partition.split(",")[0]][0] if running else "",
-            "Dependency": "a" if job.dependent else "(",
-            "Deadline": "N/A",
-            "PriorityLong": str(slurm.priority(job)),
-            "Nice": str(job.nice),
-            "OverSubscribe": "NO" if shares == "UNKNOWN" else shares,
-            "Exclusive": "NODE" if job.share == "exclusive" else "NO",
-            "ExcNodes": job.exc_nodes,
-        }
-
-    def _sprio(self) -> tuple[str, str, int]:
-        slurm, rows = self.slurm, []
-        listed: list[int] = []
-        for job in slurm.tasks():
-            if not slurm.calculated or job.state != "PD" or not slurm.eligible(job) or not job.calculated:
-                continue
-            aged = int((slurm.clock.time() - job.submit_time) * slurm.ageing)
-            if job.explicit is not None:
-                # Listed with every term 0, and nothing for TRES.
-                cells = [job.job_id, 0, job.explicit, "", 0, 0, 0, 0, 0, 0, 0]
-            else:
-                total = slurm.priority(job)
-                # The site has decided that this partition comes a little before the others.
-                term = int(job.partition == "left")
-                terms = (job.nice, aged, job.multifactor - term, 0, term, 0, 0)
-                cells = [job.job_id, job.site_factor, total, "cpu=0,mem=0", *terms]
-                listed.append(job.job_id)
-            # One row for each partition.
-            rows.append(("".join(f"{cell}{SEPARATOR}" for cell in cells) + "\n") * len(job.partition.split(",")))
-        said = "site-factors" not in slurm.faults.garbled | slurm.faults.truncated
-        slurm.reading().listed = frozenset(listed if said else ())
-        if not rows:
-            return "", "Unable to find jobs matching user/id(s) specified\n", 1
-        return "".join(rows), "", 0
-
-    def _nodes(self) -> tuple[str, str, int]:
-        used = dict.fromkeys(NODES, 0)
-        for job in self.slurm.tasks():
-            if job.state == "R":
-                used[PARTITIONS[job.partition.split(",")[0]][0]] += job.gpus
-        lines = []
-        for node in NODES:
-            gpus = min(used[node], 4)
-            of = "p100" if node in NODES[:2] else "k80"
-            kind = f"gpu:{of}:?" if self.slurm.faults.strange_node and node == NODES[-1] else f"gpu:{of}:{gpus}(IDX:0)"
-            state = "ALLOCATED" if gpus == 4 else "MIXED" if gpus else "IDLE"
-            lines.append(
-                f"NodeName={node} Arch=x86_64 CoresPerSocket=32  CPUAlloc={gpus} CPUEfctv=64 CPUTot=64 CPULoad=0.0"
-                f" AvailableFeatures={of} ActiveFeatures={of} Gres=gpu:{of}:4 GresDrain=N/A GresUsed={kind}"
-                f" RealMemory=256000 AllocMem={gpus * 1000} State={state} TmpDisk=0 Weight=1"
-                f" CfgTRES=cpu=64,mem=250G,billing=64,gres/gpu=4 AllocTRES=cpu={gpus},gres/gpu={gpus}"
-            )
-        return "".join(line + "\n" for line in lines), "", 0
-
-    def _partitions(self) -> tuple[str, str, int]:
-        lines = [
-            f"PartitionName={name} AllowGroups=ALL Default={'YES' if name == 'gpu' else 'NO'} MaxNodes=UNLIMITED"
-            f" MaxTime=7-00:00:00 Nodes={','.join(nodes)} PriorityTier={TIERS.get(name, 1)} OverSubscribe=NO"
-            f" State={'DOWN' if name in self.slurm.down else 'UP'}"
-            for name, nodes in PARTITIONS.items()
-        ]
-        return "".join(line + "\n" for line in lines), "", 0
-
-    def _sdiag(self) -> tuple[str, str, int]:
-        slurm = self.slurm
-        pending = sum(job.state == "PD" for job in slurm.jobs.values())
-        threads = 300 if slurm.faults.overloaded else 1
-        lines = [
-            f"Server thread count:  {threads}",
-            "Agent queue size:     0",
-            f"Job states ts:  now ({int(slurm.clock.time())})",
-            f"Jobs pending:   {pending}",
-            f"Jobs running:   {len(slurm.jobs) - pending}",
-            "Main schedule statistics (microseconds):",
-            "\tMean cycle:   100",
-            "Backfilling stats",
-            "\tMean cycle: 100",
-        ]
-        return "\n".join(lines) + "\n", "", 0
+    def _sdiag(self) -> str:
+        out = super()._sdiag()
+        return out.replace("count:  1", "count:  300") if self.slurm.faults.overloaded else out
 
     def _update(self, stdin: str, reading: Reading, began: float) -> tuple[str, str, int]:
         slurm = self.slurm
@@ -713,8 +530,9 @@ class Commands(Runner):
             )
             slurm.complain("fresh reading", text)
         reading.batches.append(kind)
-        if self.slurm.reading is not None:
-            self._announce(lines)
+        # Tells the world what is about to be written (see `World.before_batch`).
+        if (before := getattr(slurm, "before_batch", None)) is not None:
+            before(lines)
         patience = slurm.clock.monotonic() + 60.0
         err = ""
         for at, line in enumerate(lines):
@@ -728,7 +546,7 @@ class Commands(Runner):
             slurm.updates += 1
             if slurm.frozen:
                 # The request lies in the socket: carried out once slurmctld goes on, long after the client gave up.
-                slurm._backlog.append(lambda line=line: slurm.carry_out(line, None))  # type: ignore[misc]
+                slurm.backlog.append(line)
                 slurm.clock.sleep(10.0)
                 err += f"Unexpected message received for job {_named(line)}\n"
             elif not slurm.up or slurm.faults.refused:
@@ -743,12 +561,6 @@ class Commands(Runner):
             if (slurm.clock.monotonic() > patience and at < len(lines) - 1) or slurm.faults.lost_answers:
                 raise SlurmUnavailableError("scontrol (update) gave no complete answer within 60 s; killed")
         return "", err, 1 if err else 0
-
-    def _announce(self, lines: Iterable[str]) -> None:
-        """Tells the world what is about to be written (see `World.before_batch`)."""
-        before = getattr(self.slurm, "before_batch", None)
-        if before is not None:
-            before(list(lines))
 
 
 def _kind(job: Task) -> tuple[str, str, str, str]:

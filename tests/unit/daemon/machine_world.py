@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, PRIORITY, SAVE, TIERS, US, Cluster, Faults, Reading, Task
-from unit.daemon.model_slurm import Killed, VirtualClock
+from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, PRIORITY, SAVE, US, Cluster, Faults, Reading, Task
+from unit.daemon.model_slurm import TIERS, Killed, VirtualClock
 
 import rltuned.daemon.journal
 import rltuned.daemon.lock
@@ -319,7 +319,6 @@ class World:
             self.stack.pop()
 
     def step(self, what: str) -> None:
-        """One step of the process that runs now."""
         if len(self.stack) == 1:
             return
         due = [act for steps, act in self.later if steps <= 0]
@@ -339,7 +338,6 @@ class World:
                 raise Killed
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass for everybody."""
         clock, until = self.clock, self.clock.now + seconds
         base = clock.now - clock.monotonic()
         while True:
@@ -543,7 +541,6 @@ class World:
             self.restart_at = self.clock.monotonic() + 5.0
 
     def stop(self) -> None:
-        """``systemctl stop``."""
         self.restart_at = float("inf")
         daemon = self.daemon
         if daemon is None:
@@ -572,7 +569,6 @@ class World:
         return self.stack[-1]
 
     def _update(self, job: Task, what: str, back: bool, act: Callable[[], None]) -> None:
-        """One update of ours."""
         self.checks += 2
         acting = self._acting()
         if acting.name == "nobody":

@@ -1,29 +1,33 @@
-"""A Slurm in memory that does to a pending job what was measured on real ones. A model for property tests.
+"""A Slurm in memory that does to a pending job what was measured on real ones, behind its own commands: what `squeue`,
+`scontrol`, `sprio`, `sdiag` and `sacctmgr` print and take, so that the project's own reader and writer are under test.
 
 What is modelled: SiteFactor, Priority, Nice (and that Priority resets it), hold and release by users and admins, what
-sprio lists, OverSubscribe's one-way street, ExcNodeList with BadConstraints, requeue, restarts of slurmctld with saved,
+sprio lists, OverSubscribe's one-way street, requeue, restarts of slurmctld with saved,
 old and lost state, a frozen slurmctld that carries out later what the client gave up on, missing privileges, limits.
 What is not: scheduling. Jobs start when the test says so. The real thing is tested on the clusters.
 """
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
-from rltuned.cluster.hostlist import expand
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import Health, Partition, Snapshot
-from rltuned.cluster.unread import RowKind, Skipped, Unread
+from rltuned.cluster.changes import Field, JobStatus, OverSubscribe
+from rltuned.cluster.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
+from rltuned.slurm import controller
+from rltuned.slurm.cli import CliReader
+from rltuned.slurm.commands import EXCLUSIVE_SINCE, REGISTRY, SEPARATOR
+from rltuned.slurm.facts import facts_from
 from rltuned.slurm.port import ClusterFacts, Privilege
-from rltuned.slurm.status import completed
+from rltuned.slurm.process import Answer, Runner
+from rltuned.slurm.writer import ScontrolWriter
 
+UID = 64_000
+"""The daemon's user: not root, so that privileges and the limiter count."""
 NODES = ("n1", "n2", "n3", "n4")
-SHOWS_NO_FOR_DEFAULT = (25, 11)
+TIERS = {"urgent": 2}
+"""Priority tiers of partitions that have not the first."""
 
 
 class Killed(BaseException):
@@ -51,7 +55,6 @@ class VirtualClock:
         return self.now - self.suspended - 900_000.0
 
     def set(self, seconds: float) -> None:
-        """Somebody sets the wall clock."""
         self.set_by += seconds
 
     def suspend(self, seconds: float) -> None:
@@ -89,19 +92,15 @@ class Job:
     gpus: int = 1
     gpu_type: str = ""
     time_limit: float = 3600.0
-    start_time: float = np.nan
+    start_time: float = 0.0
     array: int = 0
     """Id of the array that it is a task of, once it has a record of its own."""
+    tasks: str = ""
+    """Pending tasks of an array."""
 
     @property
-    def request(self) -> str:
-        """What the readers make a digest of."""
-        return f"{self.account} {self.partition} {self.qos} {self.time_limit} {self.gpus}"
-
-    @property
-    def shown_as(self) -> int:
-        """The id that scontrol takes for it, as the readers have it: the array's while it waits."""
-        return self.array if self.array and self.state == "PD" else self.job_id
+    def compact(self) -> str:
+        return self.state
 
 
 @dataclass
@@ -113,9 +112,18 @@ class ModelSlurm:
     """OverSubscribe of partition gpu."""
     ageing: float = 0.0
     """Priority points per second."""
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"gpu": NODES})
+    """Nodes of each."""
     gpu_types: tuple[str, ...] = ("p100",)
+    """Of the nodes, in turn."""
     weights: tuple[int, ...] | None = None
     """Of the nodes, in turn; each has four GPUs."""
+    calculation: float = 60.0
+    """PriorityCalcPeriod, seconds."""
+    limiter: bool = False
+    """Whether Slurm's RPC limiter is on."""
+    down: set[str] = field(default_factory=set)
+    """Partitions that are down."""
     jobs: dict[int, Job] = field(default_factory=dict)
     started: float = 0.0
     """When slurmctld was started."""
@@ -131,15 +139,25 @@ class ModelSlurm:
     """(job, field, value) of each update that was carried out."""
     violations: list[str] = field(default_factory=list)
     strange: set[int] = field(default_factory=set)
-    """Jobs whose rows the reader cannot understand."""
+    """Jobs in whose rows a value cannot be understood."""
     nameless: set[int] = field(default_factory=set)
-    """And those of whose rows it cannot even read the id."""
+    """And those of whose rows not even the id can be."""
     before_update: Callable[[int], None] = lambda _: None
     """Called before each single update with its number; may raise `Killed` or change the world."""
     before_read: Callable[[int], None] = lambda _: None
     writers: int = 0
-    _backlog: list[Callable[[], object]] = field(default_factory=list)
+    backlog: list[str] = field(default_factory=list)
+    """Lines that reached a frozen slurmctld."""
     _saved: dict[int, Job] = field(default_factory=dict)
+
+    @property
+    def answers(self) -> bool:
+        return self.up and not self.frozen
+
+    @property
+    def version(self) -> str:
+        year, month = self.release
+        return f"{year}.{month:02}.5"
 
     # --- people
 
@@ -157,10 +175,6 @@ class ModelSlurm:
         job = self.jobs[job_id]
         job.hold, job.explicit = "", None
 
-    def admin_priority(self, job_id: int, value: int) -> None:
-        job = self.jobs[job_id]
-        job.explicit, job.nice = value, 0
-
     def admin_site_factor(self, job_id: int, value: int) -> None:
         self.jobs[job_id].site_factor = value
 
@@ -170,6 +184,7 @@ class ModelSlurm:
 
     def start_task(self, array: int) -> Job:
         """A task of an array starts while others wait: it gets a record of its own, with all that the array's has."""
+        self.jobs[array].tasks = "100-199"
         task = copy.deepcopy(self.jobs[array])
         task.job_id, task.array, task.state, task.start_time = self.next_id, array, "R", self.clock.time()
         self.jobs[task.job_id] = task
@@ -207,16 +222,9 @@ class ModelSlurm:
 
     def thaw(self) -> None:
         self.frozen = False
-        backlog, self._backlog = self._backlog, []
-        for act in backlog:
-            act()
-
-    def schedule(self) -> None:
-        """The scheduler looks at the jobs: a job whose nodes are all excluded gets BadConstraints."""
-        for job in self.jobs.values():
-            impossible = set(NODES) <= set(expand(job.exc_nodes))
-            if job.state == "PD" and impossible and not job.hold:
-                job.hold = "BadConstraints"
+        backlog, self.backlog = self.backlog, []
+        for line in backlog:
+            self.carry_out(line)
 
     # --- what Slurm computes and shows
 
@@ -233,22 +241,28 @@ class ModelSlurm:
         aged = job.multifactor + int((self.clock.time() - job.submit_time) * self.ageing)
         return max(1, aged + job.site_factor - job.nice)
 
+    def eligible(self, job: Job) -> bool:
+        """Whether neither a hold nor another job keeps it from waiting for its turn."""
+        return not job.hold and not job.dependent
+
+    def eligible_from(self, job: Job) -> int:
+        return job.submit_time
+
+    def node_of(self, job: Job) -> str:
+        """Where a job runs."""
+        return self.partitions.get(job.partition.split(",")[0], NODES)[0]
+
+    def in_sprio(self, job: Job) -> bool:
+        return self.calculated and job.state == "PD" and self.eligible(job)
+
     def listed(self, job: Job) -> bool:
         """Whether sprio lists it, in a way that can be told from an explicit priority: with any term but 0."""
-        terms = job.multifactor or job.nice or job.site_factor
-        return (
-            bool(terms)
-            and self.calculated
-            and job.state == "PD"
-            and not job.hold
-            and job.explicit is None
-            and not job.dependent
-        )
+        return bool(job.multifactor or job.nice or job.site_factor) and self.in_sprio(job) and job.explicit is None
 
     def oversubscribe(self, job: Job) -> OverSubscribe:
         if job.share == "yes":
             return OverSubscribe.YES
-        if self.release >= SHOWS_NO_FOR_DEFAULT:
+        if self.release >= EXCLUSIVE_SINCE:
             return OverSubscribe.NO if job.share == "exclusive" else OverSubscribe.UNKNOWN
         return OverSubscribe.OK if job.share == "default" else OverSubscribe.NO
 
@@ -268,208 +282,262 @@ class ModelSlurm:
     def reader(self) -> "ModelReader":
         return ModelReader(self)
 
-    def writer(self) -> "ModelWriter":
+    def writer(self) -> ScontrolWriter:
         self.writers += 1
-        return ModelWriter(self)
+        return ScontrolWriter(Commands(self))
 
     # --- what updates do
 
-    def update(self, job_id: int, changes: Sequence[Change]) -> tuple[Outcome | None, str]:
-        """One line of scontrol: all fields of one job. Slurm's answer; no outcome and no message: taken silently."""
+    def carry_out(self, line: str) -> str:
+        """One line of scontrol's standard input. What it says on standard error, "" when it takes it."""
+        assert line.startswith("update JobId="), f"rltuned never holds, releases, cancels or requeues: {line}"
+        named, *settings = line.removeprefix("update JobId=").split(" ")
+        job_id = int(named)
         jobs = [job for job in self.jobs.values() if job_id in {job.job_id, job.array}]
         if not jobs:
-            return Outcome.GONE, f"Invalid job id specified for job {job_id}"
+            return f"Invalid job id specified for job {job_id}\n"
         if self.privilege is Privilege.NONE:
-            return Outcome.DENIED, f"Access/permission denied for job {job_id}"
-        for change in changes:
-            answers = [self._set(job, change.field, change.after) for job in jobs]
-            if answers[0][1]:
-                return answers[0]
-            self.log.append((job_id, change.field.value, change.after))
-        return None, ""
+            return f"Access/permission denied for job {job_id}\n"
+        for setting in settings:
+            name, _, text = setting.partition("=")
+            of = Field(name)
+            value: int | str = text if of is Field.OVERSUBSCRIBE else int(text)
+            refused, *_ = [self._set(job, of, value) for job in jobs]
+            if refused:
+                return refused
+            self.log.append((job_id, of.value, value))
+        return ""
 
-    def _set(self, job: Job, of: Field, value: int | str) -> tuple[Outcome | None, str]:
+    def _set(self, job: Job, of: Field, value: int | str) -> str:
         match of:
             case Field.SITE_FACTOR:
                 job.site_factor = int(value)
             case Field.OVERSUBSCRIBE if job.state != "PD":
-                return Outcome.GONE, f"Job is no longer pending execution for job {job.job_id}"
+                return f"Job is no longer pending execution for job {job.job_id}\n"
             case Field.OVERSUBSCRIBE:
                 if job.share == "exclusive" and value == "YES":
                     self.violations.append(f"job {job.job_id} lost its --exclusive")
                 job.share = {"YES": "yes", "NO": "no"}[str(value)] if job.share != "exclusive" else job.share
-        return None, ""
+        return ""
 
 
-class ModelReader:
-    """`SlurmReader` on the model."""
-
-    def __init__(self, slurm: ModelSlurm) -> None:
-        self.slurm = slurm
-
-    def _reach(self) -> None:
-        slurm = self.slurm
-        slurm.reads += 1
-        slurm.before_read(slurm.reads)
-        if not slurm.up or slurm.frozen:
-            slurm.clock.sleep(20.0 if slurm.frozen else 9.0)
-            raise SlurmUnavailableError("Unable to contact slurm controller (connect failure)")
-
-    def ping(self) -> None:
-        if not self.slurm.up or self.slurm.frozen:
-            raise SlurmUnavailableError("Slurmctld(primary) at ctl is DOWN")
-
-    def facts(self) -> ClusterFacts:
-        self._reach()
-        slurm = self.slurm
-        return ClusterFacts(
-            version=f"{slurm.release[0]}.{slurm.release[1]:02}.5",
-            release=slurm.release,
-            cluster_name="model",
-            user="rltuned",
-            privilege=slurm.privilege,
-            priority_type="priority/multifactor",
-            site_factor_plugin="",
-            scheduler_type="sched/backfill",
-            scheduler_parameters={"bf_continue": ""},
-            rate_limiter=False,
-            rate_bucket=30,
-            rate_refill=2.0,
-            accounting=True,
-            accounting_reachable=True,
-            accounting_tres=("gres/gpu",),
-            priority_calc_period=60.0,
-            started=slurm.started,
-        )
-
-    def snapshot(self, now: float) -> Snapshot:
-        self._reach()
-        slurm = self.slurm
-        lost = {job.job_id for job in slurm.jobs.values() if job.job_id in slurm.strange and job.state != "PD"}
-        jobs = [job for job in slurm.jobs.values() if job.job_id not in lost | slurm.nameless]
-        strange = [job.job_id in slurm.strange for job in jobs]
-        table = job_table(
-            len(jobs),
-            job_id=[job.shown_as for job in jobs],
-            state=[0 if job.state == "PD" else 1 for job in jobs],
-            held_nodes=[(0,) if job.state == "R" else () for job in jobs],
-            user=[job.user for job in jobs],
-            account=[job.account for job in jobs],
-            partition=[job.partition for job in jobs],
-            qos=[job.qos for job in jobs],
-            reason=[slurm.reason(job) for job in jobs],
-            submit_time=[0.0 if odd else float(job.submit_time) for job, odd in zip(jobs, strange, strict=True)],
-            eligible_time=[np.nan if job.dependent or job.hold else float(job.submit_time) for job in jobs],
-            start_time=[job.start_time if job.state == "R" else np.nan for job in jobs],
-            time_limit=[job.time_limit for job in jobs],
-            gpus=[job.gpus for job in jobs],
-            gpu_type=[job.gpu_type for job in jobs],
-            exc_nodes=[job.exc_nodes for job in jobs],
-            dependent=[job.dependent for job in jobs],
-            held=[bool(job.hold) for job in jobs],
-            priority=[0 if odd else slurm.priority(job) for job, odd in zip(jobs, strange, strict=True)],
-            base=[slurm.alone(job) for job in jobs],
-            nice=[job.nice for job in jobs],
-            decided=[f"nice={job.nice}" if job.nice else "" for job in jobs],
-            site_factor=[job.site_factor if slurm.listed(job) else 0 for job in jobs],
-            site_known=[slurm.listed(job) for job in jobs],
-            oversubscribe=[slurm.oversubscribe(job).value for job in jobs],
-            exclusive=[job.share == "exclusive" for job in jobs],
-            request=[job.request for job in jobs],
-        )
-        types = slurm.gpu_types
-        nodes = node_table(NODES, types, np.resize(4 * np.eye(len(types), dtype=np.int32), (len(NODES), len(types))))
-        if slurm.weights is not None:
-            nodes = replace(nodes, weight=np.array(slurm.weights))
-        everything = np.arange(len(NODES), dtype=np.int32)
-        partitions = (Partition("gpu", everything, True, 1, slurm.shares, 1, float("inf"), default=True),)
-        running = {job.array: job.submit_time for job in jobs if job.array and job.state == "R"}
-        return Snapshot(
-            now,
-            slurm.release,
-            table,
-            nodes,
-            partitions,
-            Health(),
-            self._unread(),
-            arrays=running,
-            array_of={job.job_id: job.array for job in jobs if job.array and job.state == "R"},
-        )
-
-    def _unread(self) -> Unread:
-        unread, slurm = Unread(), self.slurm
-        for job in slurm.strange & slurm.jobs.keys():
-            unread.skip(
-                Skipped(RowKind.JOB, str(job), f"squeue, job {job}, column Nice: number: cannot understand '?'"), [job]
-            )
-        for _ in slurm.nameless & slurm.jobs.keys():
-            unread.skip(Skipped(RowKind.JOB, "", "squeue, job ?: job id: cannot understand '?'"))
-            unread.listed[RowKind.JOB] = slurm.jobs.keys() - slurm.nameless
-        return unread
-
-    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
-        self._reach()
-        wanted, unread = None if job_ids is None else set(job_ids), self._unread()
-        found = {job: status for job, status in self._statuses(wanted).items() if job not in self.slurm.nameless}
-        return completed(found, wanted, {}, unread)
-
-    def _statuses(self, wanted: set[int] | None) -> dict[int, JobStatus]:
-        slurm = self.slurm
-        found = {
-            job.array: JobStatus.started(job.array, job.submit_time)
-            for job in slurm.jobs.values()
-            if job.array and wanted is not None and job.array in wanted
-        }
-        return found | {
-            job.shown_as: JobStatus(
-                job_id=job.shown_as,
-                submit_time=job.submit_time,
-                pending=job.state == "PD",
-                held=job.state == "PD" and bool(job.hold),
-                priority=slurm.priority(job),
-                site_factor=job.site_factor if slurm.listed(job) else None,
-                oversubscribe=slurm.oversubscribe(job),
-                reason=slurm.reason(job),
-                request=job.request,
-            )
-            for job in slurm.jobs.values()
-            if (job.state == "PD" if wanted is None else job.shown_as in wanted)
-        }
-
-
-class ModelWriter:
-    """`SlurmWriter` on the model."""
+class Commands(Runner):
+    """A `Runner` whose commands ask the model."""
 
     def __init__(self, slurm: ModelSlurm) -> None:
         self.slurm = slurm
 
-    def write(self, changes: Sequence[Change]) -> list[WriteResult]:
-        slurm = self.slurm
-        said: dict[int, tuple[Outcome | None, str]] = {}
-        lines: dict[int, list[Change]] = {}
-        for change in changes:
-            others = lines.get(change.job_id, [])
-            if change.field is Field.SITE_FACTOR:
-                lines.pop(change.job_id, None)
-            lines[change.job_id] = [*others, change]
-        for job_id, line in lines.items():
+    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
+        out, err, code = self.update(stdin) if name == "update" else self.answer(name)
+        return Answer(REGISTRY[name], out, err, code, 0.0)
+
+    def update(self, stdin: str) -> tuple[str, str, int]:
+        slurm, err = self.slurm, ""
+        for line in stdin.splitlines():
             slurm.updates += 1
             slurm.before_update(slurm.updates)
             if slurm.frozen:
                 # The request lies in the socket: carried out once slurmctld goes on, long after the client gave up.
-                slurm._backlog.append(lambda job_id=job_id, line=line: slurm.update(job_id, line))
+                slurm.backlog.append(line)
                 slurm.clock.sleep(10.0)
-                raise SlurmUnavailableError("Unexpected message received")
-            if not slurm.up:
-                raise SlurmUnavailableError("Unexpected message received")
-            said[job_id] = slurm.update(job_id, line)
-        blind = slurm.release >= SHOWS_NO_FOR_DEFAULT and not any(message for _, message in said.values())
-        return [
-            WriteResult(
-                change,
-                sent=True,
-                outcome=Outcome.APPLIED if blind and change.field is Field.OVERSUBSCRIBE else said[change.job_id][0],
-                message=said[change.job_id][1],
-            )
-            for change in changes
+            if not slurm.answers:
+                return "", f"Unexpected message received for job {_named(line)}\n", 1
+            err += slurm.carry_out(line)
+        return "", err, 1 if err else 0
+
+    def answer(self, name: str) -> tuple[str, str, int]:
+        """Standard output and error, and exit status, of a command that only reads."""
+        slurm = self.slurm
+        match name:
+            case "version":
+                return f"slurm-wlm {slurm.version}\n", "", 0
+            case "ping":
+                up = slurm.answers
+                return f"Slurmctld(primary) at ctl is {'UP' if up else 'DOWN'}\n", "", 0 if up else 1
+            case "federation":
+                return "", "", 0  # in none
+            case "privilege":
+                levels = {Privilege.OPERATOR: "Operator", Privilege.ADMIN: "Administrator"}
+                return f"{UID}|{levels.get(slurm.privilege, 'None')}\n", "", 0
+            case "config":
+                return self._config(), "", 0
+            case "nodes":
+                return self._nodes(), "", 0
+            case "partitions":
+                return self._partitions(), "", 0
+            case "diagnostics":
+                return self._sdiag(), "", 0
+            case "site-factors":
+                rows = self._sprio()
+                return (rows, "", 0) if rows else ("", "Unable to find jobs matching user/id(s) specified\n", 1)
+        *_, asked = REGISTRY[name].arguments
+        fields = [part.partition(":")[0] for part in asked.split(",")]
+        return self._squeue(["JobID", "ArrayJobID", "ArrayTaskID", "ExcNodes"] if name == "excluded" else fields), "", 0
+
+    def _config(self) -> str:
+        slurm = self.slurm
+        limiter = "rl_enable,rl_bucket_size=12,rl_refill_rate=1,rl_refill_period=2" if slurm.limiter else "(null)"
+        lines = [
+            "Configuration data as of 1000000",
+            "AccountingStorageTRES   = cpu,mem,energy,node,billing,gres/gpu",
+            "AccountingStorageType   = accounting_storage/slurmdbd",
+            "ClusterName             = model",
+            f"PriorityCalcPeriod      = 00:00:{slurm.calculation:02.0f}",
+            f"BOOT_TIME               = {int(slurm.started)}",
+            "PriorityType            = priority/multifactor",
+            "SchedulerParameters     = bf_continue",
+            "SchedulerType           = sched/backfill",
+            "SelectType              = select/cons_tres",
+            f"SlurmctldParameters     = {limiter}",
+            f"SLURM_VERSION           = {slurm.version}",
+            "SlurmUser               = slurm(64030)",
+            "SlurmctldHost[0]        = ctl",
+            "",
+            "Slurmctld(primary) at ctl is UP",
         ]
+        return "\n".join(lines) + "\n"
+
+    def _squeue(self, fields: list[str]) -> str:
+        rows, odd = [], "Nice" if "Nice" in fields else "SubmitTime"
+        for job in self.slurm.jobs.values():
+            row = self._row(job) | ({odd: "?"} if job.job_id in self.slurm.strange else {})
+            rows.append("".join(row.get(name, "N/A") + SEPARATOR for name in fields) + "\n")
+        return "".join(rows)
+
+    def _row(self, job: Job) -> dict[str, str]:
+        slurm = self.slurm
+        running = job.state == "R"
+        shares = slurm.oversubscribe(job).value
+        of = f"gres/gpu:{job.gpu_type}" if job.gpu_type else "gres/gpu"
+        typed = f",{of}={job.gpus}" if job.gpu_type else ""
+        minutes, seconds = divmod(int(job.time_limit), 60)
+        return {
+            "JobID": "?" if job.job_id in slurm.nameless else str(job.job_id),
+            "ArrayJobID": str(job.array or job.job_id),
+            "ArrayTaskID": str(job.job_id) if job.array else job.tasks if job.tasks and not running else "N/A",
+            "HetJobID": "N/A",
+            "UserName": job.user,
+            "Account": job.account,
+            "Partition": job.partition,
+            "QOS": job.qos,
+            "Reservation": "(null)",
+            "StateCompact": job.compact,
+            "Reason": "None" if running else slurm.reason(job),
+            "SubmitTime": str(job.submit_time),
+            "EligibleTime": "N/A" if job.dependent or job.hold else str(slurm.eligible_from(job)),
+            "StartTime": str(int(job.start_time)) if running else "N/A",
+            "EndTime": str(int(job.start_time + job.time_limit)) if running else "N/A",
+            "TimeLimit": f"{minutes}:{seconds:02}",
+            "NumNodes": "1",
+            "NumTasks": "1",
+            "NumCPUs": "1",
+            "MinMemory": "1000M",
+            "MinTmpDisk": "0",
+            "tres-alloc": f"cpu=1,mem=1000M,node=1,billing=1,gres/gpu={job.gpus}{typed}",
+            "tres-per-job": f"{of}:{job.gpus}",
+            "Feature": "(null)",
+            "ReqNodes": "",
+            "NodeList": slurm.node_of(job) if running else "",
+            "Dependency": "a" if job.dependent else "(",
+            "Deadline": "N/A",
+            "PriorityLong": str(slurm.priority(job)),
+            "Nice": str(job.nice),
+            "OverSubscribe": "NO" if shares == "UNKNOWN" else shares,
+            "Exclusive": "NODE" if job.share == "exclusive" else "NO",
+            "ExcNodes": job.exc_nodes,
+        }
+
+    def _sprio(self) -> str:
+        slurm, rows = self.slurm, []
+        for job in slurm.jobs.values():
+            if not slurm.in_sprio(job):
+                continue
+            aged = int((slurm.clock.time() - job.submit_time) * slurm.ageing)
+            if job.explicit is not None:
+                # Listed with every term 0, and nothing for TRES.
+                cells = [job.job_id, 0, job.explicit, "", 0, 0, 0, 0, 0, 0, 0]
+            else:
+                # The site has decided that this partition comes a little before the others.
+                term = int(job.partition == "left")
+                terms = (job.nice, aged, job.multifactor - term, 0, term, 0, 0)
+                cells = [job.job_id, job.site_factor, slurm.priority(job), "cpu=0,mem=0", *terms]
+            # One row for each partition.
+            rows.append(("".join(f"{cell}{SEPARATOR}" for cell in cells) + "\n") * len(job.partition.split(",")))
+        return "".join(rows)
+
+    def _nodes(self) -> str:
+        slurm, used = self.slurm, dict.fromkeys(NODES, 0)
+        for job in slurm.jobs.values():
+            if job.state == "R":
+                used[slurm.node_of(job)] += job.gpus
+        lines = []
+        for at, node in enumerate(NODES):
+            gpus, of = min(used[node], 4), slurm.gpu_types[at % len(slurm.gpu_types)]
+            state = "ALLOCATED" if gpus == 4 else "MIXED" if gpus else "IDLE"
+            lines.append(
+                f"NodeName={node} Arch=x86_64 CoresPerSocket=32  CPUAlloc={gpus} CPUEfctv=64 CPUTot=64 CPULoad=0.0"
+                f" AvailableFeatures={of} ActiveFeatures={of} Gres=gpu:{of}:4 GresDrain=N/A"
+                f" GresUsed=gpu:{of}:{gpus}(IDX:0) RealMemory=256000 AllocMem={gpus * 1000} State={state} TmpDisk=0"
+                f" Weight={slurm.weights[at] if slurm.weights else 1}"
+                f" CfgTRES=cpu=64,mem=250G,billing=64,gres/gpu=4 AllocTRES=cpu={gpus},gres/gpu={gpus}"
+            )
+        return "".join(line + "\n" for line in lines)
+
+    def _partitions(self) -> str:
+        slurm = self.slurm
+        lines = [
+            f"PartitionName={name} AllowGroups=ALL Default={'YES' if name == 'gpu' else 'NO'} MaxNodes=UNLIMITED"
+            f" MaxTime=UNLIMITED Nodes={','.join(nodes)} PriorityTier={TIERS.get(name, 1)}"
+            f" OverSubscribe={slurm.shares.value} State={'DOWN' if name in slurm.down else 'UP'}"
+            for name, nodes in slurm.partitions.items()
+        ]
+        return "".join(line + "\n" for line in lines)
+
+    def _sdiag(self) -> str:
+        slurm = self.slurm
+        pending = sum(job.state == "PD" for job in slurm.jobs.values())
+        lines = [
+            "Server thread count:  1",
+            "Agent queue size:     0",
+            f"Job states ts:  now ({int(slurm.clock.time())})",
+            f"Jobs pending:   {pending}",
+            f"Jobs running:   {len(slurm.jobs) - pending}",
+            "Main schedule statistics (microseconds):",
+            "\tMean cycle:   100",
+            "Backfilling stats",
+            "\tMean cycle: 100",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+class ModelReader(CliReader):
+    """The project's reader on the model, for a user that is not root whoever runs the tests."""
+
+    def __init__(self, slurm: ModelSlurm) -> None:
+        super().__init__(Commands(slurm))
+        self.slurm = slurm
+
+    def _reach(self) -> None:
+        """One reading, however many commands it takes."""
+        slurm = self.slurm
+        slurm.reads += 1
+        slurm.before_read(slurm.reads)
+        if not slurm.answers:
+            slurm.clock.sleep(20.0 if slurm.frozen else 9.0)
+            raise SlurmUnavailableError("Unable to contact slurm controller (connect failure)")
+
+    def facts(self) -> ClusterFacts:
+        self._reach()
+        return facts_from(controller.config(self._runner.ask("config")), self._runner, UID)
+
+    def snapshot(self, now: float) -> Snapshot:
+        self._reach()
+        return super().snapshot(now)
+
+    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
+        self._reach()
+        return super().status(job_ids)
+
+
+def _named(line: str) -> str:
+    return line.split(" ")[1].removeprefix("JobId=")

@@ -32,9 +32,8 @@ def test_taking_the_last_term_off_a_job_is_seen_as_done_although_sprio_shows_not
     "changed", [{"time_limit": 60.0}, {"gpus": 4}, {"partition": "other"}, {"account": "x"}, {"qos": "high"}], ids=str
 )
 def test_a_job_whose_request_was_changed_since_the_plan_is_not_written(bench, changed):
-    changes = [
-        change._replace(request=bench.slurm.jobs[change.job_id].request) for change in bench.reorder([4, 3, 2, 1])
-    ]
+    status = bench.slurm.reader().status()
+    changes = [change._replace(request=status[change.job_id].request) for change in bench.reorder([4, 3, 2, 1])]
     for name, value in changed.items():
         setattr(bench.slurm.jobs[4], name, value)
     found = outcomes(bench.apply(changes))

@@ -26,13 +26,13 @@ def test_a_job_that_is_held_or_blocked_gives_back_what_raised_it_within_a_cycle(
 
 def job_submit(slurm, plugin):
     """The plugin runs on each update, as slurmctld has it."""
-    plain = slurm.update
+    plain = slurm.carry_out
 
-    def update(job_id, changes):
-        plugin(slurm.jobs[job_id])
-        return plain(job_id, changes)
+    def carry_out(line):
+        plugin(slurm.jobs[int(line.split(" ")[1].removeprefix("JobId="))])
+        return plain(line)
 
-    slurm.update = update
+    slurm.carry_out = carry_out
 
 
 def test_the_first_write_is_of_one_job_and_a_plugin_that_changes_jobs_with_it_ends_in_shadow(tmp_path):
