@@ -508,7 +508,7 @@ class Commands(model_slurm.Commands):
         if faults.strange_job == job.job_id:
             row |= {"TimeLimit": "soon", "tres-alloc": "gres/gpu:?=x,"}
             if faults.unreadable:
-                row["Nice"] = "many"
+                row |= {"Nice": "many", "SubmitTime": "never"}
         return row
 
     def _nodes(self) -> str:
