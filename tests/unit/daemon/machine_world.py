@@ -48,6 +48,7 @@ from rltuned.daemon.journal import FILE_NAME, Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK_NAME
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.restore.batches import RestoreReport
 from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.runtime import WRITING, Runtime
 from rltuned.daemon.service import open_journal
@@ -482,13 +483,16 @@ class World:
     def restore(self, name: str, **arguments: Any) -> None:
         """``rltuned restore`` as a process of its own."""
         with contextlib.suppress(RltunedError, Killed), self.process(self.a_process(name)):
-            restore_queue(
-                self.config,
-                clock=self.clock,
-                connect_reader=lambda _: self.slurm.open_reader(),
-                connect_writer=lambda _: ScontrolWriter(self.slurm.runner()),
-                **arguments,
-            )
+            self._restore(**arguments)
+
+    def _restore(self, **arguments: Any) -> RestoreReport | None:
+        return restore_queue(
+            self.config,
+            clock=self.clock,
+            connect_reader=lambda _: self.slurm.open_reader(),
+            connect_writer=lambda _: ScontrolWriter(self.slurm.runner()),
+            **arguments,
+        )
 
     def start(self, stage: Stage, *, dry_run: bool = False, supervised: bool = True) -> None:
         """``rltuned run``, as `service.serve` does it."""
@@ -819,13 +823,7 @@ class World:
         self.named.add(job_id)
         done = []
         with contextlib.suppress(RltunedError, Killed), self.process(self.a_process("restore")):
-            report = restore_queue(
-                self.config,
-                clock=self.clock,
-                connect_reader=lambda _: self.slurm.open_reader(),
-                connect_writer=lambda _: ScontrolWriter(self.slurm.runner()),
-                job_ids=(job_id,),
-            )
+            report = self._restore(job_ids=(job_id,))
             if report is not None and report.complete and not report.journal_trouble:
                 done.append(job_id)
         if done and job_id in self.slurm.jobs:

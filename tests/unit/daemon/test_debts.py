@@ -26,6 +26,15 @@ def flooded(directory, **values):
     return again(directory, slurm, decide=DecideSection(borrow=share, hysteresis=0), **values)
 
 
+def borrowed(directory, **values):
+    """Two of the account's jobs have started."""
+    run = flooded(directory, **values)
+    run.tick()
+    for job in (2, 3):
+        run.slurm.start(job)
+    return run
+
+
 def test_an_account_that_floods_the_queue_passes_others_only_as_long_as_it_can_pay(tmp_path):
     run = flooded(tmp_path)
     run.tick()
@@ -39,10 +48,7 @@ def test_an_account_that_floods_the_queue_passes_others_only_as_long_as_it_can_p
 
 
 def test_a_restart_forgets_no_debt_and_a_week_half_of_it(tmp_path):
-    run = flooded(tmp_path)
-    run.tick()
-    for job in (2, 3):
-        run.slurm.start(job)
+    run = borrowed(tmp_path)
     run.tick()
     run = again(tmp_path, run.slurm, decide=run.daemon.config.decide)
     run.tick()
@@ -56,10 +62,7 @@ def test_a_restart_forgets_no_debt_and_a_week_half_of_it(tmp_path):
 
 @pytest.mark.parametrize("values", [{"dry_run": True}, {"stage": Stage.SHADOW}])
 def test_where_nothing_is_written_nobody_borrows(tmp_path, values):
-    run = flooded(tmp_path, **values)
-    run.tick()
-    for job in (2, 3):
-        run.slurm.start(job)
+    run = borrowed(tmp_path, **values)
     assert run.tick().planned > 0
     assert read_debts(tmp_path / "state")[0] == NOTHING
 

@@ -37,6 +37,14 @@ def kept(directory, since=0.0, until=ALWAYS):
     return list(entries(directory, since, until))
 
 
+def logged(directory, entry, *times, size=1.0):
+    """A log with the entry at each of these times, in seconds after 1e9."""
+    log = DecisionLog(directory, size)
+    for time in times:
+        log.add(replace(entry, time=1e9 + time))
+    return log
+
+
 @pytest.fixture
 def one(tmp_path_factory):
     """An entry of a real cycle."""
@@ -137,26 +145,21 @@ def test_all_files_together_stay_below_the_limit_and_the_age(tmp_path, one):
 
 
 def test_a_short_queue_s_decision_is_kept_in_each_cycle(tmp_path, one):
-    log = DecisionLog(tmp_path, 256.0)
-    for cycle in range(60):
-        log.add(replace(one, time=1e9 + 60.0 * cycle))
+    logged(tmp_path, one, *range(0, 3600, 60), size=256.0)
     assert sum(entry.decision is not None for entry in kept(tmp_path)) >= 59
 
 
 def test_a_line_that_was_cut_off_costs_no_other(tmp_path, one):
-    log = DecisionLog(tmp_path, 1.0)
-    log.add(replace(one, time=1e9))
+    log = logged(tmp_path, one, 0)
     (path,) = files(tmp_path / DIRECTORY)
     path.write_bytes(path.read_bytes()[:-40])
-    DecisionLog(tmp_path, 1.0).add(replace(one, time=1e9 + 60))
+    logged(tmp_path, one, 60)
     log.add(replace(one, time=1e9 + 120))
     assert [entry.time for entry in kept(tmp_path)] == [1e9 + 60, 1e9 + 120]
 
 
 def test_a_damaged_compressed_file_costs_only_what_comes_after_the_damage(tmp_path, one):
-    log = DecisionLog(tmp_path, 1.0)
-    for day in range(3):
-        log.add(replace(one, time=1e9 + day * DAY))
+    logged(tmp_path, one, 0, DAY, 2 * DAY)
     oldest = files(tmp_path / DIRECTORY)[0]
     assert oldest.suffix == ".gz"
     oldest.write_bytes(oldest.read_bytes()[:60])
@@ -164,8 +167,7 @@ def test_a_damaged_compressed_file_costs_only_what_comes_after_the_damage(tmp_pa
 
 
 def test_a_crash_between_packing_and_deleting_shows_nothing_twice(tmp_path, one):
-    log = DecisionLog(tmp_path, 1.0)
-    log.add(replace(one, time=1e9))
+    logged(tmp_path, one, 0)
     (path,) = files(tmp_path / DIRECTORY)
     path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
     assert [entry.time for entry in kept(tmp_path)] == [1e9]
@@ -198,10 +200,8 @@ def test_no_name_of_a_user_or_a_job_is_in_it(tmp_path):
 
 
 def test_the_decision_that_held_at_a_time_is_found_among_many_files(tmp_path, one):
-    log = DecisionLog(tmp_path, 256.0)
     times = [1e9 + step * 0.6 * DAY for step in range(6)]
-    for time in times:
-        log.add(replace(one, time=time))
+    logged(tmp_path, one, *(time - 1e9 for time in times), size=256.0)
     assert len(files(tmp_path / DIRECTORY)) > 2
     assert [last_before(tmp_path, time + 5.0).time for time in times] == times
     with pytest.raises(RltunedError, match="no decision of that time"):
@@ -225,8 +225,7 @@ def test_explain_answers_about_the_past_on_the_command_line(tmp_path, capsys):
 
 
 def test_reading_while_the_daemon_packs_a_file_loses_nothing(tmp_path, one):
-    log = DecisionLog(tmp_path, 1.0)
-    log.add(replace(one, time=1e9))
+    log = logged(tmp_path, one, 0)
     (path,) = files(tmp_path / DIRECTORY)
     reader = decisions._lines_of(path)
     log.add(replace(one, time=1e9 + DAY))
@@ -235,17 +234,15 @@ def test_reading_while_the_daemon_packs_a_file_loses_nothing(tmp_path, one):
 
 
 def test_a_torn_line_does_not_hide_the_decision_before_it(tmp_path, one):
-    log = DecisionLog(tmp_path, 1.0)
-    for cycle in range(2):
-        log.add(replace(one, time=1e9 + 60.0 * cycle))
+    logged(tmp_path, one, 0, 60)
     (path,) = files(tmp_path / DIRECTORY)
     path.write_bytes(path.read_bytes()[:-40])
     assert last_before(tmp_path, 1e9 + 90.0).time == 1e9
 
 
 def test_after_a_clock_that_went_back_new_entries_are_found(tmp_path, one):
-    DecisionLog(tmp_path, 1.0).add(replace(one, time=1e9 + 10 * DAY))
-    DecisionLog(tmp_path, 1.0).add(replace(one, time=1e9))
+    logged(tmp_path, one, 10 * DAY)
+    logged(tmp_path, one, 0)
     assert [entry.time for entry in kept(tmp_path, 1e9, 1e9 + DAY)] == [1e9]
     assert last_before(tmp_path, 1e9 + 60.0).time == 1e9
 
@@ -267,8 +264,7 @@ def test_an_entry_that_cannot_be_written_is_said_and_raises_nothing(tmp_path, on
 
 
 def test_what_a_crash_while_packing_left_goes_away(tmp_path, one):
-    log = DecisionLog(tmp_path, 1.0)
-    log.add(replace(one, time=1e9))
+    log = logged(tmp_path, one, 0)
     (path,) = files(tmp_path / DIRECTORY)
     half = path.with_name(f".{path.name}.gz.4711.tmp")
     half.write_bytes(b"half")
@@ -284,9 +280,7 @@ def test_what_a_crash_while_packing_left_goes_away(tmp_path, one):
 
 
 def test_on_a_full_disk_what_is_too_old_is_deleted_although_nothing_can_be_packed(tmp_path, one):
-    log = DecisionLog(tmp_path, 1.0)
-    for day in range(3):
-        log.add(replace(one, time=1e9 + day * DAY))
+    log = logged(tmp_path, one, 0, DAY, 2 * DAY)
     late = 1e9 + KEEP + 3 * DAY
     log.add(replace(one, time=late - DAY))
     first = files(tmp_path / DIRECTORY)[0]

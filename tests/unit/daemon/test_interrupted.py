@@ -55,6 +55,11 @@ class Interrupted(Bench):
         self.journal.close()
         self.journal = watched(self.directory)
 
+    def crash(self) -> None:
+        """slurmctld is killed and started, and has calculated priorities."""
+        self.slurm.crash_and_start()
+        self.slurm.calculate()
+
     def killed(self, at: int, act) -> bool:
         self.arm(at)
         try:
@@ -76,10 +81,10 @@ def watched(directory: Path) -> Watched:
 
 
 @contextmanager
-def disk():
-    """A directory for one example; the journals opened meanwhile are closed: there are thousands of examples."""
+def bench_with(jobs):
+    """For one example; the journals opened meanwhile are closed: there are thousands of examples."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
-        yield directory
+        yield bench_of(directory, jobs)
     while OPEN:
         OPEN.pop().close()
 
@@ -119,8 +124,7 @@ def assert_in_force(bench, order):
 @given(queues(), st.integers(1, 40), st.booleans())
 def test_a_cycle_killed_at_any_point_is_undone_by_restore(queue, at, crashed_before):
     jobs, orders = queue
-    with disk() as directory:
-        bench = bench_of(directory, jobs)
+    with bench_with(jobs) as bench:
         for order in orders[:-1]:
             bench.cycle(order)
         if crashed_before:
@@ -137,8 +141,7 @@ def test_a_cycle_killed_at_any_point_is_undone_by_restore(queue, at, crashed_bef
 @given(queues(), st.integers(1, 40), st.integers(1, 40))
 def test_a_cycle_killed_at_any_point_is_repaired_by_going_on_within_two_cycles(queue, first, second):
     jobs, orders = queue
-    with disk() as directory:
-        bench = bench_of(directory, jobs)
+    with bench_with(jobs) as bench:
         for order in orders:
             bench.killed(first, lambda order=order: bench.cycle(order))
         bench.killed(second, lambda: bench.cycle(orders[0]))
@@ -156,8 +159,7 @@ def test_a_cycle_killed_at_any_point_is_repaired_by_going_on_within_two_cycles(q
 @given(queues(), st.integers(1, 30), st.integers(1, 30), st.booleans())
 def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(queue, first, second, goes_on):
     jobs, orders = queue
-    with disk() as directory:
-        bench = bench_of(directory, jobs)
+    with bench_with(jobs) as bench:
         for order in orders:
             bench.cycle(order)
         bench.killed(first, bench.restore)
@@ -176,8 +178,7 @@ def test_a_restore_killed_at_any_point_is_completed_by_the_next_or_by_going_on(q
 @given(queues(), st.integers(1, 10), st.sampled_from(["crash", "restart", "frozen", "lost"]))
 def test_slurmctld_lost_at_any_update_is_repaired_within_two_cycles(queue, at, how):
     jobs, orders = queue
-    with disk() as directory:
-        bench = bench_of(directory, jobs)
+    with bench_with(jobs) as bench:
         bench.cycle(orders[0])
         bench.slurm.save_state()
         first = bench.slurm.updates
@@ -218,8 +219,7 @@ def test_a_killed_slurmctld_takes_back_the_last_batch_only_however_many_were_wri
     bench.clock.sleep(5.0)  # short cycles: the batch before is not settled for good yet
     bench.apply(bench.reorder([8, 7, 6, 5, 4, 1, 3, 2]))
     bench.clock.sleep(1.0)
-    bench.slurm.crash_and_start()
-    bench.slurm.calculate()
+    bench.crash()
     assert not bench.reconcile()
     bench.restore()
     assert_returned(bench, jobs)
@@ -234,8 +234,7 @@ def test_several_writes_to_one_job_lost_by_a_killed_slurmctld_are_no_foreign_cha
     for order in ([3, 4, 2, 1], [2, 4, 3, 1], [1, 4, 2, 3]):
         bench.clock.sleep(1.5)  # all before slurmctld saves its state again
         bench.apply(bench.reorder(order))
-    bench.slurm.crash_and_start()
-    bench.slurm.calculate()
+    bench.crash()
     if daemon == "lives":
         assert not bench.reconcile()
     bench.restore()
@@ -258,8 +257,7 @@ def test_a_job_that_is_requeued_with_a_former_value_of_ours_is_still_known(tmp_p
     bench.slurm.save_state()
     bench.clock.sleep(1.5)
     bench.apply(bench.reorder([2, 1, 3]))
-    bench.slurm.crash_and_start()
-    bench.slurm.calculate()
+    bench.crash()
     bench.clock.sleep(1.5)
     bench.slurm.start(3)
     bench.slurm.requeue(3)
@@ -279,8 +277,7 @@ def test_what_another_restore_took_back_just_now_stays_known_until_slurmctld_has
         job.site_factor = 0  # `restore JOBID` beside the daemon, which writes no journal
     bench.restore()
     bench.restore()
-    bench.slurm.crash_and_start()
-    bench.slurm.calculate()
+    bench.crash()
     bench.restore()
     assert_returned(bench, jobs)
 
@@ -294,8 +291,7 @@ def test_a_cancelled_job_that_a_killed_slurmctld_brings_back_is_still_known_alth
     for _ in range(3):
         bench.clock.sleep(1.5)
         bench.reconcile()
-    bench.slurm.crash_and_start()
-    bench.slurm.calculate()
+    bench.crash()
     bench.reconcile()
     bench.restore()
     assert_returned(bench, jobs)
