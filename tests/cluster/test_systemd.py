@@ -117,7 +117,7 @@ class Host:
         self.drop_in("rltuned-deadman.timer", text)
 
     def factors(self) -> list[int]:
-        """The jobs\' site factors; 0 is what Slurm alone gives."""
+        """The jobs' site factors; 0 is what Slurm alone gives."""
         found = self.cluster.site_factors()
         return [found[job] for job in self.jobs]
 

@@ -28,6 +28,10 @@ def waits(found, policy, window=0):
     return found["windows"][window]["policies"][policy]["wait_mean"]
 
 
+def window_from(found, start):
+    return next(window for window in found["windows"] if window["start"] == start)
+
+
 def one_window(jobs, **values):
     return report(jobs, **{"window": len(jobs), "windows": 1, **values})
 
@@ -86,7 +90,7 @@ def test_a_warm_start_leaves_running_and_waiting_jobs_that_the_policy_ranks_anew
         "warm_jobs": 3,
     }
     found = report(jobs, **asked)
-    last = next(window for window in found["windows"] if window["start"] == 3)
+    last = window_from(found, 3)
     assert last["warm_jobs"] == 3
     assert last["policies"]["fifo"]["wait_mean"] == 140.0  # 50 + 80 + 10
     assert last["policies"]["sjf"]["wait_mean"] == 60.0  # 50 + 10: behind the shorter one only
@@ -101,7 +105,7 @@ def test_the_past_of_a_warm_start_is_the_same_whatever_the_flags_of_the_policy()
     found = report(
         jobs, cluster="2x4", window=1, windows=3, policies=("fifo-strict", "fifo"), start=Start.WARM, warm_jobs=2
     )
-    last = next(window for window in found["windows"] if window["start"] == 2)
+    last = window_from(found, 2)
     assert last["policies"]["fifo"]["wait_mean"] == last["policies"]["fifo-strict"]["wait_mean"] == 0.0
 
 
@@ -152,7 +156,7 @@ def test_estimates_by_history_know_the_jobs_before_the_window():
     by_kind = {}
     for kind in ("limit", "history"):
         found = report(jobs, estimates=kind, **values)
-        by_kind[kind] = next(w["policies"]["sjf"]["wait_mean"] for w in found["windows"] if w["start"] == 37)
+        by_kind[kind] = window_from(found, 37)["policies"]["sjf"]["wait_mean"]
     assert by_kind["limit"] == pytest.approx((0 + 1000 + 2000) / 3)
     assert by_kind["history"] == pytest.approx((0 + 10 + 1010) / 3)
 
@@ -169,7 +173,7 @@ def test_a_job_that_came_just_before_the_window_is_predicted_as_well():
     )
     values = {"cluster": "1x1", "window": 2, "windows": 5, "policies": ("sjf",), "start": Start.WARM, "warm_jobs": 4}
     found = report(jobs, estimates="history", **values)
-    last = next(window for window in found["windows"] if window["start"] == 4)
+    last = window_from(found, 4)
     assert last["policies"]["sjf"]["wait_mean"] == pytest.approx((4200 + 4090) / 2)
 
 
