@@ -129,6 +129,7 @@ def answers(snap: Snapshot) -> dict[str, str]:
             "QOS": jobs.qos.value(row),
             "StateCompact": "PD" if waits else "R",
             "Reason": "Priority" if waits else "None",
+            "Dependency": "(",  # of "(null)", one character is asked for
             "SubmitTime": int(jobs.submit_time[row]),
             "EligibleTime": int(jobs.eligible_time[row]),
             "StartTime": "N/A" if waits else int(jobs.start_time[row]),

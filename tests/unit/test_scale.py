@@ -7,10 +7,14 @@ import pytest
 from measures.printing_slurm import PrintingSlurm
 from measures.scale import growth, of_size
 
-from rltuned.benchmarks import NOW, snapshot
+from rltuned.benchmarks import NOW, Canned, answers, load, snapshot
+from rltuned.config import DEFAULT_MODEL, Config
 from rltuned.daemon.metrics import PHASES
+from rltuned.decide import plan
+from rltuned.decide.scope import Veto
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.process import Runner
+from rltuned.slurm.snapshot import read_snapshot
 
 JOBS, NODES = 400, 40
 
@@ -31,6 +35,12 @@ def test_the_printed_queue_is_what_was_made_up(printing):
     assert jobs.site_known.tolist() == [row.listed > 0 for row in printing.rows]
     assert set(jobs.reason.names) > {"Priority", "Dependency", "JobHeldUser"}
     assert len(printing.left_behind()) == (printing.factor != 0).sum() > JOBS / 10
+
+
+def test_a_cycle_of_the_benchmark_plans_all_jobs_that_wait_but_those_that_fit_nowhere():
+    found = plan(read_snapshot(Canned(answers(snapshot(JOBS, NODES, 1))), NOW), load(DEFAULT_MODEL), Config())
+    assert set(found.scope.vetoed()) == {Veto.NEVER_RUNS}
+    assert len(found.changes) > JOBS / 2
 
 
 def test_what_scontrol_gets_is_on_the_queue_when_it_ends(printing):
