@@ -117,14 +117,13 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
         config = Config.model_validate({**arm.configuration(interval), **state})
         log = make("warning", "json", stack.enter_context((directory / "log").open("w", encoding="utf-8")))
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
-        reader = slurm.reader()
         runtime = Runtime(config, slurm.clock, log, metrics)
-        history = RunTimes(reader, runtime)
+        history = RunTimes(slurm, runtime)
         daemon = Daemon(
             runtime=runtime,
             policy=load_policy(config.policy),
-            reader=reader,
-            writer_factory=slurm.writer,
+            reader=slurm,
+            writer_factory=lambda: slurm,
             journal=Journal.open(directory, None),
             rng=random.Random(0),  # noqa: S311 - jitter of a back-off
             planner=Planning(history, InProcessSearch(runtime)),

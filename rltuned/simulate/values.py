@@ -83,6 +83,12 @@ class SimulationSettings:
             bf_max_job_test=scheduler.bf_max_job_test,
         )
 
+    @classmethod
+    def of_parameters(cls, text: str) -> Self:
+        """Of a Slurm with these SchedulerParameters, as slurm.conf(5) has them; what is not simulated is left out."""
+        words = (word.partition("=") for word in text.split(","))
+        return cls.of_cluster(SchedulerParameters.read({name.strip(): value for name, _, value in words}))
+
     def parameters(self) -> dict[str, str]:
         """SchedulerParameters of such a Slurm, as `SchedulerParameters.read` takes them: whole numbers."""
         minutes = self.bf_window / 60.0

@@ -227,5 +227,5 @@ def test_people_do_what_they_do_at_their_times_and_the_same_for_a_seed():
     }  # fmt: skip
     assert all(a.time <= b.time for a, b in itertools.pairwise(many))
     slurm = cluster(Intervention(60.0, Act.CANCEL, 2), Intervention(60.0, Act.CANCEL, 0))
-    assert sorted(slurm.reader().status(None)) == [2, 4]
-    assert 1 in slurm.reader().status([1])  # it ran: an intervention on a pending job is too late
+    assert sorted(slurm.status(None)) == [2, 4]
+    assert 1 in slurm.status([1])  # it ran: an intervention on a pending job is too late
