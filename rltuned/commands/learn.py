@@ -46,7 +46,7 @@ MOST_WORKERS = 8
     metavar="MINUTES",
     help="Of the training, on 2 cores; 0: no candidate, only the verdict is renewed.",
 )
-@click.option("--iterations", type=click.IntRange(min=0), help="Iterations of PPO. [default: as --budget allows]")
+@click.option("--steps", metavar="RULE,EVOLUTION,PPO", help="Steps, as of train. [default: as --budget allows]")
 @click.option("--window", type=click.IntRange(min=2), help="Jobs of a window of the gate. [default: up to 256]")
 @click.option("--windows", type=click.IntRange(min=2), help="Windows of the gate, at most. [default: 30]")
 @click.option("--policies", metavar="NAME,NAME…", help="As of `rltuned gate`.")
@@ -64,7 +64,7 @@ def learn(
     trace: str | None,
     cluster: str | None,
     budget: float,
-    iterations: int | None,
+    steps: str | None,
     window: int | None,
     valid_days: float | None,
     workers: int | None,
@@ -127,7 +127,7 @@ def learn(
 
             # Two windows at least in the part that chooses the checkpoint.
             most = min(CurriculumSettings().window[1], round(0.15 * len(jobs)) // 2)
-            asked = command.settings(name="site", budget=budget, iterations=iterations, seed=seed, window=most)
+            asked = command.settings(name="site", budget=budget, steps=steps, seed=seed, window=most)
             made = command.run(
                 [Site(jobs, shape)],
                 asked,

@@ -30,10 +30,9 @@ from rltuned.commands.common import (
 @click.option("--name", default="site", show_default=True, help="Name of the model.")
 @click.option(
     "--objective",
-    type=click.Choice(["wait", "bsld", "mix"]),
-    default="mix",
-    show_default=True,
-    help="What is minimised; mix: wait, slowdown and the tail of the wait.",
+    metavar="WEIGHTS",
+    help="What J weighs, each over Slurm's own order, as of evaluate. "
+    "[default: wait=0.5,slowdown=0.2,tail=0.2,idle=0.1]",
 )
 @click.option(
     "--estimates",
@@ -52,21 +51,18 @@ from rltuned.commands.common import (
     help="On 2 cores. [default: 30]",
 )
 @click.option(
-    "--iterations", type=click.IntRange(min=0), help="Iterations of PPO. [default: as many as --budget allows]"
+    "--steps",
+    metavar="RULE,EVOLUTION,PPO",
+    help="Steps of the search of a static rule, of the evolution strategy and of PPO. [default: as --budget allows]",
 )
+@click.option("--hidden", default=6, show_default=True, type=click.IntRange(min=0), help="Hidden units of the network.")
 @click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 1024]")
 @click.option("--processes", type=NUMBER, help="Worker processes that simulate windows. [default: cores]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
 @click.option(
-    "--rule",
-    metavar="RULE",
-    help="Base rule; its metric is the unit of rewards. With saf or sjf the network corrects the rule, with any "
-    "other rule it replaces it. [default: saf]",
-)
-@click.option(
     "--columns",
     metavar="NAME,NAME…",
-    help="The network sees only these columns of the state: what are the others worth? "
+    help="Only these columns of the state may count beside the run time: what are the others worth? "
     "[default: all; docs/features.md]",
 )
 @click.option("--form", metavar="FORMAT", help="Format of the traces. [default: by their first lines]")
@@ -80,11 +76,10 @@ def train(
     out: Path | None,
     name: str,
     budget: float | None,
-    iterations: int | None,
+    steps: str | None,
     window: int | None,
     processes: int | None,
     form: str | None,
-    rule: str | None,
     *,
     resume: bool,
     skip_bad: bool,
@@ -93,15 +88,16 @@ def train(
 ) -> None:
     """Train a policy on jobs of the past (needs the extra [train]).
 
-    Reinforcement learning (PPO) on the simulator, from the base rule on. The first 70 % of each trace is
-    learned from, the next 15 % decides which checkpoint is kept; the rest is for `rltuned evaluate --split test`.
+    The best static rule is searched; an evolution strategy and PPO go on from there, on the simulator. The first 70 %
+    of each trace is learned from, the next 15 % decides which step is kept; the rest is for `rltuned evaluate --split
+    test`.
     docs/training.md explains every file in --out.
 
     \b
     Examples:
       rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run
       rltuned train --from-sacct 180 --out run          this site's own jobs and nodes
-      rltuned train --trace a.csv --cluster 20x8 --trace b.swf --cluster 240x1 --objective wait --out run
+      rltuned train --trace a.csv --cluster 20x8 --trace b.swf --cluster 240x1 --objective wait=1 --out run
       rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run --resume      after a kill
       rltuned evaluate --trace jobs.csv.gz --cluster 16x8:a100 --split test --model run/site.json
     """
@@ -123,9 +119,7 @@ def train(
     from rltuned.workers.progress import progress_bar
 
     with usage():
-        settings = command.settings(
-            name=name, budget=budget, iterations=iterations, window=window, rule=rule, **options
-        )
+        settings = command.settings(name=name, budget=budget, steps=steps, window=window, **options)
     cores = processes or len(os.sched_getaffinity(0))
     with progress_bar() as report:
         if from_sacct is not None:

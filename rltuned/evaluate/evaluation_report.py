@@ -15,9 +15,9 @@ from rltuned.evaluate.bootstrap import FAIRNESS, LEVEL, RESAMPLES, compare, coun
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation_settings import PLAIN, EvaluationSettings
 from rltuned.evaluate.measure import Outcome
-from rltuned.evaluate.objective import Objective
 from rltuned.evaluate.state import state_path
 from rltuned.evaluate.window_metrics import COMPARED, mean_over_windows
+from rltuned.policy.objective import Objective
 
 KEPT: Final = (*COMPARED, *FAIRNESS, "seconds")
 """Of each policy, as means over the windows."""

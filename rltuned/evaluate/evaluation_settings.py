@@ -9,9 +9,9 @@ from typing import Any, Final
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.objective import Objective
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.policy.multifactor import Weights
+from rltuned.policy.objective import Objective
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 from rltuned.workload.simulated_estimates import parse_estimates
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rltuned.config import SlurmSection
 from rltuned.errors import ConfigError
 from rltuned.evaluate import site as this_site
-from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
-from rltuned.learn.training_settings import ITERATIONS_PER_MINUTE, PPOSettings, TrainSettings
+from rltuned.learn.training_settings import SHARES, STEPS_PER_MINUTE, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import CORRECTED, Architecture
-from rltuned.policy.heuristics import by_name
+from rltuned.policy.objective import DEFAULT, Objective
 from rltuned.workers.progress import Progress
 from rltuned.workload import read, read_shape
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
@@ -23,53 +21,69 @@ if TYPE_CHECKING:
 
 BUDGET: Final = 30.0
 """Minutes on 2 cores."""
-_SHOWN: Final = {"wait_mean": "mean wait", "bsld_mean": "slowdown", "wait_p99": "p99 wait", "jct_mean": "JCT"}
+_SHOWN: Final = {
+    "objective": "J",
+    "wait_mean": "mean wait",
+    "bsld_mean": "slowdown",
+    "wait_p99": "p99 wait",
+    "idle": "idle GPUs",
+}
 
 
 def settings(
     *,
     name: str,
     budget: float | None = None,
-    iterations: int | None = None,
+    steps: str | None = None,
     window: int | None = None,
-    objective: str = "mix",
+    objective: str | None = None,
     estimates: str = MIXED,
     seed: int = 7,
-    rule: str | None = None,
+    hidden: int = TrainSettings.hidden,
     columns: str | None = None,
 ) -> TrainSettings:
     """Of the command line's options.
 
     Raises:
-        ConfigError: estimates that do not exist, or that training cannot make; a rule or a column that does not exist.
+        ConfigError: estimates that do not exist, or that training cannot make; steps that are not three numbers; a
+            column that does not exist.
+        EvaluationError: an objective that makes no sense.
     """
     seen = STATE_COLUMNS if columns is None else tuple(column.strip() for column in columns.split(","))
     if unknown := sorted(set(seen) - set(STATE_COLUMNS)):
         raise ConfigError(
             f"--columns: there is no column '{unknown[0]}' in the state; there are {', '.join(STATE_COLUMNS)}"
         )
-    base = by_name(rule or "saf").name
     if estimates != MIXED and parse_estimates(estimates).kind is EstimateKind.HISTORY:
         raise ConfigError(
             "training: estimates by history depend on what has run before a window; train with mixed errors instead "
             "(the policy learns what to make of an estimate, whoever makes it)"
         )
     most = window or CurriculumSettings().window[1]
-    if iterations is None:
-        iterations = max(1, round((budget or BUDGET) * ITERATIONS_PER_MINUTE))
     return TrainSettings(
         name=name,
         seed=seed,
-        iterations=iterations,
+        steps=_steps(steps, budget),
+        objective=DEFAULT if objective is None else Objective.parse(objective),
+        hidden=hidden,
         estimates=estimates,
         columns=seen,
-        base=base,
-        # With a rule of `CORRECTED` the network corrects the rule. With any other it replaces the rule.
-        architecture=Architecture(residual=base if base in CORRECTED else None, context=True),
         validation_window=most,
         curriculum=CurriculumSettings(window=(max(most // 4, 2), most), estimates=estimates),
-        ppo=PPOSettings(objective=Objective(objective)),
     )
+
+
+def _steps(text: str | None, budget: float | None) -> tuple[int, int, int]:
+    """Of the three parts of a training."""
+    if text is None:
+        every = (budget or BUDGET) * STEPS_PER_MINUTE
+        first, second, third = (max(1, round(share * every)) for share in SHARES)
+        return first, second, third
+    parts = text.split(",")
+    if len(parts) != 3 or not all(part.strip().isdigit() for part in parts):
+        raise ConfigError(f"--steps: '{text}' is not RULE,EVOLUTION,PPO, three numbers of steps, as 30,115,35")
+    first, second, third = map(int, parts)
+    return first, second, third
 
 
 def read_sites(traces: Sequence[str], clusters: Sequence[str], *, form: str | None, skip_bad: bool) -> list[Site]:
@@ -114,12 +128,12 @@ def line(
         told += [("--trace", traces[number] if traces else None), ("--cluster", cluster)]
     told += [
         ("--name", asked.name),
-        ("--objective", asked.ppo.objective),
+        ("--objective", None if asked.objective == DEFAULT else asked.objective),
         ("--estimates", asked.estimates),
-        ("--rule", None if asked.base == "saf" else asked.base),
+        ("--hidden", None if asked.hidden == TrainSettings.hidden else asked.hidden),
         ("--columns", None if asked.columns == STATE_COLUMNS else ",".join(asked.columns)),
         ("--seed", asked.seed),
-        ("--iterations", asked.iterations),
+        ("--steps", ",".join(map(str, asked.steps))),
         ("--window", asked.validation_window),
         ("--form", form),
     ]
@@ -138,11 +152,12 @@ def run(
 
 def lines(result: "Trained") -> Iterator[str]:
     """The result of a training, in sentences."""
-    kept = "the beginning, before iteration 1," if result.iteration == 0 else f"iteration {result.iteration}"
-    yield f"{result.path}: {kept} of {result.iterations} iterations, the best on the validation windows"
+    kept = "the best static rule" if result.step == 0 else f"step {result.step}"
+    yield f"{result.path}: {kept} of {result.steps} steps, the best on the validation windows"
+    yield f"{result.rule}: the best static rule, by which the others are measured"
     for group, ratios in result.validation.groups.items():
         shown = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())
-        yield f"  {group}: {shown} of {result.validation.rules[group]}'s, the best plain rule there"
+        yield f"  {group}: {shown} of the static rule's"
     for reason, count in result.skipped.items():
         if count:
             yield f"  windows left out: {count} ({reason})"

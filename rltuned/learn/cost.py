@@ -1,12 +1,12 @@
-"""What is minimised: a metric of a finished window, written as an integral over time that each moment adds a part to.
+"""What is minimised: J of a finished window (`rltuned.policy.objective`), written as an integral over time that each
+moment adds a part to.
 
 The mean wait is 1/n · ∫ (jobs in the queue) dt, the mean bounded slowdown n⁻¹ ∫ Σ 1/max(run, 10) dt over them, and so
-on: each is a sum of spans, one for each job, and a decision answers for what is added after it. All costs are in units
-of the base rule's own metric on the same jobs, so that windows of minutes and of weeks teach alike (paper §4.2).
+on: each is a sum of spans, and a decision answers for what is added after it. All costs are over Slurm's own metric on
+the same jobs, so that windows of minutes and of weeks teach alike (paper §4.2).
 """
 
-import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,16 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rltuned.cluster.tables import Floats
-from rltuned.simulate.values import BOUND, bounded_slowdown
-
-
-class Objective(enum.StrEnum):
-    """What a policy is trained for."""
-
-    WAIT = "wait"
-    BSLD = "bsld"
-    MIX = "mix"
-    """Half wait, a quarter slowdown, a quarter tail, so that a gain in one does not cost another."""
+from rltuned.policy.objective import Objective, at_least
+from rltuned.simulate.values import BOUND
 
 
 @dataclass(frozen=True)
@@ -33,22 +25,14 @@ class FinishedJobs:
     submit: Floats
     start: Floats
     end: Floats
+    gpus: Floats
+    capacity: float
+    """GPUs of the cluster."""
 
     @cached_property
     def wait(self) -> Floats:
         """Start − submission."""
         return self.start - self.submit
-
-    @cached_property
-    def run_time(self) -> Floats:
-        """End − start."""
-        return self.end - self.start
-
-    def metric(self, objective: Objective) -> float:
-        """The plain metric that an objective is named after, smaller is better; of a mix, the mean wait."""
-        if objective is Objective.BSLD:
-            return float(bounded_slowdown(self.wait, self.run_time).mean())
-        return float(self.wait.mean())
 
 
 class Spans(NamedTuple):
@@ -78,56 +62,52 @@ def _ramp(times: Floats, since: Floats, rate: Floats) -> Floats:
     return np.asarray(times * rates[passed] - moments[passed])
 
 
-def cost(objective: Objective, jobs: FinishedJobs, base: FinishedJobs) -> Spans:
-    """The objective of a run in units of the base rule's; what both have in common is left out.
+def cost(objective: Objective, jobs: FinishedJobs, slurm: Mapping[str, float], tail: float) -> Spans:
+    """J of a run, with another tail: waits beyond `tail` seconds, in units of what one job of a hundred waits in
+    Slurm's own order. A percentile is no sum of spans.
 
-    `total` differs between two runs of a window as the metric does, divided by the base's metric; by one (second) where
-    that is less: in such a window there is nothing to be better at.
+    `slurm`: metrics of the window in Slurm's own order.
     """
-    n = len(jobs.submit)
-    unit = max(base.metric(objective), 1.0)
-    match objective:
-        case Objective.WAIT:
-            return _wait(jobs, 1.0 / (n * unit))
-        case Objective.BSLD:
-            return _slowdown(jobs, 1.0 / (n * unit))
-        case Objective.MIX:
-            parts = (
-                _wait(jobs, 0.5 / (n * unit)),
-                _slowdown(jobs, 0.25 / (n * base.metric(Objective.BSLD))),
-                _tail(jobs, base, 0.25),
-            )
-            return Spans(*map(np.concatenate, zip(*parts, strict=True)))
+    n, unit = len(jobs.submit), {name: at_least(name, slurm) for name in Objective._fields}
+    begin = jobs.submit + np.maximum(BOUND - (jobs.end - jobs.start), 0.0)
+    slowed = 1.0 / np.maximum(jobs.end - jobs.start, BOUND)
+    parts = (
+        Spans(jobs.submit, jobs.start, np.full(n, objective.wait / (n * unit["wait"]))),
+        Spans(begin, np.maximum(jobs.start, begin), slowed * objective.slowdown / (n * unit["slowdown"])),
+        _tail(jobs, tail, objective.tail / (0.01 * n * unit["tail"])),
+        _idle(jobs, objective.idle / (3600.0 * unit["idle"])),
+    )
+    return Spans(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _wait(jobs: FinishedJobs, rate: float) -> Spans:
-    return Spans(jobs.submit, jobs.start, np.full(len(jobs.submit), rate))
-
-
-def _slowdown(jobs: FinishedJobs, rate: float) -> Spans:
-    """Bounded: a run of less than 10 s is slowed down only by what waits beyond them."""
-    begin = jobs.submit + np.maximum(BOUND - jobs.run_time, 0.0)
-    return Spans(begin, np.maximum(jobs.start, begin), rate / np.maximum(jobs.run_time, BOUND))
-
-
-def _tail(jobs: FinishedJobs, base: FinishedJobs, share: float) -> Spans:
-    """Waiting beyond the base's 99th percentile, in units of what one job of a hundred waits there."""
-    beyond = max(float(np.percentile(base.wait, 99.0)), 1.0)
+def _tail(jobs: FinishedJobs, beyond: float, rate: float) -> Spans:
     begin = jobs.submit + beyond
-    rate = share / (0.01 * len(jobs.submit) * beyond)
     return Spans(begin, np.maximum(jobs.start, begin), np.full(len(begin), rate))
 
 
-def leave_one_out(
-    objective: Objective, trajectories: Sequence[FinishedJobs], base: FinishedJobs, times: Sequence[Floats]
-) -> list[Floats]:
-    """Advantage of each step of each of K trajectories of the same arrivals: the cost-to-go of the others at that time,
-    on average, less that of this one (an input-dependent baseline, Mao et al., ICLR 2019; RLOO).
+def _idle(jobs: FinishedJobs, rate: float) -> Spans:
+    """GPUs that no job holds while one waits, until the last submission (`window_metrics.idle_while_waiting`)."""
+    n = len(jobs.submit)
+    moment = np.minimum(np.concatenate((jobs.submit, jobs.start, jobs.end)), jobs.submit.max())
+    order = np.argsort(moment, kind="stable")
+    waiting = np.cumsum(np.repeat((1, -1, 0), n)[order])[:-1]
+    holding = np.cumsum(np.concatenate((np.zeros(n), jobs.gpus, -jobs.gpus))[order])[:-1]
+    return Spans(moment[order][:-1], moment[order][1:], rate * np.where(waiting > 0, jobs.capacity - holding, 0.0))
 
-    `times`: of the steps of each trajectory, seconds.
+
+def ahead(costs: Sequence[Spans], grid: Floats) -> Floats:
+    """(K, t) cost-to-go of each of K runs at the moments of `grid`."""
+    return np.array([one.total for one in costs])[:, None] - np.stack([one.until(grid) for one in costs])
+
+
+def advantages(costs: Sequence[Spans], reference: Spans, times: Sequence[Floats]) -> list[Floats]:
+    """Advantage of each step of each of K trajectories of the same arrivals: the cost-to-go at that time of the others
+    and of the rule that training began with, on average, less that of this one (an input-dependent baseline, Mao et
+    al., ICLR 2019; RLOO).
+
+    `reference`: of the rule. `times`: of the steps of each trajectory, seconds.
     """
     grid = np.unique(np.concatenate(times))
-    spans = [cost(objective, one, base) for one in trajectories]
-    ahead = np.array([one.total for one in spans])[:, None] - np.stack([one.until(grid) for one in spans])
-    others = (ahead.sum(axis=0) - ahead) / max(len(trajectories) - 1, 1)
-    return [(others[at] - ahead[at])[np.searchsorted(grid, each)] for at, each in enumerate(times)]
+    own = ahead(costs, grid)
+    others = (ahead([reference], grid) + own.sum(axis=0) - own) / len(costs)
+    return [(others[at] - own[at])[np.searchsorted(grid, each)] for at, each in enumerate(times)]

@@ -10,36 +10,19 @@ from typing import Any
 
 from rltuned.cluster.tables import Singles
 from rltuned.learn.quiet import tf
-from rltuned.policy.actor import EXTRAS, Activation, Architecture
+from rltuned.policy.actor import RUN_TIME
 
 
 def variables(weights: Mapping[str, Singles]) -> dict[str, Any]:
-    """A TensorFlow variable for each array; normalisers and `EXTRAS` are not trained by gradients."""
-    return {
-        name: tf.Variable(value, name=name, trainable=not (name.startswith("input.") or name in EXTRAS))
-        for name, value in weights.items()
-    }
+    """A TensorFlow variable for each array; what is expected of run times is not trained by gradients."""
+    return {name: tf.Variable(value, name=name, trainable=name != RUN_TIME) for name, value in weights.items()}
 
 
-def network(weights: Mapping[str, Any], architecture: Architecture, state: Any, context: Any = None) -> Any:
-    """(B, W) output of the network for (B, W, inputs) states.
-
-    `context`: (B, inputs) mean of the jobs of each state; needed where the architecture has a context.
-    """
-    value = (state - weights["input.mean"]) / weights["input.scale"]
-    for index in range(architecture.layers):
-        if index:
-            value = tf.nn.relu(value) if architecture.activation is Activation.RELU else tf.tanh(value)
-        value = tf.tensordot(value, weights[f"layer{index}.kernel"], 1) + weights[f"layer{index}.bias"]
-        if index == 0 and architecture.context:
-            seen = (context - weights["input.mean"]) / weights["input.scale"]
-            value += tf.matmul(seen, weights["context.kernel"])[:, None, :]
-    return value[:, :, 0]
-
-
-def correct(architecture: Architecture, output: Any, base: Any) -> Any:
-    """Scores from the network's output, of any shape: the output, or the residual's rule corrected by it."""
-    return output if architecture.residual is None else base + architecture.bound * tf.tanh(output)
+def scores(weights: Mapping[str, Any], terms: Any, moment: Any, segment: Any) -> Any:
+    """(R,) scores of (R, 8) terms of B queues, whose moments are (B, 14); `segment`: (R,) queue of each row."""
+    unit = tf.tanh(tf.matmul(moment, weights["kernel"]) + weights["bias"])
+    coefficients = weights["constant"] + tf.matmul(unit, weights["change"])
+    return tf.reduce_sum(terms * tf.gather(coefficients, segment), axis=1)
 
 
 def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> tuple[Any, Any]:

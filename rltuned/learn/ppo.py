@@ -10,6 +10,7 @@ number of their queue (`segment`). Queues are short and few are equally long: pa
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from rltuned.learn import network
 from rltuned.learn.quiet import tf
 from rltuned.learn.sampling import Steps, begins
 from rltuned.learn.training_settings import PPOSettings
-from rltuned.policy.actor import Actor
+from rltuned.policy.actor import COLUMNS, MOMENT, Actor
 
 
 def deterministic() -> None:
@@ -60,8 +61,12 @@ class PPO:
         def spec(kind: Any, *shape: int | None) -> Any:
             return tf.TensorSpec(shape, kind)
 
-        row, column = spec(tf.float32, None, actor.architecture.inputs), spec(tf.float32, None)
-        batch = row, row, column, spec(tf.int32, None), spec(tf.int32, None, settings.heads), spec(tf.int32)
+        row, moment, column = (
+            spec(tf.float32, None, COLUMNS),
+            spec(tf.float32, None, len(MOMENT)),
+            spec(tf.float32, None),
+        )
+        batch = row, moment, spec(tf.int32, None), spec(tf.int32, None, settings.heads), spec(tf.int32)
         self._old = tf.function(lambda batch: self._distribution(batch)[0], input_signature=(batch,))
         self._step = tf.function(self._improve, input_signature=(batch, column, column))
 
@@ -71,7 +76,7 @@ class PPO:
     def actor(self) -> Actor:
         """As it is now, in NumPy."""
         weights = {name: value.numpy() for name, value in self._weights.items()}
-        return Actor(self._actor.name, self._actor.architecture, weights)
+        return replace(self._actor, weights=weights)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that the next update depends on."""
@@ -116,10 +121,8 @@ class PPO:
 
     def _distribution(self, batch: tuple[Any, ...]) -> tuple[Any, Any]:
         """(B,) log-probability of the picks of a `_batch`, and (B,) entropy of the first place."""
-        state, context, base, segment, picks, queues = batch
-        # Each row is passed as a state of one job, so that its queue's mean can be passed with it.
-        output = network.network(self._weights, self._actor.architecture, state[:, None, :], context)[:, 0]
-        score = network.correct(self._actor.architecture, output, base)
+        terms, moment, segment, picks, queues = batch
+        score = network.scores(self._weights, terms, moment, segment)
         return network.batch_log_probability(score / self.settings.temperature, segment, picks, queues)
 
     def _improve(self, batch: tuple[Any, ...], old: Any, advantage: Any) -> tuple[Any, ...]:
@@ -141,11 +144,11 @@ class PPO:
 
 
 def _batch(steps: Steps, part: Rows) -> tuple[Any, ...]:
-    """Some decisions as tensors: rows, mean of their queue, level, queue of each row, picks as rows, queues."""
+    """Some decisions as tensors: rows, moment of each queue, queue of each row, picks as rows, queues."""
     taken = steps.take(part)
     segment = np.repeat(np.arange(len(part)), taken.count)
     picks = np.where(taken.picks >= 0, taken.picks + begins(taken.count)[:-1, None], -1).astype(np.int32)
-    return taken.state, steps.context[part][segment], taken.base, segment.astype(np.int32), picks, np.int32(len(part))
+    return taken.terms, taken.moment, segment.astype(np.int32), picks, np.int32(len(part))
 
 
 def _parts(order: Rows, size: int) -> Sequence[Rows]:

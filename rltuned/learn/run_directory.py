@@ -22,6 +22,7 @@ from rltuned.errors import EvaluationError
 from rltuned.policy.files import json_bytes
 from rltuned.safe_files import write_atomic
 
+_DRAWN: Final = ("objective", "wait_mean", "bsld_mean", "wait_p99")
 KEPT: Final = 2
 """Checkpoints: the last may have been cut off by whatever ended the run."""
 
@@ -92,7 +93,7 @@ class RunDirectory:
             with suppress(json.JSONDecodeError):  # cut off by whatever ended the run
                 lines.append(json.loads(text))
         if before is not None:
-            lines = [line for line in lines if line.get("iteration", 0) <= before]
+            lines = [line for line in lines if line.get("step", 0) <= before]
             write_atomic(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
         return lines
 
@@ -108,17 +109,17 @@ def draw_curves(lines: list[dict[str, Any]], path: Path) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice above
 
     panels = (
-        ("training: objective / base rule's", ("objective",)),
-        ("validation: / best plain rule's", ("validation.wait_mean", "validation.bsld_mean", "validation.wait_p99")),
-        ("KL and entropy of the first place", ("divergence", "entropy")),
+        ("training: J over Slurm's own order", ("objective",)),
+        ("validation: over the static rule", tuple(f"validation.{name}" for name in _DRAWN)),
+        ("signal to noise of a step", ("signal",)),
     )
     figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.6), layout="constrained")
     for axis, (title, names) in zip(axes, panels, strict=True):
         for name in names:
-            points = [(line["iteration"], line[name]) for line in lines if name in line]
+            points = [(line["step"], line[name]) for line in lines if name in line]
             if points:
                 axis.plot(*zip(*points, strict=True), label=name, marker="." if "." in name else None)
-        axis.set(title=title, xlabel="iteration")
+        axis.set(title=title, xlabel="step")
         axis.grid(alpha=0.3)
         if axis.lines:
             axis.legend(fontsize="small")

@@ -4,8 +4,7 @@ No TensorFlow here: a worker starts quickly and the network is run in NumPy. Eve
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +12,15 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
-from rltuned.learn.cost import FinishedJobs, cost, leave_one_out
+from rltuned.learn.cost import FinishedJobs, advantages, cost
 from rltuned.learn.training_settings import PPOSettings
 from rltuned.policy.actor import Actor
+from rltuned.policy.objective import Objective
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory
+
+Measures = dict[str, float]
+"""Metrics of a window (`rltuned.evaluate.window_metrics.Metrics`)."""
 
 
 def episode(case: Case) -> Episode:
@@ -25,18 +28,11 @@ def episode(case: Case) -> Episode:
     return Episode(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
 
 
-def by_rule(case: Case, name: str) -> tuple[Floats, Floats]:
-    """Start and end of each job under a plain rule."""
-    simulation = Simulation(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
-    simulation.run(rule_ranker(name))
-    result = simulation.result()
-    return result.start, result.end
-
-
-def finished_jobs(case: Case, start: Floats, end: Floats) -> FinishedJobs:
+def finished_jobs(case: Case, run: Trajectory) -> FinishedJobs:
     """The jobs that ran."""
-    ran = ~np.isnan(start) & ~np.isnan(end)
-    return FinishedJobs(case.jobs.submit_time[ran], start[ran], end[ran])
+    ran = ~np.isnan(run.start) & ~np.isnan(run.end)
+    gpus = case.jobs.gpus[ran].astype(np.float64)
+    return FinishedJobs(case.jobs.submit_time[ran], run.start[ran], run.end[ran], gpus, case.capacity)
 
 
 # --- queues as a policy saw them
@@ -51,8 +47,9 @@ def begins(count: Ints) -> Ints:
 class Steps:
     """What a network learns from: S decisions, and the R rows of their queues, one queue behind the other."""
 
-    state: Singles
-    base: Singles
+    terms: Singles
+    moment: Singles
+    """(S, 14)"""
     count: Ints
     """(S,) rows of each."""
     picks: npt.NDArray[np.int32]
@@ -65,23 +62,18 @@ class Steps:
         """One behind the other."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__annotations__))
 
-    @cached_property
-    def context(self) -> Singles:
-        """(S, inputs) mean of the rows of each queue, none of which is empty: what a network may see of the others."""
-        totals = np.add.reduceat(self.state, begins(self.count)[:-1], axis=0)
-        return np.asarray(totals / self.count[:, None], dtype=np.float32)
-
     def take(self, steps: Rows) -> "Steps":
         """These decisions, in that order."""
         count = self.count[steps]
         first = np.repeat(begins(self.count)[steps] - begins(count)[:-1], count)
         rows = first + np.arange(int(count.sum()))
-        return Steps(self.state[rows], self.base[rows], count, self.picks[steps], self.advantage[steps])
+        return Steps(self.terms[rows], self.moment[steps], count, self.picks[steps], self.advantage[steps])
 
 
-def _kept(trajectory: Trajectory, advantage: Floats, most: int, rng: np.random.Generator) -> Steps:
+def kept(trajectory: Trajectory, advantage: Floats, most: int, rng: np.random.Generator) -> Steps:
     """Of the decisions with two jobs or more, at most so many, drawn evenly."""
-    found = Steps(trajectory.state, trajectory.base, np.diff(trajectory.ptr), trajectory.picks, advantage)
+    moment = trajectory.moment.astype(np.float32)
+    found = Steps(trajectory.state, moment, np.diff(trajectory.ptr), trajectory.picks, advantage)
     steps = np.flatnonzero(found.count > 1)
     if len(steps) > most:
         steps = np.sort(rng.choice(steps, most, replace=False))
@@ -91,53 +83,70 @@ def _kept(trajectory: Trajectory, advantage: Floats, most: int, rng: np.random.G
 # --- tasks
 
 
-def record_queues(case: Case, actor: Actor, temperature: float, seed: int, most_steps: int) -> Steps:
-    """Simulate one window and keep some of its queues; their advantages say nothing."""
-    trajectory = episode(case).run(actor, temperature=temperature, heads=4, seed=seed, record=True)
-    return _kept(trajectory, np.zeros(len(trajectory)), most_steps, np.random.default_rng([seed, 3]))
+def in_slurms_order(case: Case) -> Measures:
+    """Metrics of a window in Slurm's own order."""
+    simulation = Simulation(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
+    simulation.run(rule_ranker("multifactor"))
+    result = simulation.result()
+    return case.metrics(result.start, result.end).as_dict()
+
+
+def judge(case: Case, slurm: Measures, actors: Sequence[Actor]) -> list[Measures]:
+    """Metrics of each actor in a window, and as `objective` its J by what it is to want; no sampling."""
+    window, found = episode(case), []
+    for actor in actors:
+        run = window.run(actor, temperature=0.0, heads=0, seed=0, record=False)
+        own = case.metrics(run.start, run.end).as_dict()
+        found.append({**own, "objective": actor.objective.of(own, slurm)})
+    return found
+
+
+def longest_queue(case: Case, actor: Actor, most: int) -> tuple[Singles, Floats] | None:
+    """Terms of the first `most` jobs of the longest queue of a window, and its moment; None: never two jobs."""
+    run = episode(case).run(actor, temperature=0.0, heads=0, seed=0, record=True)
+    count = np.diff(run.ptr)
+    if not len(count) or count.max() < 2:
+        return None
+    step = int(count.argmax())
+    return run.state[run.ptr[step] : run.ptr[step + 1]][:most], run.moment[step]
 
 
 def sample_trajectories(
-    case: Case, actor: Actor, rule: str, settings: PPOSettings, seed: int
+    case: Case, slurm: Measures, actor: Actor, rule: Actor, settings: PPOSettings, seed: int
 ) -> tuple[Steps, list[float]] | str:
     """Simulate one window several times, each with another seed.
 
-    Gives what can be learned from it and the objective of each trajectory in units of the rule's; or why there is
-    nothing.
+    Gives what can be learned from it and what each trajectory costs over the rule, in units of Slurm's own J; or why
+    there is nothing. The rule runs in the same scenario: what is learned from is a paired difference.
     """
-    base = finished_jobs(case, *by_rule(case, rule))
+    window = episode(case)
+    rule = replace(rule, objective=actor.objective)
+    plain = window.run(rule, temperature=0.0, heads=0, seed=0, record=False)
+    base = finished_jobs(case, plain)
     if len(base.submit) < 2:
         return "empty"
-    window = episode(case)
     trajectories = [
         window.run(actor, temperature=settings.temperature, heads=settings.heads, seed=seed + number, record=True)
         for number in range(settings.trajectories)
     ]
-    finished = [finished_jobs(case, each.start, each.end) for each in trajectories]
     times = [each.time for each in trajectories]
     if any(len(each) == 0 for each in times):
         return "no decision"
-    totals = [cost(settings.objective, one, base).total for one in finished]
-    advantages = leave_one_out(settings.objective, finished, base, times)
-    if not all(np.isfinite(each).all() for each in (*advantages, np.array(totals))):
+    tail = max(float(np.percentile(base.wait, 95.0)), 1.0)
+    reference = cost(actor.objective, base, slurm, tail)
+    costs = [cost(actor.objective, finished_jobs(case, each), slurm, tail) for each in trajectories]
+    found = advantages(costs, reference, times)
+    totals = [one.total - reference.total for one in costs]
+    if not all(np.isfinite(each).all() for each in (*found, np.array(totals))):
         return "reward is no number"
     rng = np.random.default_rng([seed, 2])
-    both = zip(trajectories, advantages, strict=True)
-    steps = Steps.joined([_kept(each, advantage, settings.most_steps, rng) for each, advantage in both])
+    both = zip(trajectories, found, strict=True)
+    steps = Steps.joined([kept(each, advantage, settings.most_steps, rng) for each, advantage in both])
     if not len(steps.count):
         return "never two jobs to choose from"
-    reference = cost(settings.objective, base, base).total
-    return steps, [1.0 + total - reference for total in totals]
+    return steps, totals
 
 
-def measure_policies(case: Case, policies: Sequence[str | Actor]) -> list[dict[str, float]]:
-    """Metrics of each policy, a rule by name or an actor, in a window; as `rltuned.evaluate` measures: no sampling."""
-    found = []
-    for policy in policies:
-        if isinstance(policy, str):
-            times = by_rule(case, policy)
-        else:
-            trajectory = episode(case).run(policy, temperature=0.0, heads=0, seed=0, record=False)
-            times = trajectory.start, trajectory.end
-        found.append(case.metrics(*times).as_dict())
-    return found
+def drawn_objective(rng: np.random.Generator) -> Objective:
+    """Weights of an objective: evenly among all that sum up to 1."""
+    return Objective(*rng.dirichlet(np.ones(len(Objective._fields))).tolist())

@@ -1,7 +1,8 @@
-"""Training from traces to a model file: PPO, and the checkpoint that is best on windows set aside.
+"""Training from traces to a model file: a static rule, an evolution strategy from there, PPO from there, and of all of
+them the actor that is best on windows set aside.
 
 The same settings give the same weights on the same machine and TensorFlow, however many processes simulate and however
-often the run was killed and resumed: what is random is drawn from the seed and the number of the iteration.
+often the run was killed and resumed: what is random is drawn from the seed and the number of the step.
 """
 
 import time
@@ -10,31 +11,41 @@ from dataclasses import asdict, replace
 from functools import partial
 from operator import call
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Singles
 from rltuned.errors import EvaluationError
-from rltuned.learn.beginning import (
-    RECORDED_STEPS,
-    RECORDED_TEMPERATURE,
-    RECORDED_WINDOWS,
-    beginner,
-    rule_alone,
-    run_time_coefficients,
-)
+from rltuned.learn.beginning import STATIC, run_time_coefficients, smallest_area_first
 from rltuned.learn.curriculum import Site, candidate, validation_windows
+from rltuned.learn.evolution import Evolution
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
 from rltuned.learn.run_directory import RunDirectory, draw_curves
-from rltuned.learn.sampling import Steps, measure_policies, record_queues, sample_trajectories
+from rltuned.learn.sampling import (
+    Measures,
+    Steps,
+    drawn_objective,
+    in_slurms_order,
+    judge,
+    longest_queue,
+    sample_trajectories,
+)
 from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
-from rltuned.policy.actor import AGEING, RUN_TIME, Actor
+from rltuned.policy.actor import Actor, with_network
 from rltuned.policy.files import TrainingPart, save
+from rltuned.policy.objective import Objective
 from rltuned.workers.pool import Result, WorkerPool
 from rltuned.workers.progress import Progress, silent
+
+FITTED: Final = 128
+"""Windows whose jobs the expected run times are fitted to."""
+MAKESPAN: Final = 1.02
+"""Times Slurm's own: what is beyond it costs, and the more the longer it lasts."""
+_MULTIPLIER_RATE: Final = 0.2
+"""How fast the price of a broken bound rises, and falls where it is kept (Lagrange)."""
 
 
 class Trained(NamedTuple):
@@ -42,40 +53,38 @@ class Trained(NamedTuple):
 
     path: Path
     """Of the manifest."""
+    rule: Path
+    """Of the best static rule's."""
     validation: Validation
-    """Of the checkpoint that was kept."""
-    iteration: int
-    """Of that checkpoint; 0: what PPO began with."""
-    iterations: int
+    """Of the actor that was kept, over the static rule."""
+    step: int
+    """That it is of; 0: it is the static rule."""
+    steps: int
     """That were done."""
     skipped: Mapping[str, int]
     """Windows that could not teach, by reason."""
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        return {
-            "manifest": str(self.path),
-            "iteration": self.iteration,
-            "iterations": self.iterations,
-            "skipped": self.skipped,
-            "validation": self.validation._asdict(),
-        }
+        told = {"manifest": str(self.path), "rule": str(self.rule), "validation": self.validation._asdict()}
+        return told | {"step": self.step, "steps": self.steps, "skipped": self.skipped}
 
 
 class _Training:
-    """A run between two iterations."""
+    """The windows of a run, and what is measured on them."""
 
     def __init__(self, sites: Sequence[Site], settings: TrainSettings, pool: WorkerPool, progress: Progress) -> None:
         self.settings, self.pool, self.progress = settings, pool, progress
         self.candidate = partial(candidate, sites, settings.curriculum, settings.seed)
-        self.rule = settings.architecture.residual or "saf"
-        """That is corrected, or stands for none."""
         self.skipped: dict[str, int] = {}
-        self.headroom = self._with_headroom()
-        windows = validation_windows(
+        self.slurm = self._worth_learning()
+        self.windows = list(self.slurm)
+        part = validation_windows(
             sites, settings.validation_window, settings.validation_windows, settings.seed, settings.estimates
         )
-        self.validator = Validator(windows, settings.ppo.objective, pool)
+        self.validator = Validator(part, pool)
+        self.price = 0.0
+        """Of makespan beyond `MAKESPAN`."""
 
     def _map(self, what: str, tasks: Sequence[partial[Result]]) -> Iterator[Result]:
         """The result of each task, in their order, with progress."""
@@ -83,92 +92,181 @@ class _Training:
             yield found
             self.progress(what, done, len(tasks))
 
-    def _with_headroom(self) -> list[int]:
-        """Numbers of the candidates that can teach.
+    def _worth_learning(self) -> dict[int, Measures]:
+        """Slurm's own metrics of the candidates that can teach, by number.
 
         Raises:
             EvaluationError: none can.
         """
-        base, curriculum = self.settings.base, self.settings.curriculum
-        least, count = curriculum.least_wait, curriculum.candidates
-        tasks = [partial(measure_policies, self.candidate(index), (base,)) for index in range(count)]
-        waits = [found["wait_mean"] for (found,) in self._map("choosing windows", tasks)]
-        kept = [index for index, wait in enumerate(waits) if wait >= least]  # not when it is NaN
-        self.skipped["no headroom"] = count - len(kept)
+        least, count = self.settings.curriculum.least_wait, self.settings.curriculum.candidates
+        tasks = [partial(in_slurms_order, self.candidate(index)) for index in range(count)]
+        found = enumerate(self._map("choosing windows", tasks))
+        kept = {index: own for index, own in found if own["wait_mean"] >= least}  # not when it is NaN
+        self.skipped["hardly a wait"] = count - len(kept)
         if not kept:
             raise EvaluationError(
-                f"in none of {count} windows does {base} let jobs wait {least:g} s on average: nothing to be learned "
-                "from this trace on this cluster; is the cluster larger than the trace's own?"
+                f"in none of {count} windows does Slurm's own order let jobs wait {least:g} s on average: nothing to "
+                "be learned from this trace on this cluster; is the cluster larger than the trace's own?"
             )
         return kept
 
     def beginning(self) -> Actor:
-        """The rule on expected run times, with a network that corrects nothing yet."""
-        settings = self.settings
-        windows = [self.candidate(index) for index in self.headroom[:RECORDED_WINDOWS]]
-        extras = self._extras(run_time_coefficients(windows))
-        plain = rule_alone(self.rule, extras)
+        """Smallest area first on expected run times."""
+        cases = [self.candidate(index) for index in self.windows[:FITTED]]
+        return smallest_area_first(self.settings.name, run_time_coefficients(cases))
+
+    def _scenarios(self, rng: np.random.Generator, count: int, *, drawn: bool) -> list[tuple[int, Objective]]:
+        """Windows of a step, and what each is to want: in every other one, as the settings say."""
+        chosen = rng.choice(self.windows, count, replace=len(self.windows) < count)
+        wanted = [drawn_objective(rng) if drawn and at % 2 else self.settings.objective for at in range(count)]
+        return list(zip(map(int, chosen), wanted, strict=True))
+
+    def evolve(self, step: int, evolution: Evolution, left: float, *, drawn: bool) -> dict[str, float]:
+        """One step of an evolution strategy; numbers of it."""
+        rng = np.random.default_rng([self.settings.seed, 5, step])
+        actors, moved = evolution.tried(rng)
+        scenarios = self._scenarios(rng, evolution.settings.windows, drawn=drawn)
         tasks = [
-            partial(record_queues, case, plain, RECORDED_TEMPERATURE, settings.seed + number, RECORDED_STEPS)
-            for number, case in enumerate(windows)
+            partial(judge, self.candidate(at), self.slurm[at], [replace(one, objective=wanted) for one in actors])
+            for at, wanted in scenarios
         ]
-        state = np.concatenate([queues.state for queues in self._map("recording queues", tasks)])
-        if not len(state):
-            raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
-        rng = np.random.default_rng([settings.seed, 4])
-        rule = beginner(settings.name, settings.architecture, state, rng, settings.columns)
-        return replace(rule, weights={**rule.weights, **extras})
+        found = list(self.pool.map(call, tasks))
+        objective = np.array([[one["objective"] for one in each] for each in found])
+        spans = np.array([max(self.slurm[at]["makespan"], 1.0) for at, _ in scenarios])
+        makespan = np.array([[one["makespan"] for one in each] for each in found]) / spans[:, None]
+        sound = np.isfinite(objective).all(axis=1)
+        objective, makespan = objective[sound], makespan[sound]
+        if not len(objective):
+            return {}
+        signal = evolution.step(moved, (objective + self.price * makespan).mean(axis=0), left)
+        self.price = max(self.price + _MULTIPLIER_RATE * (float(makespan.mean()) - MAKESPAN), 0.0)
+        return {"objective": float(objective.mean()), "signal": signal, "makespan": float(makespan.mean())}
 
-    def _extras(self, coefficients: Singles) -> dict[str, Singles]:
-        """The coefficients, and the exponent of ageing that is best on the validation windows.
-
-        One that is better than a smaller one by what may be chance is not taken: what ages more is further from the
-        rule.
-        """
-        chosen: dict[str, Singles] = {RUN_TIME: coefficients}
-        if self.settings.architecture.residual is None:
-            return chosen  # no rule that could age
-        best = float("inf")
-        for done, exponent in enumerate(self.settings.ageing, 1):
-            tried = {RUN_TIME: coefficients}
-            if exponent > 0.0:
-                tried[AGEING] = np.array([exponent], dtype=np.float32)
-            score = self.validator.validate(rule_alone(self.rule, tried)).score
-            if score < best - CHANCE:
-                best, chosen = score, tried
-            self.progress("choosing how waiting counts", done, len(self.settings.ageing))
-        return chosen
-
-    def sample(self, iteration: int, ppo: PPO) -> tuple[Steps | None, float]:
-        """The decisions of an iteration, and the mean objective of its trajectories in units of the base rule's."""
-        settings, options, actor = self.settings, self.settings.ppo, ppo.actor
-        rng = np.random.default_rng([settings.seed, 5, iteration])
-        chosen = rng.choice(self.headroom, options.windows, replace=len(self.headroom) < options.windows)
-        seeds = rng.integers(2**31, size=options.windows)
+    def sample(self, step: int, actor: Actor, rule: Actor) -> tuple[Steps | None, float]:
+        """The decisions of an iteration of PPO, and what its trajectories cost over the rule, in Slurm's own J."""
+        options = self.settings.ppo
+        rng = np.random.default_rng([self.settings.seed, 5, step])
+        scenarios = self._scenarios(rng, options.windows, drawn=True)
+        seeds = rng.integers(2**31, size=len(scenarios)).tolist()
         tasks = [
-            partial(sample_trajectories, self.candidate(int(index)), actor, settings.base, options, int(seed))
-            for index, seed in zip(chosen, seeds, strict=True)
+            partial(
+                sample_trajectories,
+                self.candidate(at),
+                self.slurm[at],
+                replace(actor, objective=wanted),
+                rule,
+                options,
+                seed,
+            )
+            for (at, wanted), seed in zip(scenarios, seeds, strict=True)
         ]
         parts: list[Steps] = []
-        ratios: list[float] = []
+        over: list[float] = []
         for found in self.pool.map(call, tasks):
             if isinstance(found, str):
                 self.skipped[found] = self.skipped.get(found, 0) + 1
             else:
                 parts.append(found[0])
-                ratios += found[1]
-        return (Steps.joined(parts), float(np.mean(ratios))) if parts else (None, float("nan"))
+                over += found[1]
+        return (Steps.joined(parts), float(np.mean(over))) if parts else (None, float("nan"))
 
-    def golden(self, actor: Actor) -> tuple[Singles, Floats | None]:
-        """A queue of some training window, for the manifest's golden vector."""
-        plain = rule_alone(self.rule, actor.weights)
-        for index in self.headroom:
-            queues = record_queues(self.candidate(index), plain, 0.0, 0, 1_000_000)
-            if len(queues.count):
-                widest = queues.take(np.argmax(queues.count, keepdims=True))
-                base = None if self.settings.architecture.residual is None else widest.base[:16].astype(np.float64)
-                return widest.state[:16], base
-        raise EvaluationError("no queue of two jobs in any window")
+    def golden(self, actor: Actor) -> tuple[Singles, Floats]:
+        """Jobs of a training window and its moment, for the manifest's golden vector."""
+        for index in self.windows:
+            found = longest_queue(self.candidate(index), actor, 16)
+            if found is not None:
+                return found
+        raise EvaluationError("no queue of two jobs in any window: nothing to be learned from this trace")
+
+
+class _Run:
+    """Where a run stands: which actor, and the best of each kind so far."""
+
+    def __init__(self, run: _Training) -> None:
+        self.run, self.settings = run, run.settings
+        first, second, third = self.settings.steps
+        self.ends = first, first + second, first + second + third
+        self.done, self.step, self.kept = 0, 0, Validation(1.0, {}, {})
+        """Steps done; the step that `best` is of, and how good it is: over smallest area first while the rule is
+        searched, then over the rule."""
+        self.best = self.rule = run.beginning()
+        self.evolution = self._search()
+        self.ppo: PPO | None = None
+
+    def _search(self) -> Evolution:
+        columns = [name for name in STATIC if name in self.settings.columns]
+        return Evolution(self.best, self.settings.evolution, columns)
+
+    def advance(self) -> dict[str, float]:
+        """One step, and what is to be said of it."""
+        rule, evolved, last = self.ends
+        self.done += 1
+        if self.done <= rule:
+            return self.run.evolve(self.done, self.evolution, 1.0 - (self.done - 1) / rule, drawn=False)
+        if self.done == rule + 1:
+            self._begin_network()
+        if self.done <= evolved:
+            left = 1.0 - (self.done - rule - 1) / (evolved - rule)
+            return self.run.evolve(self.done, self.evolution, left, drawn=True)
+        if self.ppo is None:
+            self.ppo = PPO(self.settings.ppo, self.best)
+        steps, over = self.run.sample(self.done, self.ppo.actor, self.rule)
+        if steps is None:
+            return {}
+        rng = np.random.default_rng([self.settings.seed, 7, self.done])
+        stats = self.ppo.update(steps, rng, 1.0 - (self.done - evolved - 1) / (last - evolved))
+        return {"over_rule": over, "decisions": float(len(steps.count)), **stats._asdict()}
+
+    def _begin_network(self) -> None:
+        """The best static rule is found: the network begins with it."""
+        self.rule, self.kept, self.step = self.best, Validation(1.0, {}, {}), 0
+        rng = np.random.default_rng([self.settings.seed, 4])
+        start = with_network(self.rule, self.settings.hidden, rng)
+        self.evolution = Evolution(start, self.settings.evolution, self.settings.columns)
+
+    @property
+    def actor(self) -> Actor:
+        """As it is now."""
+        return self.evolution.actor if self.ppo is None else self.ppo.actor
+
+    def validate(self) -> Validation:
+        """Measure the actor, and keep it if it is the best one."""
+        (found,) = self.run.validator.compare(self.rule, [self.actor])
+        if found.score < self.kept.score - (CHANCE if self.step == 0 else 0.0):
+            self.best, self.kept, self.step = self.actor, found, self.done
+        return found
+
+    # --- checkpoints
+
+    def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Arrays and facts that `restore` takes."""
+        held = {"evolution": self.evolution.state, "best": self.best.weights, "rule": self.rule.weights}
+        held |= {"begun": self.evolution.begun.weights} | ({"ppo": self.ppo.state()} if self.ppo is not None else {})
+        arrays = {f"{of}/{name}": value for of, each in held.items() for name, value in each.items()}
+        return arrays, {
+            "kept": self.kept._asdict(),
+            "step": self.step,
+            "skipped": self.run.skipped,
+            "price": self.run.price,
+        }
+
+    def restore(self, done: int, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken, after so many steps."""
+
+        def part(of: str) -> dict[str, npt.NDArray[Any]]:
+            return {name.removeprefix(of + "/"): value for name, value in arrays.items() if name.startswith(of + "/")}
+
+        self.done, self.step, self.kept = done, facts["step"], Validation(**facts["kept"])
+        self.run.skipped, self.run.price = facts["skipped"], facts["price"]
+        self.best, self.rule = (replace(self.best, weights=part(of)) for of in ("best", "rule"))
+        begun = replace(self.best, weights=part("begun"))
+        searching = done <= self.ends[0]
+        columns = [name for name in STATIC if name in self.settings.columns] if searching else self.settings.columns
+        self.evolution = Evolution(begun, self.settings.evolution, columns)
+        self.evolution.state = part("evolution")
+        if held := part("ppo"):
+            self.ppo = PPO(self.settings.ppo, self.best)
+            self.ppo.restore(held)
 
 
 def train(
@@ -184,10 +282,11 @@ def train(
     progress: Progress = silent,
     clock: Callable[[], float] = time.monotonic,
 ) -> Trained:
-    """A model of these traces, in the run directory `out` (`rltuned.learn.run_directory`).
+    """A model of these traces, and the best static rule beside it, in the run directory `out`
+    (`rltuned.learn.run_directory`).
 
     `command` and `revision`, of the code, are for the record. `resume`: go on with what is in `out`. After so many
-    `seconds` of `clock` no iteration is begun, and what is best until then is kept.
+    `seconds` of `clock` no step is begun, and what is best until then is kept.
 
     Raises:
         EvaluationError: nothing to be learned, windows longer than a trace's part, or a directory of another run.
@@ -198,63 +297,34 @@ def train(
     directory = RunDirectory(out, asked, resume=resume)
     (out / "command").write_text(command + "\n", encoding="utf-8")
     with WorkerPool(processes) as pool, tensorboard(out / "tensorboard") as curves:
-        run = _Training(sites, settings, pool, progress)
+        training = _Training(sites, settings, pool, progress)
+        run = _Run(training)
 
         def add(line: dict[str, Any]) -> None:
             directory.add_metrics(line)
-            curves(line["iteration"], {key: value for key, value in line.items() if isinstance(value, float)})
-
-        def checkpoint() -> None:
-            arrays = ppo.state() | {f"best/{name}": value for name, value in best.weights.items()}
-            facts = {"validation": kept._asdict(), "iteration": iteration, "skipped": run.skipped}
-            directory.save(done, arrays, facts)
+            curves(line["step"], {key: value for key, value in line.items() if isinstance(value, float)})
 
         held = directory.last() if resume else None
-        if held is None:
-            best = run.beginning()
-            kept, iteration, done = run.validator.validate(best), 0, 0
-            ppo = PPO(settings.ppo, best)
-            directory.metrics(before=-1)
-            add({"iteration": 0, **_flat(kept)})
-            checkpoint()
-        else:
-            done, arrays, facts = held
-            run.skipped = facts["skipped"]
-            kept, iteration = Validation(**facts["validation"]), facts["iteration"]
-            actor, best = (Actor(settings.name, settings.architecture, _part(arrays, of)) for of in ("actor/", "best/"))
-            ppo = PPO(settings.ppo, actor)
-            ppo.restore(arrays)
-            directory.metrics(before=done)
-        last = settings.iterations
-        while done < last and clock() - began < seconds:
-            done += 1
-            steps, objective = run.sample(done, ppo)
-            line: dict[str, Any] = {"iteration": done}
-            if steps is not None:
-                rng = np.random.default_rng([settings.seed, 7, done])
-                stats = ppo.update(steps, rng, 1.0 - (done - 1) / last)
-                line |= {"objective": objective, "decisions": len(steps.count), **stats._asdict()}
-            if done % settings.check and done < last:
-                add(line)
-            else:
-                actor = ppo.actor
-                validation = run.validator.validate(actor)
-                if validation.score < kept.score - (CHANCE if iteration == 0 else 0.0):
-                    best, kept, iteration = actor, validation, done
-                add(line | _flat(validation))
-                checkpoint()
-            progress("learning", done, last)
-        if done < last:
+        if held is not None:
+            run.restore(*held)
+        directory.metrics(before=run.done if held is not None else -1)
+        last = run.ends[-1]
+        while run.done < last and clock() - began < seconds:
+            line: dict[str, Any] = {"step": run.done + 1, **run.advance()}
+            if run.done % settings.check == 0 or run.done in run.ends:
+                line |= _flat(run.validate())
+                directory.save(run.done, *run.state())
+            add(line)
+            progress("learning", run.done, last)
+        if run.done < last:
             progress("learning", last, last)
         draw_curves(directory.metrics(), out / "learning.png")
-        if best.corrects_nothing:
-            # The file says plainly what the model is: a rule with a few numbers, no network.
-            best = rule_alone(run.rule, best.weights, best.name)
-        golden_state, golden_base = run.golden(best)
-    training = TrainingPart(
-        method="ppo",
+        chosen = run.best if run.step or run.done > run.ends[0] else run.rule
+        ((kept,), golden) = training.validator.compare(run.rule, [chosen]), training.golden(chosen)
+    part = TrainingPart(
+        method="evolution strategy, then PPO",
         data=f"the first 70 % of {', '.join(f'{site.jobs.source.name} on {site.shape.text}' for site in sites)}; "
-        f"the next 15 % chose iteration {iteration} of {done}",
+        f"the next 15 % chose step {run.step} of {run.done}",
         traces=digests(sites),
         seed=settings.seed,
         revision=revision,
@@ -262,21 +332,17 @@ def train(
     )
     metrics = _flat(kept)
     for group, ratios in kept.groups.items():
-        metrics |= {f"validation.{group}.{name} / {kept.rules[group]}": value for name, value in ratios.items()}
-    metrics = {name: round(value, 6) for name, value in metrics.items()}
-    path = save(best, out, training, metrics, golden_state, golden_base)
-    return Trained(path, kept, iteration, done, run.skipped)
+        metrics |= {f"validation.{group}.{name}": value for name, value in ratios.items()}
+    path = save(chosen, out, part, {name: round(value, 6) for name, value in metrics.items()}, golden)
+    rule = replace(run.rule, name=f"{settings.name}-rule")
+    searched = part.model_copy(update={"method": "search of a static rule"})
+    return Trained(path, save(rule, out, searched, {}, golden), kept, run.step, run.done, training.skipped)
 
 
 def _described(site: Site) -> dict[str, Any]:
     """What the run directory says of a trace."""
     source = site.jobs.source
     return {"trace": source.name, "sha256": source.sha256, "jobs": len(site.jobs), "cluster": site.shape.text}
-
-
-def _part(arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a checkpoint whose names begin so, without the prefix."""
-    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 def _flat(validation: Validation) -> dict[str, float]:

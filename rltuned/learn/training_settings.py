@@ -3,32 +3,30 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.learn.cost import Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings
+from rltuned.learn.evolution import EvolutionSettings
 from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import Architecture
+from rltuned.policy.objective import DEFAULT, Objective
 
 
 @dataclass(frozen=True)
 class PPOSettings:
     """The hyper-parameters, each with where it comes from."""
 
-    objective: Objective = Objective.MIX
     temperature: float = 0.02
-    """T of the softmax that places are drawn from, on the scale of scores: 0.02 is a third of an e-fold of the rule's
-    key."""
+    """T of the softmax that places are drawn from, on the scale of scores: 0.02 is a third of an e-fold of the area."""
     heads: int = 8
     """Places that are drawn and learned from. Behind them the order hardly matters before the next refresh."""
     windows: int = 48
     """Windows of an iteration."""
-    trajectories: int = 4
-    """Of each window: the others are the baseline of one."""
+    trajectories: int = 8
+    """Of each window: the others, and the rule, are the baseline of one."""
     most_steps: int = 32
     """Decisions of a trajectory that are learned from, drawn evenly."""
     epochs: int = 4
     minibatch: int = 2048
     """Decisions."""
-    learning_rate: float = 5e-4
+    learning_rate: float = 2e-3
     """Of Adam at the first iteration; falls to a tenth as a line (annealing: Engstrom et al., ICLR 2020)."""
     clip: float = 0.2
     """ε of the paper."""
@@ -40,10 +38,11 @@ class PPOSettings:
     """KL from the policy of the trajectories at which the iteration ends early (Spinning Up)."""
 
 
-ITERATIONS_PER_MINUTE: Final = 4
-"""Of the default settings on 2 cores, validation counted in; measured (docs/training.md). `--budget` is
-turned into iterations by it, so that a faster machine ends sooner with the same model instead of ending with
-another."""
+STEPS_PER_MINUTE: Final = 6
+"""Of the default settings on 2 cores, validation counted in; measured (docs/training.md). `--budget` is turned into
+steps by it, so that a faster machine ends sooner with the same model instead of ending with another."""
+SHARES: Final = (0.15, 0.65, 0.2)
+"""Of the steps: search of the static rule, evolution strategy, PPO."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +52,21 @@ class TrainSettings:
     name: str = "site"
     """Of the model."""
     seed: int = 7
-    iterations: int = 30 * ITERATIONS_PER_MINUTE
+    steps: tuple[int, int, int] = (30, 115, 35)
+    """Of the search of a static rule, of the evolution strategy, of PPO."""
+    objective: Objective = DEFAULT
+    """What half of the windows are trained for; in the others the weights are drawn."""
+    hidden: int = 6
+    """Hidden units of the network that sees the moment; 0: none, the coefficients are the same at each moment."""
+    columns: tuple[str, ...] = STATE_COLUMNS
+    """Of the state, whose coefficients may change; fewer to measure what the others are worth."""
     estimates: str = MIXED
-    check: int = 5
-    """Iterations from one validation, and checkpoint, to the next."""
-    validation_window: int = 1024
+    check: int = 10
+    """Steps from one validation, and checkpoint, to the next."""
+    validation_window: int = 512
     """Jobs of a validation window."""
     validation_windows: int = 40
     """Of each trace."""
-    ageing: tuple[float, ...] = (0.0, 0.15, 0.3, 0.6)
-    """Exponents a of `rltuned.policy.actor.AGEING` that are tried, in order; the validation windows choose."""
-    columns: tuple[str, ...] = STATE_COLUMNS
-    """Of the state, that the network sees; fewer to measure what the others are worth."""
-    base: str = "saf"
-    """The rule whose metric is the unit of rewards (the paper's base policy)."""
-    architecture: Architecture = field(default_factory=lambda: Architecture(residual="saf", context=True))
     curriculum: CurriculumSettings = field(default_factory=CurriculumSettings)
+    evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
     ppo: PPOSettings = field(default_factory=PPOSettings)

@@ -1,4 +1,4 @@
-"""The 13 numeric features of Table 3 and the time limit, as docs/features.md defines them."""
+"""The 13 numeric features of Table 3, the time limit and the time until GPUs come free (docs/features.md)."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -28,8 +28,9 @@ FEATURES: Final = (
     "future_availability",
     "fragmentation",
     "requested_limit",
+    "time_to_free",
 )
-"""The other 13, in the order of the columns, and behind them the limit, which the paper leaves out."""
+"""The other 13, in the order of the columns, and behind them what the paper leaves out."""
 
 RUN_TIME_HORIZON: Final = 30 * 86400.0
 """Seconds at which the time scales reach 1: 30 days."""
@@ -82,7 +83,7 @@ def demand(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) ->
 def features(
     snapshot: Snapshot, rows: npt.NDArray[np.intp], asked: Demand, pools: Pools, stats: PoolStats
 ) -> npt.NDArray[np.float32]:
-    """(n, 14) float32 in [0, 1]: `FEATURES` of the jobs in `rows` (equations 1–3 of the paper, docs/features.md).
+    """(n, 15) float32 in [0, 1]: `FEATURES` of the jobs in `rows` (equations 1–3 of the paper, docs/features.md).
 
     `asked` and `pools` are of the same rows, `stats` of those pools.
     """
@@ -112,7 +113,21 @@ def features(
     out[:, 11] = np.maximum(future + 1.0, 0.0) / 2.0
     out[:, 12] = stats.fragmentation[pool]
     out[:, 13] = np.log1p(np.minimum(asked.time_limit, RUN_TIME_HORIZON)) / _TIME_SCALE
+    out[:, 14] = np.log1p(time_to_free(gpus, pool, stats, snapshot.time)) / _TIME_SCALE
     return np.minimum(out, np.float32(1.0), out=out)
+
+
+def time_to_free(gpus: Floats, pool: npt.NDArray[np.intp], stats: PoolStats, now: float) -> Floats:
+    """(n,) seconds until the job's pool has its GPUs if nothing else starts, at most `RUN_TIME_HORIZON`: never."""
+    found = np.zeros(len(gpus))
+    ends = np.append(stats.release_time, np.inf) - now
+    for each in np.unique(pool):
+        of = np.flatnonzero(pool == each)
+        # Shares of GPUs are rounded.
+        least = stats.released[each].searchsorted(gpus[of] - stats.free_gpus[each] - 1e-6)
+        found[of] = np.where(least > 0, np.clip(ends[least - 1], 0.0, RUN_TIME_HORIZON), 0.0)
+        found[of[least == stats.released.shape[1]]] = RUN_TIME_HORIZON
+    return found
 
 
 def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: PoolStats) -> npt.NDArray[np.int8]:

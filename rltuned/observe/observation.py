@@ -1,4 +1,4 @@
-"""`observe`, the way in: 14 features → the 8 columns of the state, the 5 of the critic, padding and mask."""
+"""`observe`, the way in: 15 features → the 8 columns of the state, the 5 of the critic, padding and mask."""
 
 from dataclasses import dataclass
 from math import log1p
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.pools import Pools, job_pools
 from rltuned.cluster.tables import Floats, Ints, JobTable, Snapshot
-from rltuned.observe.features import FEATURES, RUN_TIME_HORIZON, Demand, demand, features
+from rltuned.observe.features import FEATURES, Demand, demand, features
 from rltuned.observe.supply import PoolStats, pool_stats
 from rltuned.observe.window import WINDOW, select_window
 
@@ -20,19 +20,19 @@ STATE_COLUMNS: Final = (
     "demand_supply_ratio",
     "future_availability",
     "can_schedule_now",
-    "job_size",
+    "time_to_free",
     "job_urgency",
 )
-"""The sampled columns. Each has its place in every cycle; what changes is the weight of the last two."""
+"""The sampled columns. Each has its place in every cycle (decision 0010)."""
 
 CRITIC_COLUMNS: Final = ("submit_time", "requested_time", "requested_gpus", "can_schedule_now", "job_size")
 """What the critic sees (paper §4.1): wait, requested time, requested GPUs, can schedule now, job size."""
 
+GPUS_SCALE: Final = log1p(4096)
+"""Where requested_gpus of the state reaches 1."""
 _STATE_FROM: Final = tuple(FEATURES.index(name) for name in STATE_COLUMNS)
 _CRITIC_FROM: Final = tuple(FEATURES.index(name) for name in CRITIC_COLUMNS)
 _GPUS: Final = STATE_COLUMNS.index("requested_gpus")
-_SIZE: Final = STATE_COLUMNS.index("job_size")
-_URGENCY: Final = STATE_COLUMNS.index("job_urgency")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Observation:
     columns: tuple[str, ...]
     """Names of the 8 columns of `state`, in order."""
     features: npt.NDArray[np.float32]
-    """(n, 14) all numeric features before sampling (Table 3 and the limit); `observe.FEATURES` names them."""
+    """(n, 15) all numeric features before sampling (Table 3 and more); `observe.FEATURES` names them."""
     run_time: Floats
     """(n,) estimated run time, s."""
     time_limit: Floats
@@ -66,26 +66,19 @@ class Observation:
     """(n,) seconds since the start of the window (earliest submission among the visible)."""
     priority: Floats
     """(n,) what Slurm alone gives: the priority without the site factor."""
+    cluster_gpus: float
+    """Of all nodes, usable or not; at least 1."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
-def sample(numeric: npt.NDArray[np.float32], asked: Demand, stats: PoolStats) -> npt.NDArray[np.float32]:
-    """(n, 8) `STATE_COLUMNS` from the (n, 14) `FEATURES`; φ is the fragmentation of the whole cluster.
-
-    - requested_gpus and job_size are put on the scale of the whole cluster, because a policy compares jobs of different
-      pools: two jobs of equal GPUs and run time get equal values. A CPU job counts as one GPU in job_size, as it does
-      for the plain rules.
-    - job_size is weighted (1 + φ)/2, job_urgency 1 − φ/2: size counts when free GPUs are scattered, waiting when not.
+def sample(numeric: npt.NDArray[np.float32], asked: Demand) -> npt.NDArray[np.float32]:
+    """(n, 8) `STATE_COLUMNS` from the (n, 15) `FEATURES`. requested_gpus is put on a scale that is the same everywhere:
+    a policy compares jobs of different pools, and a power of it means the same on each cluster.
     """
     state = numeric.take(_STATE_FROM, axis=1)
-    total = max(stats.configured_gpus, 1.0)
-    fragmentation = float(stats.fragmentation[-1])
-    state[:, _GPUS] = np.minimum(np.log1p(asked.gpus) / log1p(total), 1.0)
-    size = np.log1p(np.maximum(asked.gpus, 1.0) * asked.run_time) / log1p(total * RUN_TIME_HORIZON)
-    state[:, _SIZE] = np.minimum(size, 1.0) * ((1.0 + fragmentation) / 2.0)
-    state[:, _URGENCY] *= np.float32(1.0 - fragmentation / 2.0)
+    state[:, _GPUS] = np.minimum(np.log1p(asked.gpus) / GPUS_SCALE, 1.0)
     return state
 
 
@@ -127,7 +120,7 @@ def observe(
     state = np.zeros((WINDOW, len(STATE_COLUMNS)), dtype=np.float32)
     critic = np.zeros((WINDOW, len(CRITIC_COLUMNS)), dtype=np.float32)
     mask = np.zeros(WINDOW, dtype=np.bool_)
-    state[:shown] = sample(numeric, asked, stats)
+    state[:shown] = sample(numeric, asked)
     critic[:shown] = numeric.take(_CRITIC_FROM, axis=1)
     mask[:shown] = True
     return Observation(
@@ -143,6 +136,7 @@ def observe(
         wait=asked.wait,
         submit=submit - submit.min(initial=np.inf) if shown else submit,
         priority=(_base(snapshot.jobs, rows) if base is None else base).astype(np.float64),
+        cluster_gpus=max(stats.configured_gpus, 1.0),
     )
 
 

@@ -2,7 +2,7 @@
 
 - `protocol`: what a `Policy` and a `Queue` are. `heuristics`: FIFO … F1, and `by_name`.
 - `multifactor`: the arithmetic of Slurm's own priority, with fair share; what the simulator's Slurm gives every job.
-- `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host.
+- `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host. `objective`: what it is for.
 - `files`: model files, read with every check and written. `store`: versions of a model, and which one is in force. Only
   these open a file.
 
@@ -14,8 +14,8 @@ What must not be imported: TensorFlow, a clock, a process, `decide` and everythi
 disk.
 """
 
-from rltuned.policy.actor import Activation, Actor, Architecture
+from rltuned.policy.actor import Actor
 from rltuned.policy.heuristics import RULES, Rule, by_name
 from rltuned.policy.protocol import Policy, Queue
 
-__all__ = ["RULES", "Activation", "Actor", "Architecture", "Policy", "Queue", "Rule", "by_name"]
+__all__ = ["RULES", "Actor", "Policy", "Queue", "Rule", "by_name"]

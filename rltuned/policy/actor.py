@@ -1,158 +1,118 @@
-"""The learned ranking, in NumPy: one small network that every row of the window goes through."""
+"""The learned ranking, in NumPy: a rule of named terms whose coefficients a small network sets by the moment.
 
-import enum
+score(job) = Σ_k c_k · x_k: x are the job's `STATE_COLUMNS`, and c = constant + tanh(m · kernel + bias) · change, where
+m is the `MOMENT`: what the queue is like, how much of it there is, and what the site wants. With a last layer
+(`change`) of zero it is a plain rule: a product of powers of run time, limit, GPUs and waiting, since most columns are
+logarithms.
+"""
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats
 from rltuned.observe.features import RUN_TIME_HORIZON
-from rltuned.observe.observation import Observation
+from rltuned.observe.observation import STATE_COLUMNS, Observation
 from rltuned.observe.supply import CENTURY
-from rltuned.policy.heuristics import by_name
-from rltuned.policy.protocol import Policy, Queue, QueueView
+from rltuned.observe.window import WINDOW
+from rltuned.policy.objective import DEFAULT, Objective
+from rltuned.policy.protocol import Policy, Queue
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
-CORRECTED: Final = ("saf", "sjf")
-"""Rules that a residual can correct: their keys are products, at least 1, so that a logarithm is their level."""
+COLUMNS: Final = len(STATE_COLUMNS)
+MOMENT: Final = (*STATE_COLUMNS, "jobs", "backlog", *Objective._fields)
+"""What the network sees: the mean of each column over the jobs seen, how many they are, the hours that the whole
+cluster needs for them (both as logarithms), and the weights of the site's objective."""
 RUN_TIME: Final = "run_time.coefficients"
 """(3,) optional tensor: c0, c1, c2 of ln T = c0 + c1 ln r + c2 ln L, the run time that is expected."""
-AGEING: Final = "rule.ageing"
-"""(1,) optional tensor: a ≥ 0. The rule's key is divided by (1 + wait / T)^a, a power of the job's expansion factor."""
-EXTRAS: Final[Mapping[str, tuple[int, ...]]] = {RUN_TIME: (3,), AGEING: (1,)}
-"""Tensors that an actor may have beside those of its network, and their shapes."""
 _TIME_SCALE: Final = math.log1p(RUN_TIME_HORIZON)
+_URGENCY_SCALE: Final = math.log1p(RUN_TIME_HORIZON / 10.0)
+_JOBS_SCALE: Final = math.log1p(WINDOW)
+_BACKLOG_SCALE: Final = math.log1p(RUN_TIME_HORIZON / 3600.0)
+_TIME: Final = STATE_COLUMNS.index("requested_time")
+_URGENCY: Final = STATE_COLUMNS.index("job_urgency")
 
 
-class Activation(enum.StrEnum):
-    """Between the layers."""
+def shapes(hidden: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of an actor whose network has so many hidden units, but the optional one."""
+    return {
+        "constant": (COLUMNS,),
+        "kernel": (len(MOMENT), hidden),
+        "bias": (hidden,),
+        "change": (hidden, COLUMNS),
+    }
 
-    RELU = "relu"
-    TANH = "tanh"
 
+class Scored(NamedTuple):
+    """Scores of n jobs, and what they are made of."""
 
-@dataclass(frozen=True)
-class Architecture:
-    """The shape of the network. The paper's: 8 → 32 → 16 → 8 → 1, the same for each job."""
-
-    inputs: int = 8
-    hidden: tuple[int, ...] = (32, 16, 8)
-    activation: Activation = Activation.RELU
-    context: bool = False
-    """Whether the first layer also sees the mean of the window's rows, the pooled context of the queue."""
-    residual: str | None = None
-    """One of `CORRECTED`. Score = `Actor.level` + bound · tanh(network): with zero weights, the rule's own order."""
-    bound: float = 0.25
-    """Largest correction of a residual network, on the scale of requested_time: 0.25 is e^3.7 in the rule's key."""
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor: ``layer<i>.kernel`` (in, out), ``layer<i>.bias`` (out,), ``context.kernel``.
-
-        ``input.mean`` and ``input.scale`` (inputs,) are the normalisers: the network sees (x − mean) / scale. `EXTRAS`
-        are no part of the network and not listed.
-        """
-        widths = (self.inputs, *self.hidden, 1)
-        shapes: dict[str, tuple[int, ...]] = {"input.mean": (self.inputs,), "input.scale": (self.inputs,)}
-        for index, (before, after) in enumerate(pairwise(widths)):
-            shapes[f"layer{index}.kernel"] = (before, after)
-            shapes[f"layer{index}.bias"] = (after,)
-        if self.context:
-            shapes["context.kernel"] = (self.inputs, widths[1])
-        return shapes
-
-    @property
-    def layers(self) -> int:
-        """Layers with weights."""
-        return len(self.hidden) + 1
-
-    @property
-    def trained(self) -> dict[str, tuple[int, ...]]:
-        """`shapes` without the normalisers."""
-        return {name: shape for name, shape in self.shapes().items() if not name.startswith("input.")}
-
-    @property
-    def parameters(self) -> int:
-        """Numbers of `trained`."""
-        return sum(map(math.prod, self.trained.values()))
+    scores: Floats
+    """(n,) higher first."""
+    terms: npt.NDArray[np.float32]
+    """(n, 8) x."""
+    moment: Floats
+    """(14,) m."""
+    coefficients: Floats
+    """(8,) c."""
 
 
 @dataclass(frozen=True)
 class Actor:
-    """A `Policy` that scores with a network. Permutation-equivariant: a row is judged alone, or beside the mean."""
+    """A `Policy` of named terms. Permutation-equivariant: a row is judged beside the mean of all."""
 
     name: str
-    architecture: Architecture
     weights: Weights
-    """float32, with the names and shapes of `Architecture.shapes`, and those of `EXTRAS` that were fitted."""
+    """float32, with the names and shapes of `shapes`, and `RUN_TIME` where it was fitted."""
+    objective: Objective = DEFAULT
+    """What the site wants."""
 
     def score(self, observation: Observation) -> Floats:
         """(n,) scores, higher first."""
-        # Rounded: a matrix product may treat equal rows differently in the last bits, and equal jobs must tie. The
-        # rule's level is no such product, and keeps three digits more to tell apart what the rule does.
-        correction = np.round(self._corrections(observation.state[: len(observation)]), 6)
-        rule = self.architecture.residual
-        return correction if rule is None else np.round(self.level(observation), 9) + correction
+        return self.explained(observation).scores
 
-    def level(self, queue: Queue) -> Floats:
-        """(n,) what the network corrects: `rule_level` of its rule, with the run times that are expected, and what a
-        job gains by waiting (`AGEING`). 0 without a rule.
-        """
-        rule = self.architecture.residual
-        if rule is None:
-            return np.zeros(len(queue.run_time))
+    def explained(self, observation: Observation) -> Scored:
+        """The scores with all that they are made of."""
+        n = len(observation)
+        terms = self.terms(observation.state[:n], observation)
+        moment = self.moment(terms, observation, observation.cluster_gpus)
+        return Scored(self.score_rows(terms, moment), terms, moment, self.coefficients(moment))
+
+    def terms(self, state: npt.NDArray[np.float32], queue: Queue) -> npt.NDArray[np.float32]:
+        """(n, 8) x: the state with the run times that are expected in the place of the estimates."""
+        if RUN_TIME not in self.weights:
+            return state
+        made = state.copy()
         expected = self.expected_run_time(queue.run_time, queue.time_limit)
-        view = QueueView(expected, queue.time_limit, queue.gpus, queue.wait, queue.submit, queue.priority)
-        level = rule_level(rule, view)
-        return level + self.ageing * np.log1p(queue.wait / expected) / _TIME_SCALE if self.ageing else level
+        made[:, _TIME] = np.minimum(np.log1p(expected) / _TIME_SCALE, 1.0)
+        made[:, _URGENCY] = np.minimum(np.log1p(queue.wait / np.maximum(expected, 10.0)) / _URGENCY_SCALE, 1.0)
+        return made
 
-    @property
-    def ageing(self) -> float:
-        """A of `AGEING`; 0 where the rule does not age."""
-        exponent = self.weights.get(AGEING)
-        return 0.0 if exponent is None else float(exponent[0])
+    def moment(self, terms: npt.NDArray[np.float32], queue: Queue, cluster_gpus: float) -> Floats:
+        """(14,) `MOMENT` of the jobs of these terms; `cluster_gpus`: of all nodes."""
+        n = len(terms)
+        area = self.expected_run_time(queue.run_time, queue.time_limit) * np.maximum(queue.gpus, 1.0)
+        mean = terms.mean(axis=0, dtype=np.float64) if n else np.zeros(COLUMNS)
+        backlog = math.log1p(float(area.sum()) / (3600.0 * cluster_gpus)) / _BACKLOG_SCALE
+        return np.array([*mean, math.log1p(n) / _JOBS_SCALE, backlog, *self.objective])
 
-    @cached_property
-    def corrects_nothing(self) -> bool:
-        """Whether the order is the rule's own: the last layer of the network that corrects it is zero."""
-        last = self.architecture.layers - 1
-        kernel, bias = self.weights[f"layer{last}.kernel"], self.weights[f"layer{last}.bias"]
-        return self.architecture.residual is not None and not (kernel.any() or bias.any())
+    def coefficients(self, moment: Floats) -> Floats:
+        """(8,) c."""
+        held = self._doubles
+        return np.asarray(held["constant"] + np.tanh(moment @ held["kernel"] + held["bias"]) @ held["change"])
 
-    @property
-    def summary(self) -> str:
-        """What decides the order, in one sentence."""
-        rule = self.architecture.residual
-        if rule is None:
-            return "the network's scores"
-        run_time = ""
-        if (coefficients := self.weights.get(RUN_TIME)) is not None:
-            constant, of_run_time, of_limit = coefficients.tolist()
-            run_time = (
-                f" on expected run times (predicted means as they are; "
-                f"e^{constant:.2f} · r^{of_run_time:.2f} · L^{of_limit:.2f} of any other estimate r and limit L)"
-            )
-        ageing = f", waiting counted with exponent {self.ageing:g}" if self.ageing else ""
-        most = self.architecture.bound * _TIME_SCALE
-        corrected = f"the network corrects that by up to a factor of e^{most:.1f} in the key"
-        if self.corrects_nothing:
-            corrected = "the network corrects nothing" if self.architecture.hidden else "no network corrects it"
-        return f"the plain rule {rule}{run_time}{ageing}; {corrected}"
-
-    def score_rows(self, state: npt.NDArray[np.float32], base: Floats | None = None) -> Floats:
-        """(n,) scores of (n, inputs) rows, all of them jobs; `base`: (n,) `level` of a residual actor."""
-        corrections = self._corrections(state)
-        if self.architecture.residual is None:
-            return corrections
-        if base is None:
-            raise ValueError(f"{self.name} corrects the rule '{self.architecture.residual}': its level is missing")
-        return base + corrections
+    def score_rows(self, terms: npt.NDArray[np.float32], moment: Floats) -> Floats:
+        """(n,) scores of (n, 8) terms at a (14,) moment."""
+        # In double precision, column by column and rounded, equal jobs tie wherever they stand.
+        scores = np.zeros(len(terms))
+        for column, coefficient in enumerate(self.coefficients(moment).tolist()):
+            scores += coefficient * terms[:, column].astype(np.float64)
+        return np.asarray(np.round(scores, 9))
 
     def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:
         """(n,) T, seconds: how long each job is expected to run.
@@ -167,71 +127,64 @@ class Actor:
         """
         coefficients = self.weights.get(RUN_TIME)
         if coefficients is None:
-            return run_time.copy()
+            return run_time
         constant, of_run_time, of_limit = coefficients.astype(np.float64)
         limit = np.maximum(np.fmin(time_limit, RUN_TIME_HORIZON), 1.0)
         level = constant + of_run_time * np.log(run_time) + of_limit * np.log(limit)
         expected = np.fmin(np.exp(np.clip(level, 0.0, math.log(CENTURY))), time_limit)
         return np.where(run_time < limit, np.maximum(expected, 1.0), run_time)
 
-    def _corrections(self, state: npt.NDArray[np.float32]) -> Floats:
-        """(n,) what the network adds to its rule; its output where there is none."""
-        if self.corrects_nothing:
-            return np.zeros(len(state))
-        output = self.network(state)
-        return output if self.architecture.residual is None else self.architecture.bound * np.tanh(output)
+    @property
+    def hidden(self) -> int:
+        """Hidden units of the network."""
+        return len(self.weights["bias"])
 
-    def network(self, state: npt.NDArray[np.float32]) -> Floats:
-        """(n,) output of the network alone."""
-        # In double precision neither the machine nor the place of a row in the matrix shows in a score.
-        value = state.astype(np.float64)
-        for index, (kernel, bias) in enumerate(self.folded_layers):
-            if index:
-                relu = self.architecture.activation is Activation.RELU
-                value = np.maximum(value, 0.0, out=value) if relu else np.tanh(value, out=value)
-            elif self.architecture.context and len(state):
-                bias = bias + value.mean(axis=0) @ self.folded_context  # noqa: PLW2901 - the bias of this window
-            value = value @ kernel
-            value += bias
-        return np.asarray(value[:, 0])
+    @property
+    def is_rule(self) -> bool:
+        """Whether the coefficients are the same at every moment."""
+        return not self.weights["change"].any()
 
-    @cached_property
-    def folded_layers(self) -> tuple[tuple[Floats, Floats], ...]:
-        """Kernel (in, out) and bias (out,) of each layer, the normalisers folded into the first."""
-        held = {name: value.astype(np.float64) for name, value in self.weights.items()}
-        layers = [(held[f"layer{at}.kernel"], held[f"layer{at}.bias"]) for at in range(self.architecture.layers)]
-        mean = held["input.mean"]
-        kernel = layers[0][0] / held["input.scale"][:, None]
-        bias = layers[0][1] - mean @ kernel
-        if self.architecture.context:
-            bias = bias - mean @ self.folded_context
-        layers[0] = (kernel, bias)
-        return tuple(layers)
+    @property
+    def summary(self) -> str:
+        """What decides the order, in one sentence."""
+        constant, reach = self.weights["constant"], np.abs(self.weights["change"]).sum(axis=0)
+        told = [
+            f"{value:+.2f}{'' if not most else f' ± {most:.2f}'} · {name}"
+            for name, value, most in zip(STATE_COLUMNS, constant.tolist(), reach.tolist(), strict=True)
+            if value or most
+        ]
+        how = (
+            "the same at every moment" if self.is_rule else f"± what the moment changes, by {self.hidden} hidden units"
+        )
+        run_time = ""
+        if (coefficients := self.weights.get(RUN_TIME)) is not None:
+            c0, c1, c2 = coefficients.tolist()
+            run_time = (
+                f"; run times are expected ones (predicted means as they are; "
+                f"e^{c0:.2f} · r^{c1:.2f} · L^{c2:.2f} of any other estimate r and limit L)"
+            )
+        return f"the largest {' '.join(told) or '0'}, {how}{run_time}"
 
     @cached_property
-    def folded_context(self) -> Floats:
-        """(inputs, out) what the mean row adds to the first layer, the normalisers folded in."""
-        kernel = self.weights["context.kernel"].astype(np.float64)
-        return np.asarray(kernel / self.weights["input.scale"].astype(np.float64)[:, None])
+    def _doubles(self) -> dict[str, Floats]:
+        return {name: value.astype(np.float64) for name, value in self.weights.items()}
 
 
-def initial_weights(
-    architecture: Architecture, mean: npt.NDArray[np.float32], scale: npt.NDArray[np.float32], rng: np.random.Generator
-) -> dict[str, npt.NDArray[np.float32]]:
-    """Kernels drawn as He et al. 2015 (normal, variance 2 / inputs), biases 0, and the given normalisers."""
-    weights = {"input.mean": mean, "input.scale": scale}
-    for name, shape in architecture.shapes().items():
-        if name.endswith(".kernel"):
-            weights[name] = (rng.standard_normal(shape) * np.sqrt(2.0 / shape[0])).astype(np.float32)
-        elif name.endswith(".bias"):
-            weights[name] = np.zeros(shape, dtype=np.float32)
-    return weights
+def plain_rule(name: str, run_time: npt.NDArray[np.float32] | None = None, **coefficients: float) -> Actor:
+    """An actor whose coefficients are the same at every moment, 0 where none is given, with those of `RUN_TIME`."""
+    weights = {each: np.zeros(shape, dtype=np.float32) for each, shape in shapes(0).items()}
+    for column, value in coefficients.items():
+        weights["constant"][STATE_COLUMNS.index(column)] = value
+    return Actor(name, weights if run_time is None else {**weights, RUN_TIME: run_time})
 
 
-def untrained(name: str, architecture: Architecture, seed: int) -> Actor:
-    """An actor that has learned nothing: `initial_weights` of the seed, inputs as they are."""
-    plain = np.zeros(architecture.inputs, dtype=np.float32), np.ones(architecture.inputs, dtype=np.float32)
-    return Actor(name, architecture, initial_weights(architecture, *plain, np.random.default_rng(seed)))
+def with_network(rule: Actor, hidden: int, rng: np.random.Generator) -> Actor:
+    """The rule with a network that changes nothing yet; its first layer is drawn (normal, of variance 1)."""
+    weights = {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes(hidden).items()}
+    weights["kernel"] = rng.standard_normal(weights["kernel"].shape).astype(np.float32)
+    weights["bias"] = (0.5 * rng.standard_normal(hidden)).astype(np.float32)
+    kept = {name: value for name, value in rule.weights.items() if name in {"constant", RUN_TIME}}
+    return replace(rule, weights={**weights, **kept})
 
 
 def on_means(policy: Policy) -> Policy:
@@ -239,8 +192,3 @@ def on_means(policy: Policy) -> Policy:
     if not (isinstance(policy, Actor) and RUN_TIME in policy.weights):
         return policy
     return replace(policy, weights={name: value for name, value in policy.weights.items() if name != RUN_TIME})
-
-
-def rule_level(name: str, queue: Queue) -> Floats:
-    """(n,) −ln(key) / ln(1 + 30 d) of one of the rules `CORRECTED`, higher first, on the scale of requested_time."""
-    return -np.log(by_name(name).key(queue)) / _TIME_SCALE

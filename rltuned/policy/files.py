@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -25,10 +25,10 @@ from safetensors import SafetensorError
 from rltuned.cluster.tables import Floats
 from rltuned.errors import ModelError
 from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import AGEING, CORRECTED, EXTRAS, Activation, Actor, Architecture
+from rltuned.policy.actor import MOMENT, RUN_TIME, Actor, shapes
 from rltuned.safe_files import write_atomic
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """Raised when a reader of the old form would misread the new one."""
 GOLDEN_TOLERANCE: Final = 1e-5
 """Largest difference between the scores that this machine computes and those that the trainer wrote down."""
@@ -50,24 +50,6 @@ class WeightsPart(_Part):
     sha256: str
 
 
-class NormaliserPart(_Part):
-    """The network sees (x − mean) / scale."""
-
-    mean: list[float]
-    scale: list[Annotated[float, Field(gt=0)]]
-
-
-class ArchitecturePart(_Part):
-    """`rltuned.policy.actor.Architecture`."""
-
-    inputs: Annotated[int, Field(ge=1, le=256)]
-    hidden: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(max_length=8)]
-    activation: Literal["relu", "tanh"]
-    context: bool
-    residual: str | None
-    bound: Annotated[float, Field(gt=0, le=1)]
-
-
 class TrainingPart(_Part):
     """How it was made, so that it can be made again."""
 
@@ -86,9 +68,8 @@ class TrainingPart(_Part):
 class GoldenPart(_Part):
     """Rows and the scores that they must get, on every machine."""
 
-    state: Annotated[list[list[float]], Field(min_length=1, max_length=256)]
-    base: list[float] | None
-    """`rule_level` of the residual's rule for each row."""
+    terms: Annotated[list[list[float]], Field(min_length=1, max_length=256)]
+    moment: list[float]
     scores: list[float]
 
 
@@ -99,9 +80,11 @@ class Manifest(_Part):
     format_version: int
     name: str
     features: list[str]
-    """Columns of the input, in order: `STATE_COLUMNS`."""
-    normalisers: NormaliserPart
-    architecture: ArchitecturePart
+    """Columns of the terms, in order: `STATE_COLUMNS`."""
+    moment: list[str]
+    """What the network sees, in order: `MOMENT`."""
+    hidden: Annotated[int, Field(ge=0, le=1024)]
+    """Hidden units of the network."""
     weights: WeightsPart
     training: TrainingPart
     metrics: dict[str, float]
@@ -130,7 +113,7 @@ class ModelInfo:
     """Of the manifest."""
     format_version: int
     columns: tuple[str, ...]
-    architecture: Architecture
+    hidden: int
     summary: str
     """What decides the order."""
     sha256: str
@@ -209,7 +192,7 @@ def info(name_or_path: str) -> ModelInfo:
         path=path,
         format_version=manifest.format_version,
         columns=tuple(manifest.features),
-        architecture=actor.architecture,
+        hidden=actor.hidden,
         summary=actor.summary,
         sha256=manifest.weights.sha256,
         metrics=manifest.metrics,
@@ -220,13 +203,13 @@ def info(name_or_path: str) -> ModelInfo:
 def verify(name_or_path: str) -> Verification:
     """What `read` has checked. Raises as `read`, on the first thing that is wrong."""
     path, _, manifest, actor, error = read(name_or_path)
-    numbers = actor.architecture.parameters
+    numbers = sum(weight.size for weight in actor.weights.values())
     checks = {
         "files": f"{path.name} and {manifest.weights.file}: regular files below the size limit",
         "format": f"version {manifest.format_version}",
         "features": ", ".join(manifest.features),
         "sha256": manifest.weights.sha256,
-        "weights": f"{numbers} finite float32 numbers in the shapes of the architecture",
+        "weights": f"{numbers} finite float32 numbers in the shapes of {actor.hidden} hidden units",
         "golden": f"{len(manifest.golden.scores)} scores within {error:.1e} (limit {GOLDEN_TOLERANCE:g})",
     }
     return Verification(path, tuple(Check(*each) for each in checks.items()))
@@ -272,7 +255,7 @@ def parse(path: Path, data: bytes, weights_data: bytes | None = None) -> Model:
     Raises:
         ModelError: a manifest that is not JSON, not of this form, or of a version, feature list or rule that this
             release does not know; weights that are not the manifest's by sha256, not readable, not of the
-            architecture's names, shapes and float32, not finite, or that miss the golden scores.
+            expected names, shapes and float32, not finite, or that miss the golden scores.
     """
     manifest = _manifest(path, data)
     # The name of the weights was checked to be a plain one, so that they cannot be elsewhere.
@@ -285,35 +268,20 @@ def parse(path: Path, data: bytes, weights_data: bytes | None = None) -> Model:
         tensors = safetensors.numpy.load(weights)
     except (SafetensorError, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ModelError(f"{beside}: not a safetensors file: {error}") from error
-    part = manifest.architecture.model_dump()
-    part |= {"hidden": tuple(part["hidden"]), "activation": Activation(part["activation"])}
-    architecture = Architecture(**part)
-    # The normalisers are in the manifest, where people can read them.
-    shapes = architecture.trained | {name: shape for name, shape in EXTRAS.items() if name in tensors}
-    if missing := sorted(shapes.keys() - tensors.keys()):
+    wanted = shapes(manifest.hidden) | ({RUN_TIME: (3,)} if RUN_TIME in tensors else {})
+    if missing := sorted(wanted.keys() - tensors.keys()):
         raise ModelError(f"{beside}: tensor {missing[0]} is missing")
-    if extra := sorted(tensors.keys() - shapes.keys()):
-        raise ModelError(f"{beside}: tensor {extra[0]} does not belong to the architecture")
-    for name, shape in shapes.items():
+    if extra := sorted(tensors.keys() - wanted.keys()):
+        raise ModelError(f"{beside}: tensor {extra[0]} belongs to no actor")
+    for name, shape in wanted.items():
         tensor = tensors[name]
         if tensor.dtype != np.float32 or tensor.shape != shape:
             raise ModelError(f"{beside}: tensor {name} is {tensor.dtype} {tensor.shape}, not float32 {shape}")
         if not np.isfinite(tensor).all():
             raise ModelError(f"{beside}: tensor {name} has values that are not finite")
-    if (tensors.get(AGEING, np.zeros(1)) < 0.0).any():
-        raise ModelError(f"{beside}: tensor {AGEING} is negative: jobs would fall back while they wait")
-    with np.errstate(over="ignore"):  # too large for float32 is caught with the other non-finite values
-        mean = np.asarray(manifest.normalisers.mean, dtype=np.float32)
-        scale = np.asarray(manifest.normalisers.scale, dtype=np.float32)
-    if not (np.isfinite(mean).all() and np.isfinite(scale).all()):
-        raise ModelError(f"{path}: normalisers do not fit into float32")
-    if not (scale > 0).all():
-        raise ModelError(f"{path}: normalisers: a scale is 0 in float32")
-    actor = Actor(manifest.name, architecture, {**tensors, "input.mean": mean, "input.scale": scale})
-    golden = manifest.golden
-    base = None if golden.base is None else np.asarray(golden.base)
+    actor, golden = Actor(manifest.name, tensors), manifest.golden
     with np.errstate(all="ignore"):  # an overflow shows as a missed score
-        scores = actor.score_rows(np.asarray(golden.state, dtype=np.float32), base)
+        scores = actor.score_rows(np.asarray(golden.terms, dtype=np.float32), np.asarray(golden.moment))
         miss = float(np.max(np.abs(scores - np.asarray(golden.scores))))
     if not miss <= GOLDEN_TOLERANCE:  # also when it is NaN
         raise ModelError(f"{path}: misses its golden scores by {miss:.3g}, more than {GOLDEN_TOLERANCE:g}")
@@ -336,24 +304,21 @@ def _manifest(path: Path, data: bytes) -> Manifest:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "manifest"
         raise ModelError(f"{path}: {place}: {first['msg']}") from error
-    name, rule, columns = manifest.name, manifest.architecture.residual, list(STATE_COLUMNS)
-    if manifest.features != columns:
-        raise ModelError(
-            f"{path}: made for the features {', '.join(manifest.features)}; this release observes {', '.join(columns)}"
-        )
+    name = manifest.name
+    for found, known, what in ((manifest.features, STATE_COLUMNS, "features"), (manifest.moment, MOMENT, "moment")):
+        if found != list(known):
+            raise ModelError(f"{path}: made for the {what} {', '.join(found)}; this release has {', '.join(known)}")
     if not _NAME.fullmatch(name):
         raise ModelError(f"{path}: name {name!r} is not lower-case letters, digits, - and _")
     if manifest.weights.file != f"{name}.safetensors":
         raise ModelError(f"{path}: the weights must be {name}.safetensors beside it, not {manifest.weights.file!r}")
-    if rule is not None and rule not in CORRECTED:
-        raise ModelError(f"{path}: corrects the rule '{rule}'; this release can correct {', '.join(CORRECTED)}")
-    golden, inputs = manifest.golden, len(columns)
-    rows = manifest.normalisers.mean, manifest.normalisers.scale, *golden.state
-    if {manifest.architecture.inputs, *map(len, rows)} != {inputs}:
-        raise ModelError(f"{path}: inputs, normalisers and golden rows must all have {inputs} numbers")
-    of_each_row = [golden.scores] if golden.base is None else [golden.scores, golden.base]
-    if set(map(len, of_each_row)) != {len(golden.state)} or (golden.base is None) != (rule is None):
-        raise ModelError(f"{path}: the golden vector needs one score for each row, and a base exactly for a residual")
+    golden = manifest.golden
+    rows = {len(row) for row in golden.terms}
+    if (rows, len(golden.moment), len(golden.scores)) != ({len(STATE_COLUMNS)}, len(MOMENT), len(golden.terms)):
+        raise ModelError(
+            f"{path}: the golden vector needs rows of {len(STATE_COLUMNS)} numbers, a moment of {len(MOMENT)}, and a "
+            "score for each row"
+        )
     return manifest
 
 
@@ -376,14 +341,12 @@ def save(
     directory: Path,
     training: TrainingPart,
     metrics: Mapping[str, float],
-    golden_state: npt.NDArray[np.float32],
-    golden_base: Floats | None = None,
+    golden: tuple[npt.NDArray[np.float32], Floats],
 ) -> Path:
     """Write ``<actor.name>.json`` and ``.safetensors`` into `directory`, and give the manifest's path.
 
     The same values make the same bytes. What is written is checked as `read` would, before it replaces anything.
-    `golden_state`: (k, inputs) rows whose scores the manifest is to have; `golden_base`: (k,) `rule_level` of them,
-    for a residual actor.
+    `golden`: (k, 8) terms and the (14,) moment of jobs whose scores the manifest is to have.
 
     Raises:
         ModelError: a weight or a metric is not finite, the model would be refused, or it cannot be written.
@@ -392,26 +355,20 @@ def save(
     for name, value in (*actor.weights.items(), *metrics.items()):
         if not np.isfinite(np.asarray(value)).all():
             raise ModelError(f"model '{actor.name}': {name} is not finite")
-    stored = [*actor.architecture.trained, *(name for name in EXTRAS if name in actor.weights)]
-    weights = safetensors.numpy.save({name: np.ascontiguousarray(actor.weights[name]) for name in stored})
-    part = asdict(actor.architecture)
-    part |= {"hidden": list(part["hidden"]), "activation": part["activation"].value}
+    weights = safetensors.numpy.save({each: np.ascontiguousarray(value) for each, value in actor.weights.items()})
+    terms, moment = golden
     manifest = Manifest(
         format="rltuned-model",
         format_version=FORMAT_VERSION,
         name=actor.name,
         features=list(STATE_COLUMNS),
-        normalisers=NormaliserPart(
-            mean=actor.weights["input.mean"].tolist(), scale=actor.weights["input.scale"].tolist()
-        ),
-        architecture=ArchitecturePart(**part),
+        moment=list(MOMENT),
+        hidden=actor.hidden,
         weights=WeightsPart(file=f"{actor.name}.safetensors", sha256=hashlib.sha256(weights).hexdigest()),
         training=training,
         metrics=dict(metrics),
         golden=GoldenPart(
-            state=golden_state.tolist(),
-            base=None if golden_base is None else golden_base.tolist(),
-            scores=actor.score_rows(golden_state, golden_base).tolist(),
+            terms=terms.tolist(), moment=moment.tolist(), scores=actor.score_rows(terms, moment).tolist()
         ),
     )
     data = json_bytes(manifest.model_dump())

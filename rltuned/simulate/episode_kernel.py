@@ -30,7 +30,8 @@ FULL: Final = 1
 DEMAND_SUPPLY: Final = STATE_COLUMNS.index("demand_supply_ratio")
 FUTURE: Final = STATE_COLUMNS.index("future_availability")
 CAN_NOW: Final = STATE_COLUMNS.index("can_schedule_now")
-SIZE: Final = STATE_COLUMNS.index("job_size")
+TIME: Final = STATE_COLUMNS.index("requested_time")
+TO_FREE: Final = STATE_COLUMNS.index("time_to_free")
 URGENCY: Final = STATE_COLUMNS.index("job_urgency")
 CRITIC_WAIT: Final = CRITIC_COLUMNS.index("submit_time")
 CRITIC_CAN_NOW: Final = CRITIC_COLUMNS.index("can_schedule_now")
@@ -40,6 +41,8 @@ HEAD: Final = int(WINDOW * HEAD_SHARE)
 
 TIME_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON))
 URGENCY_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON / 10.0))
+JOBS_SCALE: Final = float(np.log1p(WINDOW))
+BACKLOG_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON / 3600.0))
 
 ONE: Final = np.float32(1.0)
 ROUNDING: Final = np.float32(1e-3)
@@ -76,8 +79,6 @@ class Facts(NamedTuple):
     """(N, 8) float32 `STATE_COLUMNS` where they depend on the job alone, else 0."""
     critic: Array
     """(N, 5) float32 likewise."""
-    size: Floats
-    """(N,) job_size before it is weighted."""
     gpus: Floats
     """(N,) g."""
     run_time: Floats
@@ -96,30 +97,28 @@ class Facts(NamedTuple):
     """(M,) MiB of an empty node."""
     tmp: Array
     """(M,) float32 MiB of disk of an empty node."""
-    largest: float
-    """GPUs of the largest usable node."""
+    cluster_gpus: float
+    """Of all nodes, at least 1."""
     tiers: Array
     """Distinct partition tiers, the highest first."""
 
 
 class Net(NamedTuple):
-    """A network, flat: one compiled function for all widths and depths."""
+    """An `Actor`."""
 
-    widths: Array
-    """8, the hidden layers, 1."""
-    weights: Floats
-    """Kernel (in, out) and bias (out,) of each layer, one after the other."""
-    context: Floats
-    """(8 · first width,), or nothing."""
-    relu: bool
-    residual: bool
-    bound: float
-    level: Floats
-    """(N,) rule level of each job when it is submitted; 0 without a rule."""
-    ageing: float
-    """a of `Actor.ageing`."""
+    constant: Floats
+    """(8,)"""
+    kernel: Floats
+    """(14, hidden units)"""
+    bias: Floats
+    change: Floats
+    """(hidden units, 8)"""
+    objective: Floats
+    """(4,)"""
     expected: Floats
     """(N,) T, the run times that are expected."""
+    requested_time: Array
+    """(N,) float32, the column of T."""
 
 
 class Work(NamedTuple):
@@ -138,12 +137,10 @@ class Work(NamedTuple):
     """(N,) the new queue."""
     first: Array
     """(1,) no job before this one waits."""
-    values: Floats
-    """(2, widest layer, 256) what goes into a layer, what comes out."""
-    mean: Floats
+    moment: Floats
+    """(14,)"""
+    coefficients: Floats
     """(8,)"""
-    level: Floats
-    """(256,) what the network corrects."""
     score: Floats
     """(256,)"""
     chance: Floats
@@ -175,7 +172,8 @@ class Tape(NamedTuple):
 
     state: Array
     critic: Array
-    base: Array
+    moment: Array
+    """(steps, 14)"""
     score: Floats
     job: Array
     ptr: Array
@@ -265,19 +263,6 @@ def sort_ends(s: k.State, f: Facts, w: Work) -> int:
 
 
 @inner
-def fragmentation(s: k.State, f: Facts) -> float:
-    """Of the whole cluster: equation 3 as `observe` computes it."""
-    free, squares = 0.0, 0.0
-    for node in range(len(s.nodes)):
-        if s.nodes[node].usable:
-            gpus = float(s.amount[k.NOW_FREE, node, k.GPU])
-            free += gpus
-            squares += gpus * gpus
-    whole = free * f.largest
-    return max(whole - squares, 0.0) / max(whole, 1.0)
-
-
-@inner
 def supply_of(s: k.State, f: Facts, w: Work, pool: int, running: int) -> float:
     """Free GPUs of a pool. What it gets back, end by end, is written to `released`."""
     free = 0.0
@@ -296,12 +281,27 @@ def supply_of(s: k.State, f: Facts, w: Work, pool: int, running: int) -> float:
 
 
 @inner
-def observe(s: k.State, f: Facts, w: Work, shown: int) -> None:
-    """State and critic rows of the jobs in `shown`."""
+def time_to_free(w: Work, missing: float, running: int, now: float) -> float:
+    """Seconds until `released` gives the pool the GPUs that it lacks, as `observe.time_to_free` has it."""
+    low, high = 0, running + 1
+    while low < high:
+        middle = (low + high) // 2
+        if w.released[middle] >= missing - 1e-6:
+            high = middle
+        else:
+            low = middle + 1
+    if low == 0:
+        return 0.0
+    if low > running:
+        return RUN_TIME_HORIZON
+    return float(min(max(w.ends[low - 1] - now, 0.0), RUN_TIME_HORIZON))
+
+
+@inner
+def observe(s: k.State, f: Facts, net: Net, w: Work, shown: int) -> None:
+    """Terms (`Actor.terms`) and critic rows of the jobs in `shown`."""
     now = s.clock[k.NOW]
     running = sort_ends(s, f, w)
-    scattered = fragmentation(s, f)
-    weight_of_size, weight_of_urgency = (1.0 + scattered) / 2.0, np.float32(1.0 - scattered / 2.0)
     w.possible[:] = -1
     done = 0
     for row in range(shown):
@@ -340,9 +340,10 @@ def observe(s: k.State, f: Facts, w: Work, shown: int) -> None:
             w.state[row, DEMAND_SUPPLY] = ratio / (1.0 + ratio)
             w.state[row, FUTURE] = min(np.float32(max(future + 1.0, 0.0) / 2.0), ONE)
             w.state[row, CAN_NOW] = can
-            w.state[row, SIZE] = f.size[job] * weight_of_size
-            urgency = np.float32(np.log1p(wait / max(run_time, 10.0)) / URGENCY_SCALE)
-            w.state[row, URGENCY] = min(urgency, ONE) * weight_of_urgency
+            w.state[row, TO_FREE] = np.float32(np.log1p(time_to_free(w, gpus - free, running, now)) / TIME_SCALE)
+            w.state[row, TIME] = net.requested_time[job]
+            urgency = np.float32(np.log1p(wait / max(net.expected[job], 10.0)) / URGENCY_SCALE)
+            w.state[row, URGENCY] = min(urgency, ONE)
             w.critic[row, CRITIC_WAIT] = min(np.float32(np.log1p(wait) / TIME_SCALE), ONE)
             w.critic[row, CRITIC_CAN_NOW] = can
         if done == shown:
@@ -350,66 +351,36 @@ def observe(s: k.State, f: Facts, w: Work, shown: int) -> None:
 
 
 @inner
-def tanh(x: float) -> float:
-    """To 2e-13. A library's tanh is a call for each number; this is arithmetic, which the compiler vectorises.
-
-    exp(2x) as the 1024th power of a Taylor series at 2x/1024 ≤ 0.04; beyond 20 the result is ±1 to the last digit.
-    """
-    r = min(max(x, -20.0), 20.0) / 512.0
-    power = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * (1 / 24 + r * (1 / 120 + r * (1 / 720 + r * (1 / 5040)))))))
-    for _ in range(10):
-        power *= power
-    return (power - 1.0) / (power + 1.0)
-
-
-@inner
-def forward(net: Net, w: Work, shown: int) -> None:
-    """Scores of the rows of `state`. Inner loops run over the jobs: as wide as the machine's vectors."""
-    for column in range(COLUMNS):
-        for row in range(shown):
-            w.values[0, column, row] = w.state[row, column]
-        w.mean[column] = w.values[0, column, :shown].sum() / shown
-    at, layers = 0, len(net.widths) - 1
-    for layer in range(layers):
-        source, target = layer % 2, (layer + 1) % 2
-        before, after = net.widths[layer], net.widths[layer + 1]
-        for out in range(after):
-            bias = net.weights[at + before * after + out]
-            if layer == 0 and len(net.context) > 0:
-                for column in range(COLUMNS):
-                    bias += w.mean[column] * net.context[column * after + out]
-            value = w.values[target, out]
-            for row in range(shown):
-                value[row] = bias
-            for into in range(before):
-                weight, given = net.weights[at + into * after + out], w.values[source, into]
-                for row in range(shown):
-                    value[row] += weight * given[row]
-            if layer < layers - 1:
-                if net.relu:
-                    for row in range(shown):
-                        value[row] = max(value[row], 0.0)
-                else:
-                    for row in range(shown):
-                        value[row] = tanh(value[row])
-        at += before * after + after
-    output = w.values[layers % 2, 0]
-    for row in range(shown):
-        # Rounded as `Actor.score` does: equal jobs tie.
-        correction = net.bound * tanh(output[row]) if net.residual else output[row]
-        w.score[row] = w.level[row] + np.rint(correction * 1e6) / 1e6
-
-
-@inner
-def take_levels(s: k.State, net: Net, w: Work, shown: int) -> None:
-    """`level` of the jobs in `shown`, as `Actor.level` gives it now, rounded as `Actor.score` does."""
+def score(f: Facts, net: Net, w: Work, shown: int) -> None:
+    """Moment, coefficients and scores of the rows of `state`, as `Actor` computes them."""
+    backlog = 0.0
+    w.moment[:] = 0.0
     for row in range(shown):
         job = w.shown[row]
-        level = net.level[job]
-        if net.ageing > 0.0:
-            wait = min(max(s.clock[k.NOW] - s.jobs[job].submit, 0.0), CENTURY)
-            level += net.ageing * np.log1p(wait / net.expected[job]) / TIME_SCALE
-        w.level[row] = np.rint(level * 1e9) / 1e9
+        backlog += net.expected[job] * max(f.gpus[job], 1.0)
+        for column in range(COLUMNS):
+            w.moment[column] += w.state[row, column]
+    for column in range(COLUMNS):
+        w.moment[column] /= shown
+    w.moment[COLUMNS] = np.log1p(float(shown)) / JOBS_SCALE
+    w.moment[COLUMNS + 1] = np.log1p(backlog / (3600.0 * f.cluster_gpus)) / BACKLOG_SCALE
+    for at in range(len(net.objective)):
+        w.moment[COLUMNS + 2 + at] = net.objective[at]
+    for column in range(COLUMNS):
+        w.coefficients[column] = net.constant[column]
+    for unit in range(len(net.bias)):
+        value = net.bias[unit]
+        for at in range(len(w.moment)):
+            value += w.moment[at] * net.kernel[at, unit]
+        value = np.tanh(value)
+        for column in range(COLUMNS):
+            w.coefficients[column] += value * net.change[unit, column]
+    for row in range(shown):
+        total = 0.0
+        for column in range(COLUMNS):
+            total += w.coefficients[column] * w.state[row, column]
+        # Rounded as `Actor.score_rows` does: equal jobs tie.
+        w.score[row] = np.rint(total * 1e9) / 1e9
 
 
 @inner
@@ -562,11 +533,12 @@ def record(s: k.State, w: Work, tape: Tape, shown: int, heads: int, logp: float)
             tape.state[begin + row, column] = w.state[row, column]
         for column in range(CRITICS):
             tape.critic[begin + row, column] = w.critic[row, column]
-        tape.base[begin + row] = w.level[row]
         tape.score[begin + row] = w.score[row]
         tape.job[begin + row] = w.shown[row]
     for place in range(heads):
         tape.picks[step, place] = w.order[place] if place < shown else -1
+    for at in range(len(w.moment)):
+        tape.moment[step, at] = w.moment[at]
     tape.logp[step] = logp
     tape.time[step] = s.clock[k.NOW]
     tape.ptr[step + 1] = begin + shown
@@ -603,9 +575,8 @@ def _roll_out_for(stamp: int) -> Any:
             if recorded and (tape.length[0] == len(tape.time) or tape.length[1] + shown > len(tape.job)):
                 return FULL
             shown = show(s, f, w)
-            observe(s, f, w, shown)
-            take_levels(s, net, w, shown)
-            forward(net, w, shown)
+            observe(s, f, net, w, shown)
+            score(f, net, w, shown)
             sort_by_score(w, shown)
             logp = draw(w, shown, temperature, heads)
             if recorded:

@@ -15,10 +15,10 @@ from rltuned.cluster.shape import ClusterShape, parse_shape
 from rltuned.cluster.tables import Bools, Codes, Floats, Ints, Singles
 from rltuned.errors import RltunedError
 from rltuned.observe.features import RUN_TIME_HORIZON, known_run_times
-from rltuned.observe.observation import CRITIC_COLUMNS, STATE_COLUMNS
+from rltuned.observe.observation import CRITIC_COLUMNS, GPUS_SCALE, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
 from rltuned.observe.window import WINDOW
-from rltuned.policy.actor import CORRECTED, RUN_TIME, Activation, Actor, Architecture, untrained
+from rltuned.policy.actor import MOMENT, RUN_TIME, Actor, plain_rule
 from rltuned.policy.protocol import QueueView
 from rltuned.simulate import episode_kernel as e
 from rltuned.simulate import kernel as k
@@ -43,10 +43,9 @@ class Trajectory:
 
     ptr: Ints
     """(S+1,) rows of step s: ptr[s] to ptr[s+1]; in the order of `observe`."""
-    state: Singles  # (R, 8) `STATE_COLUMNS`
+    state: Singles  # (R, 8) `Actor.terms`
     critic: Singles  # (R, 5) `CRITIC_COLUMNS`
-    base: Singles
-    """(R,) level of the rule that the network corrects; 0 without one."""
+    moment: Floats  # (S, 14) `Actor.moment`
     score: Floats
     """(R,) what the actor gives."""
     job: Codes
@@ -90,7 +89,7 @@ class Episode:
         self._initial = [array.copy() for array in _restored(self._simulation.state)]
         self._view = _view(jobs, estimates)
         self._facts = _facts(self._simulation, self._view)
-        self._levels: dict[str, tuple[Floats, Floats]] = {}
+        self._expected: dict[str, Floats] = {}
         self._room = _FIRST_STEPS, _FIRST_ROWS
 
     def run(self, actor: Actor, *, temperature: float, heads: int, seed: int, record: bool) -> Trajectory:
@@ -105,8 +104,7 @@ class Episode:
             record: whether to keep what was seen and done.
 
         Raises:
-            RltunedError: weights that are not finite; a rule that has no level; a temperature or a number of heads
-                below 0.
+            RltunedError: weights that are not finite; a temperature or a number of heads below 0.
         """
         if not (0.0 <= temperature < np.inf and heads >= 0 and 0 <= seed < 2**64):
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
@@ -114,7 +112,7 @@ class Episode:
         state, setup = self._simulation.state, self._simulation.setup
         for array, initial in zip(_restored(state), self._initial, strict=True):
             array[...] = initial
-        work = _work(self._facts, int(net.widths.max()))
+        work = _work(self._facts)
         work.random[0] = seed
         tape = _tape(*(self._room if record else (0, 0)), heads)
         while e.roll_out(state, setup, self._facts, net, work, tape, float(temperature), heads) == e.FULL:
@@ -125,29 +123,21 @@ class Episode:
         return self._trajectory(tape)
 
     def _net(self, actor: Actor) -> e.Net:
-        shape, layers = actor.architecture, actor.folded_layers
-        context = actor.folded_context.ravel() if shape.context else np.zeros(0)
-        weights = np.concatenate([part.ravel() for layer in layers for part in layer])
-        if not (np.isfinite(weights).all() and np.isfinite(context).all()):
+        weights = {name: value.astype(np.float64) for name, value in actor.weights.items()}
+        if not all(np.isfinite(value).all() for value in weights.values()):
             raise RltunedError("a network with weights that are not finite cannot order a queue")
-        rule = shape.residual
-        if rule is not None and rule not in CORRECTED:
-            raise RltunedError(f"no level of the rule '{rule}' to correct; there are {', '.join(sorted(CORRECTED))}")
-        # What the actor corrects when a job is submitted, and the run times that it expects.
-        key, view = f"{rule} {actor.weights.get(RUN_TIME)}", self._view
-        if key not in self._levels:
-            self._levels[key] = actor.level(view), actor.expected_run_time(view.run_time, view.time_limit)
-        level, expected = self._levels[key]
+        key, view = str(weights.get(RUN_TIME)), self._view
+        if key not in self._expected:
+            self._expected[key] = np.array(actor.expected_run_time(view.run_time, view.time_limit))
+        expected = self._expected[key]
         return e.Net(
-            widths=np.array([shape.inputs, *shape.hidden, 1], dtype=np.int64),
-            weights=weights,
-            context=context,
-            relu=shape.activation is Activation.RELU,
-            residual=rule is not None,
-            bound=float(shape.bound),
-            level=level,
-            ageing=actor.ageing,
+            constant=weights["constant"],
+            kernel=weights["kernel"],
+            bias=weights["bias"],
+            change=weights["change"],
+            objective=np.array(actor.objective),
             expected=expected,
+            requested_time=np.minimum(np.log1p(expected) / e.TIME_SCALE, 1.0).astype(np.float32),
         )
 
     def _trajectory(self, tape: e.Tape) -> Trajectory:
@@ -157,8 +147,8 @@ class Episode:
         steps, rows = (int(length) for length in tape.length)
         return Trajectory(
             ptr=tape.ptr[: steps + 1],
-            **{name: getattr(tape, name)[:rows] for name in ("state", "critic", "base", "score", "job")},
-            **{name: getattr(tape, name)[:steps] for name in ("picks", "logp", "time")},
+            **{name: getattr(tape, name)[:rows] for name in ("state", "critic", "score", "job")},
+            **{name: getattr(tape, name)[:steps] for name in ("moment", "picks", "logp", "time")},
             start=start,
             end=np.where(ended, records["end"], np.nan),
         )
@@ -191,25 +181,21 @@ def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
     member: Bools = asked.pool_nodes & usable
     pool_gpus = np.maximum((member * configured).sum(axis=1).astype(np.float64), 1.0)
     total = pool_gpus[pool] if len(pool_gpus) else np.ones(n)
-    everything = max(float(configured.sum()), 1.0)
     run_time, gpus = view.run_time, view.gpus
     of_time = np.minimum(np.log1p(run_time) / e.TIME_SCALE, 1.0)
     state = np.zeros((n, len(STATE_COLUMNS)), dtype=np.float32)
-    state[:, STATE_COLUMNS.index("requested_time")] = of_time
     state[:, STATE_COLUMNS.index("requested_limit")] = (
         np.log1p(np.minimum(view.time_limit, RUN_TIME_HORIZON)) / e.TIME_SCALE
     )
-    state[:, STATE_COLUMNS.index("requested_gpus")] = np.minimum(np.log1p(gpus) / np.log1p(everything), 1.0)
+    state[:, STATE_COLUMNS.index("requested_gpus")] = np.minimum(np.log1p(gpus) / GPUS_SCALE, 1.0)
     critic = np.zeros((n, len(CRITIC_COLUMNS)), dtype=np.float32)
     critic[:, CRITIC_COLUMNS.index("requested_time")] = of_time
     critic[:, CRITIC_COLUMNS.index("requested_gpus")] = np.log1p(gpus) / np.log1p(total)
     critic[:, CRITIC_COLUMNS.index("job_size")] = np.log1p(gpus * run_time) / np.log1p(total * RUN_TIME_HORIZON)
     kinds, kind_of = _kinds(shape, jobs, asked)
-    size = np.log1p(np.maximum(gpus, 1.0) * run_time) / np.log1p(everything * RUN_TIME_HORIZON)
     return e.Facts(
         state=state,
         critic=np.minimum(critic, np.float32(1.0)),
-        size=np.minimum(size, 1.0),
         gpus=gpus,
         run_time=run_time,
         # A copy: another memory layout would be compiled for anew.
@@ -220,7 +206,7 @@ def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
         pool_gpus=pool_gpus,
         mem=shape.nodes.mem.astype(np.float64),
         tmp=np.minimum(shape.nodes.tmp, MOST_MIB).astype(np.float32),
-        largest=float(configured[usable].max(initial=0)),
+        cluster_gpus=max(float(configured.sum()), 1.0),
         tiers=np.unique(simulation.state.jobs["tier"])[::-1].copy(),
     )
 
@@ -248,7 +234,7 @@ def _kinds(shape: ClusterShape, jobs: Workload, asked: Requests) -> tuple[npt.ND
     return kinds, kind_of.astype(np.int64)
 
 
-def _work(facts: e.Facts, widest: int) -> e.Work:
+def _work(facts: e.Facts) -> e.Work:
     n, window = len(facts.gpus), WINDOW
     return e.Work(
         state=np.zeros((window, len(STATE_COLUMNS)), dtype=np.float32),
@@ -258,9 +244,8 @@ def _work(facts: e.Facts, widest: int) -> e.Work:
         waiting=np.zeros(n, dtype=np.int64),
         queue=np.zeros(n, dtype=np.int64),
         first=np.zeros(1, dtype=np.int64),
-        values=np.zeros((2, widest, window)),
-        mean=np.zeros(len(STATE_COLUMNS)),
-        level=np.zeros(window),
+        moment=np.zeros(len(MOMENT)),
+        coefficients=np.zeros(len(STATE_COLUMNS)),
         score=np.zeros(window),
         chance=np.zeros(window),
         order=np.zeros(window, dtype=np.int64),
@@ -280,7 +265,7 @@ def _tape(steps: int, rows: int, heads: int) -> e.Tape:
     return e.Tape(
         state=np.empty((rows, len(STATE_COLUMNS)), dtype=np.float32),
         critic=np.empty((rows, len(CRITIC_COLUMNS)), dtype=np.float32),
-        base=np.empty(rows, dtype=np.float32),
+        moment=np.empty((steps, len(MOMENT))),
         score=np.empty(rows),
         job=np.empty(rows, dtype=np.int32),
         ptr=np.zeros(steps + 1, dtype=np.int64),
@@ -304,4 +289,4 @@ def compile_episodes() -> None:
     """Load the compiled episodes, or compile them where that has never been done. Call it before anything is timed."""
     jobs = workload(Source("compile"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
     episode = Episode(parse_shape("1x2"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()))
-    episode.run(untrained("compile", Architecture(), 0), temperature=1.0, heads=1, seed=0, record=True)
+    episode.run(plain_rule("compile"), temperature=1.0, heads=1, seed=0, record=True)

@@ -5,7 +5,7 @@ import pytest
 
 from rltuned.cluster.tables import Category
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.objective import Objective
+from rltuned.policy.objective import Objective
 from rltuned.evaluate.window_metrics import (
     busy,
     fairness,

@@ -12,7 +12,8 @@ from unit.simulate.instances import Instance, cluster, given, jobs_of, partition
 from rltuned.cluster.shape import parse_shape
 from rltuned.errors import RltunedError
 from rltuned.observe import STATE_COLUMNS, Observation, observe
-from rltuned.policy.actor import AGEING, RUN_TIME, Activation, Actor, Architecture, untrained
+from rltuned.policy.actor import RUN_TIME, Actor, plain_rule, shapes
+from rltuned.policy.objective import Objective
 from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory
@@ -22,16 +23,11 @@ from rltuned.workload.simulated_estimates import estimate
 from rltuned.workload.synthetic import generate
 
 
-def actor(architecture: Architecture, seed: int = 0, size: float = 1.0) -> Actor:
-    """Random weights, biases and normalisers too."""
-    made, rng = untrained("random", architecture, seed), np.random.default_rng(seed)
-    weights = {name: (value * size).astype(np.float32) for name, value in made.weights.items()}
-    for name, value in weights.items():
-        if name.endswith(".bias"):
-            weights[name] = rng.normal(size=value.shape).astype(np.float32)
-    weights["input.mean"] = rng.uniform(0.0, 1.0, 8).astype(np.float32)
-    weights["input.scale"] = rng.uniform(0.2, 2.0, 8).astype(np.float32)
-    return replace(made, weights=weights)
+def actor(hidden: int, seed: int, size: float = 0.5) -> Actor:
+    """Random coefficients, and a network that changes them."""
+    rng = np.random.default_rng(seed)
+    weights = {name: rng.normal(0.0, size, shape).astype(np.float32) for name, shape in shapes(hidden).items()}
+    return Actor("random", weights, Objective.parse("wait=2,slowdown=1,tail=3,idle=4"))
 
 
 def expecting(one: Actor) -> Actor:
@@ -39,25 +35,14 @@ def expecting(one: Actor) -> Actor:
     return replace(one, weights={**one.weights, RUN_TIME: np.array([-1.5, 0.5, 0.6], dtype=np.float32)})
 
 
-def ageing(one: Actor, exponent: float = 0.5) -> Actor:
-    """To which waiting counts."""
-    return replace(one, weights={**one.weights, AGEING: np.array([exponent], dtype=np.float32)})
-
-
+SAF = plain_rule("saf", requested_time=-1.0, requested_gpus=-0.56)
 ACTORS = {
-    "the paper's network": actor(Architecture(), 1),
-    "SAF corrected, beside the mean": actor(
-        Architecture(hidden=(16,), activation=Activation.TANH, context=True, residual="saf", bound=0.4), 2
-    ),
-    "SJF corrected": actor(Architecture(hidden=(12, 6), residual="sjf"), 3),
-    "SAF on expected run times corrected": expecting(actor(Architecture(hidden=(8,), residual="saf"), 6)),
-    "SAF that ages": ageing(actor(Architecture(hidden=(8,), residual="saf", bound=0.05), 7)),
-    "SAF on expected run times that ages": ageing(
-        expecting(actor(Architecture(hidden=(), residual="saf", bound=0.02), 8)), 1.0
-    ),
-    "no hidden layer, beside the mean": actor(Architecture(hidden=(), context=True), 4),
+    "a plain rule": plain_rule("rule", requested_time=-1.0, requested_gpus=-0.3, job_urgency=0.4, time_to_free=-0.1),
+    "coefficients that the moment changes": actor(5, 2),
+    "one hidden unit": actor(1, 3),
+    "on expected run times": expecting(actor(6, 4)),
+    "a rule that ages, on expected run times": expecting(plain_rule("ages", requested_time=-1.0, job_urgency=1.0)),
 }
-SAF = actor(Architecture(residual="saf", bound=0.0), 5)
 
 
 @dataclass
@@ -115,12 +100,13 @@ def both(instance: Instance, policy: Actor, settings: SimulationSettings | None 
 
 def assert_same_rows(ranker: Observing, found: Trajectory, policy: Actor) -> None:
     np.testing.assert_array_equal(found.time, [time for time, _, _ in ranker.seen])
-    for (_, observation, jobs), (begin, end) in zip(ranker.seen, pairwise(found.ptr), strict=True):
+    for step, ((_, observation, jobs), (begin, end)) in enumerate(zip(ranker.seen, pairwise(found.ptr), strict=True)):
         np.testing.assert_array_equal(found.job[begin:end], jobs)
-        np.testing.assert_allclose(found.state[begin:end], observation.state[: len(jobs)], atol=1e-6, rtol=0)
+        own = policy.explained(observation)
+        np.testing.assert_allclose(found.state[begin:end], own.terms, atol=1e-6, rtol=0)
         np.testing.assert_allclose(found.critic[begin:end], observation.critic[: len(jobs)], atol=1e-6, rtol=0)
-        np.testing.assert_allclose(found.score[begin:end], policy.score(observation), atol=2e-6, rtol=0)
-        np.testing.assert_allclose(found.base[begin:end], policy.level(observation), atol=1e-6, rtol=0)
+        np.testing.assert_allclose(found.score[begin:end], own.scores, atol=2e-6, rtol=0)
+        np.testing.assert_allclose(found.moment[step], own.moment, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", ACTORS)
@@ -166,8 +152,8 @@ def crowd(jobs: int, *, tiers: bool) -> Instance:
 @pytest.mark.parametrize("tiers", [False, True])
 def test_when_more_wait_than_the_policy_sees_the_others_keep_the_place_of_their_submission(tiers):
     instance = crowd(420, tiers=tiers)
-    ranker, found = both(instance, ACTORS["SAF corrected, beside the mean"])
-    assert_same_rows(ranker, found, ACTORS["SAF corrected, beside the mean"])
+    ranker, found = both(instance, ACTORS["coefficients that the moment changes"])
+    assert_same_rows(ranker, found, ACTORS["coefficients that the moment changes"])
     assert max(np.diff(found.ptr)) == 256
 
 
@@ -184,7 +170,7 @@ def busy_window() -> Episode:
     return Episode(instance.shape, instance.jobs, instance.estimates)
 
 
-NETWORK = ACTORS["SAF corrected, beside the mean"]
+NETWORK = ACTORS["coefficients that the moment changes"]
 
 
 def sampled(episode: Episode, seed: int = 7, *, record: bool = True) -> Trajectory:
@@ -297,24 +283,13 @@ def test_nodes_with_two_types_of_gpus_are_refused():
 @pytest.mark.parametrize(
     "broken",
     [
-        replace(SAF, architecture=replace(SAF.architecture, residual="wfp3")),
-        *(
-            replace(NETWORK, weights=NETWORK.weights | {name: np.full_like(NETWORK.weights[name], np.nan)})
-            for name in ("layer0.kernel", "layer1.bias", "context.kernel")
-        ),
+        replace(NETWORK, weights=NETWORK.weights | {name: np.full_like(NETWORK.weights[name], np.nan)})
+        for name in ("constant", "kernel", "change")
     ],
 )
 def test_a_network_that_cannot_order_a_queue_is_refused(broken):
     with pytest.raises(RltunedError):
         busy_window().run(broken, temperature=0.0, heads=0, seed=0, record=False)
-
-
-def test_a_wider_network_after_a_narrow_one_gets_the_room_that_it_needs():
-    episode = busy_window()
-    wide = actor(Architecture(hidden=(64, 40)), 6)
-    alone = busy_window().run(wide, temperature=0.0, heads=0, seed=0, record=False)
-    episode.run(NETWORK, temperature=0.0, heads=0, seed=0, record=False)
-    np.testing.assert_array_equal(episode.run(wide, temperature=0.0, heads=0, seed=0, record=False).start, alone.start)
 
 
 def test_a_node_without_a_free_cpu_takes_nobody_for_observe_even_if_slurm_would_start_the_job():

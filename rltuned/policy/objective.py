@@ -58,12 +58,21 @@ class Objective(NamedTuple):
         """J of one window, smaller is better; NaN where a metric is not known."""
         total = 0.0
         for name, weight in self._asdict().items():
-            metric, least = _METRICS[name]
-            mine, theirs = own[metric], slurm[metric]
+            mine, theirs = own[_METRICS[name][0]], slurm[_METRICS[name][0]]
             if mine is None or theirs is None:
                 return math.nan
-            total += weight * min(mine / max(theirs, least), MOST)
+            total += weight * min(mine / at_least(name, {_METRICS[name][0]: theirs}), MOST)
         return total
 
     def __str__(self) -> str:
         return ",".join(f"{name}={weight:g}" for name, weight in self._asdict().items())
+
+
+def at_least(name: str, slurm: Mapping[str, float]) -> float:
+    """What a metric in Slurm's own order counts as: the weight `name` is over it."""
+    metric, least = _METRICS[name]
+    return max(slurm[metric], least)
+
+
+DEFAULT: Final = Objective()
+"""Where a site names no other weights."""
