@@ -20,8 +20,10 @@ def variables(weights: Mapping[str, Singles]) -> dict[str, Any]:
 
 def scores(weights: Mapping[str, Any], terms: Any, moment: Any, segment: Any) -> Any:
     """(R,) scores of (R, 8) terms of B queues, whose moments are (B, 14); `segment`: (R,) queue of each row."""
-    unit = tf.tanh(tf.matmul(moment, weights["kernel"]) + weights["bias"])
-    coefficients = weights["constant"] + tf.matmul(unit, weights["change"])
+    coefficients = tf.zeros_like(moment[:, :1]) + weights["constant"]
+    if weights["bias"].shape[0]:  # TensorFlow ends the process on a product over nothing
+        unit = tf.tanh(tf.matmul(moment, weights["kernel"]) + weights["bias"])
+        coefficients += tf.matmul(unit, weights["change"])
     return tf.reduce_sum(terms * tf.gather(coefficients, segment), axis=1)
 
 

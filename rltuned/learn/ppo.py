@@ -54,7 +54,7 @@ class PPO:
         self.settings = settings
         self._actor = actor
         self._weights = network.variables(actor.weights)
-        self._trained = [weight for weight in self._weights.values() if weight.trainable]
+        self._trained = [weight for weight in self._weights.values() if weight.trainable and tf.size(weight) > 0]
         self._optimizer = tf.keras.optimizers.Adam(settings.learning_rate)
         self._optimizer.build(self._trained)
 

@@ -311,10 +311,12 @@ def train(
         last = run.ends[-1]
         while run.done < last and clock() - began < seconds:
             line: dict[str, Any] = {"step": run.done + 1, **run.advance()}
-            if run.done % settings.check == 0 or run.done in run.ends:
+            checked = run.done % settings.check == 0 or run.done in run.ends
+            if checked:
                 line |= _flat(run.validate())
-                directory.save(run.done, *run.state())
             add(line)
+            if checked:
+                directory.save(run.done, *run.state())
             progress("learning", run.done, last)
         if run.done < last:
             progress("learning", last, last)

@@ -1,25 +1,36 @@
 """PPO: the distribution over orders, advantages, and that it solves what is easy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from unit.evaluate.small import busy_jobs, jobs_of
-from unit.learn.windows import case_of, waiting_at_once
+from unit.learn.windows import case_of, starving, waiting_at_once
 
 from rltuned.learn import sampling
-from rltuned.learn.cost import FinishedJobs, Objective, cost, leave_one_out
-from rltuned.learn.sampling import Steps, by_rule, episode, finished_jobs, sample_trajectories
+from rltuned.learn.cost import FinishedJobs, advantages, cost
+from rltuned.learn.sampling import Steps, episode, finished_jobs, in_slurms_order, judge, kept, sample_trajectories
 from rltuned.learn.training_settings import PPOSettings
-from rltuned.policy.actor import Architecture, untrained
+from rltuned.observe.observation import STATE_COLUMNS
+from rltuned.policy.actor import plain_rule, with_network
+from rltuned.policy.objective import Objective
 
 pytestmark = pytest.mark.learn
 
-ARCHITECTURE = Architecture(hidden=(16, 8))
+SJF = plain_rule("sjf", requested_time=-1.0)
+FIFO = plain_rule("fifo", job_urgency=1e-3)
+NETWORK = with_network(plain_rule("a"), 6, np.random.default_rng(1))
+WAIT = Objective.parse("wait=1")
 
 
-def rolled(case, actor=None, base="saf", seed=3, **values):
-    usual = {"objective": Objective.WAIT, "temperature": 0.1, "trajectories": 4, "most_steps": 64}
-    asked = PPOSettings(**{**usual, **values})
-    return sample_trajectories(case, actor or untrained("a", ARCHITECTURE, 1), base, asked, seed)
+def rolled(case, actor=None, rule=SJF, seed=3, objective=WAIT, **values):
+    asked = PPOSettings(**{"temperature": 0.1, "trajectories": 4, "most_steps": 64, **values})
+    actor = replace(actor or NETWORK, objective=objective)
+    return sample_trajectories(case, in_slurms_order(case), actor, rule, asked, seed)
+
+
+def played(case, actor, **values):
+    return episode(case).run(actor, **{"temperature": 0.0, "heads": 0, "seed": 0, "record": False, **values})
 
 
 def log_probabilities(values, orders):
@@ -58,81 +69,90 @@ def test_ppo_gives_the_picks_the_probability_that_the_compiled_episode_drew_them
     pytest.importorskip("tensorflow")
     from rltuned.learn.ppo import PPO
 
-    for architecture in (Architecture(residual="saf"), Architecture(context=True)):
-        actor = untrained("a", architecture, 4)
-        played = episode(case_of(busy_jobs(), estimates="noisy:1")).run(
-            actor, temperature=0.05, heads=4, seed=1, record=True
-        )
-        steps = sampling._kept(played, np.zeros(len(played)), 10_000, np.random.default_rng(0))
+    rng = np.random.default_rng(4)
+    for hidden in (0, 5):
+        actor = with_network(plain_rule("a", requested_time=-0.5, job_urgency=0.4), hidden, rng)
+        actor.weights["change"][:] = rng.normal(size=(hidden, 8))
+        run = played(case_of(busy_jobs(), estimates="noisy:1"), actor, temperature=0.05, heads=4, seed=1, record=True)
+        steps = kept(run, np.zeros(len(run)), 10_000, np.random.default_rng(0))
         got = PPO(PPOSettings(temperature=0.05, heads=4), actor).log_probabilities(steps)
-        assert np.allclose(got, played.logp[np.diff(played.ptr) > 1], atol=1e-3)
+        assert np.allclose(got, run.logp[np.diff(run.ptr) > 1], atol=1e-3)
 
 
-@pytest.mark.parametrize("objective", list(Objective))
-def test_what_a_run_costs_differs_from_the_base_rules_as_the_metric_does(objective):
+@pytest.mark.parametrize(("name", "metric"), [("wait", "wait_mean"), ("slowdown", "bsld_mean"), ("idle", "idle")])
+def test_what_a_run_costs_differs_from_another_ones_as_the_metric_does(name, metric):
     case = case_of(busy_jobs(), estimates="noisy:1.5")
-    base, mine = (finished_jobs(case, *by_rule(case, rule)) for rule in ("saf", "fifo"))
-    spans = [cost(objective, one, base) for one in (base, mine)]
-    ends = [one.until(np.array([0.0, 1e9])) for one in spans]
-    assert [end[0] for end in ends] == pytest.approx([0.0, 0.0])
-    assert [end[1] for end in ends] == pytest.approx([one.total for one in spans])
-    if objective is not Objective.MIX:
-        measured = [one.metric(objective) for one in (base, mine)]
-        assert spans[1].total - spans[0].total == pytest.approx(measured[1] / measured[0] - 1.0)
+    slurm, objective = in_slurms_order(case), Objective.parse(f"{name}=1")
+    runs = [played(case, rule) for rule in (SJF, FIFO)]
+    spans = [cost(objective, finished_jobs(case, one), slurm, 100.0) for one in runs]
+    measured = [case.metrics(one.start, one.end).as_dict()[metric] for one in runs]
+    assert measured[0] != measured[1]
+    least = {"wait": 60.0, "slowdown": 1.0, "idle": 1.0}[name]
+    expected = (measured[1] - measured[0]) / max(slurm[metric], least)
+    assert spans[1].total - spans[0].total == pytest.approx(expected)
+    assert spans[1].until(np.array([-1.0, 1e9])) == pytest.approx([0.0, spans[1].total])
 
 
-def test_leave_one_out_compares_a_play_with_the_others_at_the_same_time():
-    submit = np.zeros(2)
-    base = FinishedJobs(submit, np.array([0.0, 100.0]), np.array([100.0, 150.0]))
-    worse = FinishedJobs(submit, np.array([0.0, 150.0]), np.array([150.0, 200.0]))
-    found = leave_one_out(Objective.WAIT, [base, worse], base, [np.array([0.0]), np.array([0.0, 120.0])])
-    assert found[0] == pytest.approx([0.5])  # 50 s of the 100 that the base rule's two jobs wait in all
-    assert found[1] == pytest.approx([-0.5, -0.3])
+def test_the_tail_costs_what_is_waited_beyond_it():
+    jobs = FinishedJobs(np.zeros(2), np.array([10.0, 100.0]), np.array([20.0, 110.0]), np.ones(2), 1.0)
+    slurm = {"wait_mean": 60.0, "bsld_mean": 1.0, "wait_p99": 400.0, "idle": 1.0}
+    assert cost(Objective.parse("tail=1"), jobs, slurm, 60.0).total == pytest.approx(40.0 / (0.01 * 2 * 400.0))
 
 
-def test_advantages_of_the_plays_of_a_window_add_up_to_nothing_at_the_same_time():
-    case = case_of(busy_jobs())
-    base = finished_jobs(case, *by_rule(case, "saf"))
-    plays = [finished_jobs(case, *by_rule(case, rule)) for rule in ("fifo", "sjf", "saf", "wfp3")]
-    times = np.quantile(case.jobs.submit_time, [0.0, 0.3, 0.6, 0.9])
-    found = np.array(leave_one_out(Objective.WAIT, plays, base, [times] * len(plays)))
-    assert np.abs(found).max() > 0.01
-    assert found.sum(axis=0) == pytest.approx(0.0, abs=1e-9)
+def test_an_advantage_compares_a_run_with_the_others_and_with_the_rule_at_the_same_time():
+    submit, gpus = np.zeros(2), np.ones(2)
+    slurm = {"wait_mean": 100.0, "bsld_mean": 1.0, "wait_p99": 60.0, "idle": 1.0}
+
+    def costs(start):
+        return cost(WAIT, FinishedJobs(submit, start, start + 50.0, gpus, 1.0), slurm, 1e9)
+
+    rule, better, worse = (costs(np.array([0.0, each])) for each in (100.0, 60.0, 140.0))
+    found = advantages([better, worse], rule, [np.array([0.0]), np.array([0.0, 120.0])])
+    # In units of the 200 s that Slurm's two jobs wait in all: 60 s against 100 and 140, 140 against 100 and 60.
+    assert found[0] == pytest.approx([0.5 * (100 + 140) / 200 - 60 / 200])
+    assert found[1] == pytest.approx([0.5 * (100 + 60) / 200 - 140 / 200, -20 / 200])
 
 
-def test_a_roll_out_has_finite_advantages():
-    steps, ratios = rolled(case_of(busy_jobs()))
+def test_a_roll_out_has_finite_advantages_and_costs_over_the_rule():
+    steps, over = rolled(case_of(busy_jobs()), objective=Objective())
     assert np.isfinite(steps.advantage).all()
-    assert np.mean(ratios) > 0
+    assert np.ptp(steps.advantage) > 0.01
+    assert np.mean(over) > 0.0, "an actor that knows nothing costs more than the shortest job first"
 
 
-def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_optimal():
+def trained(start, window, objective, iterations, **values):
+    """Of PPO, on new windows in each iteration."""
     pytest.importorskip("tensorflow")
     from rltuned.learn.ppo import PPO
 
-    settings = PPOSettings(
-        objective=Objective.WAIT, temperature=0.3, windows=4, trajectories=8, learning_rate=1e-2,
-        minibatch=256, divergence=0.1,
-    )  # fmt: skip
-    ppo = PPO(settings, untrained("a", ARCHITECTURE, 3))
-    unseen = [waiting_at_once(seed=seed) for seed in range(100, 104)]
-
-    def regret():
-        plays = [episode(one).run(ppo.actor, temperature=0.0, heads=0, seed=0, record=False) for one in unseen]
-        best = [np.nanmean(by_rule(one, "sjf")[0]) for one in unseen]
-        return np.mean([np.nanmean(play.start) / wait for play, wait in zip(plays, best, strict=True)])
-
-    assert regret() > 1.1
-    iteration = 0
-    while regret() > 1.0001 and iteration < 30:
-        iteration += 1
+    ppo = PPO(PPOSettings(minibatch=256, divergence=0.1, **values), start)
+    for iteration in range(iterations):
         parts = [
-            rolled(waiting_at_once(seed=iteration * 4 + at), actor=ppo.actor, temperature=0.3,
-                   trajectories=8, seed=iteration * 100 + at * 10, base="sjf")[0]
+            rolled(window(iteration * 4 + at), ppo.actor, start, iteration * 100 + at * 10, objective, **values)[0]
             for at in range(4)
-        ]  # fmt: skip
-        ppo.update(Steps.joined(parts), np.random.default_rng(iteration), 1.0 - iteration / 30)
-    assert 1.0 - 1e-9 <= regret() <= 1.0001
+        ]
+        ppo.update(Steps.joined(parts), np.random.default_rng(iteration), 1.0 - iteration / iterations)
+    return ppo.actor
+
+
+def worth(actor, metric, window):
+    cases = [window(seed) for seed in range(1000, 1006)]
+    return float(np.mean([judge(case, in_slurms_order(case), [actor])[0][metric] for case in cases]))
+
+
+def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_optimal():
+    def window(seed):
+        return waiting_at_once(seed=seed)
+
+    assert worth(NETWORK, "wait_mean", window) > 1.1 * worth(SJF, "wait_mean", window)
+    found = trained(NETWORK, window, WAIT, 30, temperature=0.1, trajectories=8, learning_rate=2e-2)
+    assert worth(found, "wait_mean", window) == pytest.approx(worth(SJF, "wait_mean", window), rel=1e-3)
+
+
+def test_ppo_finds_how_much_waiting_is_to_count_where_that_is_the_answer():
+    found = trained(SJF, starving, Objective.parse("tail=1"), 30, temperature=0.05, trajectories=16, learning_rate=0.15)
+    assert found.weights["constant"][STATE_COLUMNS.index("job_urgency")] > 0.2
+    assert worth(found, "wait_p99", starving) < 0.7 * worth(SJF, "wait_p99", starving)
 
 
 def test_a_window_without_jobs_or_of_one_job_or_in_which_nobody_waits_is_left_out_with_its_reason():
@@ -144,7 +164,7 @@ def test_a_window_without_jobs_or_of_one_job_or_in_which_nobody_waits_is_left_ou
 
 
 def test_a_reward_that_is_no_number_never_reaches_the_network(monkeypatch):
-    monkeypatch.setattr(sampling, "leave_one_out", lambda *_: [np.array([np.nan])] * 4)
+    monkeypatch.setattr(sampling, "advantages", lambda *_: [np.array([np.nan])] * 4)
     assert rolled(case_of(busy_jobs(20))) == "reward is no number"
 
 

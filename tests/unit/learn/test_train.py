@@ -18,30 +18,31 @@ from rltuned.commands.main import cli
 from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
-from rltuned.learn.beginning import beginner, rule_alone, run_time_coefficients
+from rltuned.learn.beginning import STATIC, run_time_coefficients, smallest_area_first
 from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation_windows, with_limits
+from rltuned.learn.evolution import EvolutionSettings
 from rltuned.learn.run_directory import RunDirectory
-from rltuned.learn.sampling import measure_policies
-from rltuned.learn.select import CHANCE
+from rltuned.learn.sampling import in_slurms_order, judge
 from rltuned.learn.training_settings import PPOSettings, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy import files
-from rltuned.policy.actor import AGEING, RUN_TIME, Architecture
+from rltuned.policy.actor import RUN_TIME
+from rltuned.policy.objective import Objective
 from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import silent
 from rltuned.workload.write import write_csv
 
 pytestmark = pytest.mark.learn
 
 SMALL = TrainSettings(
     name="small",
-    iterations=6,
+    steps=(2, 3, 3),
     check=3,
     estimates="noisy:1",
     validation_window=20,
     validation_windows=3,
-    architecture=Architecture(hidden=(8,), residual="saf"),
+    hidden=3,
     curriculum=CurriculumSettings(window=(15, 20), candidates=6, estimates="noisy:1"),
+    evolution=EvolutionSettings(pairs=2, windows=3),
     ppo=PPOSettings(windows=2, trajectories=2, most_steps=8, minibatch=16, heads=3),
 )
 
@@ -133,32 +134,19 @@ def test_the_coefficients_are_those_that_the_run_times_were_made_with():
     assert run_time_coefficients([case_of(busy_jobs(50))]) == pytest.approx([0.0, 1.0, 0.0])
 
 
-def test_how_waiting_counts_is_what_the_validation_windows_say():
-    pytest.importorskip("tensorflow")
-    from rltuned.learn.training import _Training
-
-    coefficients = np.array([0.0, 1.0, 0.0], dtype=np.float32)
-    with WorkerPool(1) as pool:
-        run = _Training([site()], SMALL, pool, silent)
-
-        def chosen(*exponents, residual="saf"):
-            architecture = replace(SMALL.architecture, residual=residual)
-            run.settings = replace(SMALL, ageing=exponents, architecture=architecture)
-            return {name: value.tolist() for name, value in run._extras(coefficients).items()}
-
-        scores = {}
-        for exponent in (0.0, 0.25, 4.0):
-            extras = {RUN_TIME: coefficients, AGEING: np.array([exponent], dtype=np.float32)}
-            scores[exponent] = run.validator.validate(rule_alone("saf", extras)).score
-        assert len(set(scores.values())) == 3
-        plain = {RUN_TIME: [0.0, 1.0, 0.0]}
-        assert chosen(0.0) == chosen(0.0, residual=None) == chosen(4.0, residual=None) == plain
-        assert chosen(4.0) == plain | {AGEING: [4.0]}
-        best = min(scores, key=scores.__getitem__)
-        worst = max(scores, key=scores.__getitem__)
-        assert scores[worst] - scores[best] > CHANCE
-        assert chosen(worst, best) == plain | ({AGEING: [best]} if best else {})
-        assert chosen(best, worst) == plain | ({AGEING: [best]} if best else {})
+def test_training_begins_with_the_smallest_expected_area():
+    case = case_of(busy_jobs(100))
+    saf = smallest_area_first("saf", np.array([0.0, 1.0, 0.0], dtype=np.float32))
+    mine, theirs = (judge(case, in_slurms_order(case), [one])[0]["wait_mean"] for one in (saf, saf))
+    assert mine == theirs
+    area = case.estimates.run_time * case.jobs.gpus
+    terms = np.zeros((100, len(STATE_COLUMNS)), dtype=np.float32)
+    terms[:, 0] = np.log1p(case.estimates.run_time) / np.log1p(30 * 86400.0)
+    terms[:, 2] = np.log1p(case.jobs.gpus) / np.log1p(4096)
+    scores = saf.score_rows(terms, np.zeros(14))
+    apart = np.abs(np.subtract.outer(np.log(area), np.log(area))) > 0.8  # 1 + x is not x
+    agrees = np.sign(np.subtract.outer(scores, scores)) == -np.sign(np.subtract.outer(area, area))
+    assert agrees[apart].all()
 
 
 def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_was_made(trained):
@@ -166,35 +154,46 @@ def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_w
     actor = files.load(str(result.path))
     assert RUN_TIME in actor.weights
     told = files.info(str(result.path))
-    assert (told.method, told.seed, told.revision) == ("ppo", SMALL.seed, "abc")
-    assert told.traces == {"by hand": "0" * 64}
-    assert told.metrics["validation.wait_mean"] == pytest.approx(result.validation.ratios["wait_mean"], abs=1e-6)
+    assert (told.seed, told.revision, told.traces) == (SMALL.seed, "abc", {"by hand": "0" * 64})
+    assert told.metrics["validation.objective"] == pytest.approx(result.validation.ratios["objective"], abs=1e-6)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert [line["iteration"] for line in lines] == list(range(7))
-    assert [line["iteration"] for line in lines if "validation.score" in line] == [0, 3, 6]
-    assert min(line["validation.score"] for line in lines if "validation.score" in line) == result.validation.score
+    assert [line["step"] for line in lines] == list(range(1, 9))
+    # At the end of each part, too.
+    assert [line["step"] for line in lines if "validation.score" in line] == [2, 3, 5, 6, 8]
+    assert all(line["signal"] > 0 for line in lines if line["step"] <= 5)
     assert (out / "learning.png").stat().st_size > 1000
     assert any((out / "tensorboard").iterdir())
     settings = json.loads((out / "settings.json").read_text())
-    assert settings["settings"]["ppo"]["objective"] == "mix"
+    assert settings["settings"]["objective"] == list(Objective())
     assert settings["sites"][0]["sha256"] == "0" * 64
 
 
-def test_a_run_in_which_nothing_beats_the_rule_leaves_the_rule_without_a_network(tmp_path):
-    result = train([site()], replace(SMALL, iterations=0), tmp_path)
-    actor = files.load(str(result.path))
-    assert (actor.name, actor.architecture.hidden, actor.architecture.residual) == ("small", (), "saf")
-    assert actor.summary.endswith("; no network corrects it")
-    assert RUN_TIME in actor.weights
+def test_beside_the_model_stands_the_best_static_rule(trained):
+    result, out = trained
+    rule = files.load(str(result.rule))
+    assert result.rule == out / "small-rule.json"
+    assert rule.is_rule
+    others = [at for at, name in enumerate(STATE_COLUMNS) if name not in {*STATIC, "requested_time"}]
+    assert (rule.weights["constant"][others] == 0).all()
 
 
-def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, tmp_path, monkeypatch):
+def test_a_run_in_which_nothing_beats_the_rule_leaves_the_rule(tmp_path):
+    result = train([site()], replace(SMALL, steps=(1, 0, 0)), tmp_path)
+    actor, rule = files.load(str(result.path)), files.load(str(result.rule))
+    assert (actor.name, actor.is_rule, result.step) == ("small", True, 0)
+    for name, value in rule.weights.items():
+        np.testing.assert_array_equal(value, actor.weights[name])
+    assert result.validation.ratios["objective"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("when", [2, 3, 5, 6])
+def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, tmp_path, monkeypatch, when):
     result, _ = trained
     saved = RunDirectory.save
 
-    def killed(self, iteration, arrays, told):
-        saved(self, iteration, arrays, told)
-        if iteration == 3:
+    def killed(self, step, arrays, told):
+        saved(self, step, arrays, told)
+        if step == when:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(RunDirectory, "save", killed)
@@ -202,9 +201,9 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, t
         train([site()], SMALL, tmp_path, revision="abc")
     monkeypatch.setattr(RunDirectory, "save", saved)
     # What was being written when it was killed is there, too, and worth nothing.
-    (tmp_path / "checkpoints" / "000004.npz").write_bytes(b"PK\x03\x04")
+    (tmp_path / "checkpoints" / "000007.npz").write_bytes(b"PK\x03\x04")
     with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"iteration": 4, "obj')
+        file.write('{"step": 7, "obj')
     again = train([site()], SMALL, tmp_path, revision="abc", resume=True)
     assert again.path.read_bytes() == result.path.read_bytes()
     assert again.path.with_suffix(".safetensors").read_bytes() == result.path.with_suffix(".safetensors").read_bytes()
@@ -213,8 +212,10 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, t
 
 def test_a_run_that_is_out_of_time_ends_cleanly_with_the_best_so_far(tmp_path):
     ticks = iter(range(100))
-    result = train([site()], replace(SMALL, iterations=50), tmp_path, seconds=3.5, clock=lambda: float(next(ticks)))
-    assert result.iterations == 3
+    result = train(
+        [site()], replace(SMALL, steps=(20, 20, 20)), tmp_path, seconds=3.5, clock=lambda: float(next(ticks))
+    )
+    assert result.steps == 3
     assert files.load(str(result.path)).name == "small"
 
 
@@ -248,7 +249,7 @@ def test_a_trace_on_which_nobody_waits_teaches_nothing_and_says_so(tmp_path):
 
 
 def test_several_processes_give_what_one_gives():
-    tasks = [partial(measure_policies, case_of(busy_jobs(30, seed)), ("saf", "fifo")) for seed in range(3)]
+    tasks = [partial(in_slurms_order, case_of(busy_jobs(30, seed))) for seed in range(3)]
     with WorkerPool(1) as alone, WorkerPool(2) as pool:
         # As text: fairness is no number here, and such do not equal themselves.
         assert json.dumps(list(pool.map(call, tasks))) == json.dumps(list(alone.map(call, tasks)))
@@ -266,7 +267,7 @@ def test_the_command_trains_and_tells_how_the_model_compares(tmp_path, monkeypat
     assert "mean wait" in done.output
     assert (tmp_path / "run" / "command").read_text().startswith("rltuned train --trace")
     told = CliRunner().invoke(cli, [*words, "--resume", "--json"], catch_exceptions=False)
-    assert json.loads(told.stdout)["iterations"] == 6
+    assert json.loads(told.stdout)["steps"] == 8
 
 
 def test_the_command_refuses_what_it_cannot_do():
@@ -280,45 +281,26 @@ def test_the_command_refuses_what_it_cannot_do():
     assert "--from-sacct" in said("--trace", "a.csv", "--cluster", "2x4", "--from-sacct", "3", "--out", "x")[1]
 
 
-def test_a_column_that_the_network_is_not_to_see_moves_no_score():
-    rng = np.random.default_rng(3)
-    state = rng.random((50, len(STATE_COLUMNS))).astype(np.float32)
-    seen = ("requested_time", "requested_gpus")
-    architecture = Architecture(hidden=(8,), context=True)
-    begun = beginner("a", architecture, state, rng, seen)
-    random = {name: rng.normal(size=shape).astype(np.float32) for name, shape in architecture.shapes().items()}
-    actor = replace(begun, weights={**begun.weights, **{n: w for n, w in random.items() if not n.startswith("input")}})
-    for at, column in enumerate(STATE_COLUMNS):
-        other = state.copy()
-        other[:, at] = 1.0 - other[:, at]
-        moved = np.abs(actor.score_rows(other) - actor.score_rows(state)).max()
-        assert moved > 0.01 if column in seen else moved < 1e-6
-
-
 @pytest.mark.parametrize(
     ("asked", "expected", "told"),
     [
-        ({}, {"base": "saf", "residual": "saf", "iterations": 120, "columns": STATE_COLUMNS}, ""),
-        # A rule whose key is no product is only the unit.
-        ({"rule": "sjf"}, {"base": "sjf", "residual": "sjf"}, "--rule sjf "),
-        ({"rule": "fifo"}, {"base": "fifo", "residual": None}, "--rule fifo "),
-        ({"rule": "multifactor"}, {"base": "multifactor", "residual": None}, "--rule multifactor "),
+        ({}, {"steps": (27, 117, 36), "columns": STATE_COLUMNS, "hidden": 6, "objective": Objective()}, ""),
         (
-            {"columns": "requested_time, requested_gpus"},
-            {"columns": ("requested_time", "requested_gpus")},
-            "--columns requested_time,requested_gpus ",
+            {"columns": "requested_gpus, job_urgency"},
+            {"columns": ("requested_gpus", "job_urgency")},
+            "--columns requested_gpus,job_urgency ",
         ),
-        ({"budget": 10.0}, {"iterations": 40}, ""),
-        ({"budget": 10.0, "iterations": 5}, {"iterations": 5}, ""),
+        ({"hidden": 0}, {"hidden": 0}, "--hidden 0 "),
+        ({"budget": 10.0}, {"steps": (9, 39, 12)}, ""),
+        ({"budget": 10.0, "steps": "1,2,3"}, {"steps": (1, 2, 3)}, ""),
     ],
 )
 def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected, told):
     made = command.settings(name="x", **asked)
-    found = {**vars(made), "residual": made.architecture.residual}
-    assert {name: found[name] for name in expected} == expected
+    assert {name: vars(made)[name] for name in expected} == expected
     assert command.line(["a"], ["1x1"], None, made) == (
-        "rltuned train --trace a --cluster 1x1 --name x --objective mix --estimates mixed "
-        f"{told}--seed 7 --iterations {made.iterations} --window 1024"
+        f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed {told}--seed 7 "
+        f"--steps {','.join(map(str, made.steps))} --window 1024"
     )
     own = command.line([], [], 3.0, made, form="swf", skip_bad=True)
     assert own.startswith("rltuned train --from-sacct 3 --name x ")
@@ -330,20 +312,9 @@ def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected
     [
         ({"estimates": "history"}, "history"),
         ({"columns": "gpu"}, "no column 'gpu' in the state; there are requested_time, "),
-        ({"rule": "best"}, "no rule 'best'"),
+        ({"steps": "3,4"}, "not RULE,EVOLUTION,PPO"),
     ],
 )
 def test_what_training_cannot_do_is_refused(asked, reason):
     with pytest.raises(ConfigError, match=reason):
         command.settings(name="x", **asked)
-
-
-@pytest.mark.parametrize("rule", ["sjf", "multifactor"])
-def test_a_model_comes_of_another_base_rule_too(tmp_path, rule):
-    asked = command.settings(name="x", rule=rule, iterations=1)
-    small = replace(
-        SMALL, base=asked.base, architecture=replace(SMALL.architecture, residual=asked.architecture.residual)
-    )
-    result = train([site()], replace(small, iterations=1), tmp_path)
-    loaded = files.load(str(result.path))
-    assert (loaded.architecture.residual, RUN_TIME in loaded.weights) == (asked.architecture.residual, True)

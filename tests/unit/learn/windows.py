@@ -19,3 +19,13 @@ def waiting_at_once(n: int = 12, seed: int = 0) -> Case:
     """One GPU, and jobs of different lengths that all come at the same time: the best order is the shortest first."""
     lengths = np.random.default_rng(seed).permutation(np.geomspace(60.0, 36_000.0, n).round())
     return case_of(jobs_of(np.zeros(n), lengths, np.ones(n, dtype=int)), "1x1")
+
+
+def starving(seed: int = 0) -> Case:
+    """One GPU, some long jobs, and behind them short ones that would go first for ever: whoever counts waiting enough
+    lets the long ones in, and the longest waits are less than half as long.
+    """
+    rng = np.random.default_rng(seed)
+    submit = np.concatenate((np.zeros(12), np.sort(rng.uniform(0.0, 9_500.0, 90))))
+    lengths = np.concatenate((rng.uniform(150.0, 200.0, 12), rng.uniform(80.0, 120.0, 90)))
+    return case_of(jobs_of(submit, lengths.round(), np.ones(102, dtype=int)), "1x1")
