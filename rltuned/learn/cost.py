@@ -9,7 +9,7 @@ the same jobs, so that windows of minutes and of weeks teach alike (paper §4.2)
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,10 @@ class FinishedJobs:
     def wait(self) -> Floats:
         """Start − submission."""
         return self.start - self.submit
+
+
+TAIL: Final = 0.1
+"""Share of the jobs that make the tail of the waits in `cost`."""
 
 
 class Spans(NamedTuple):
@@ -63,8 +67,8 @@ def _ramp(times: Floats, since: Floats, rate: Floats) -> Floats:
 
 
 def cost(objective: Objective, jobs: FinishedJobs, slurm: Mapping[str, float], tail: float) -> Spans:
-    """J of a run, with another tail: waits beyond `tail` seconds, in units of what one job of a hundred waits in
-    Slurm's own order. A percentile is no sum of spans.
+    """J of a run, with another tail: what the `TAIL` of the jobs with the longest waits wait beyond `tail` seconds on
+    average, over Slurm's 99th percentile. A percentile is no sum of spans.
 
     `slurm`: metrics of the window in Slurm's own order.
     """
@@ -74,7 +78,7 @@ def cost(objective: Objective, jobs: FinishedJobs, slurm: Mapping[str, float], t
     parts = (
         Spans(jobs.submit, jobs.start, np.full(n, objective.wait / (n * unit["wait"]))),
         Spans(begin, np.maximum(jobs.start, begin), slowed * objective.slowdown / (n * unit["slowdown"])),
-        _tail(jobs, tail, objective.tail / (0.01 * n * unit["tail"])),
+        _tail(jobs, tail, objective.tail / (TAIL * n * unit["tail"])),
         _idle(jobs, objective.idle / (3600.0 * unit["idle"])),
     )
     return Spans(*map(np.concatenate, zip(*parts, strict=True)))

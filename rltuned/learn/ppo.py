@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,11 @@ class IterationStats(NamedTuple):
     """Share of the decisions whose ratio left [1 − ε, 1 + ε]."""
     epochs: int
     """That were begun."""
+    signal: float
+    """Length of the mean gradient over its standard error, of `_GROUPS` parts of the decisions: 1 is noise alone."""
+
+
+_GROUPS: Final = 8
 
 
 class PPO:
@@ -69,6 +74,7 @@ class PPO:
         batch = row, moment, spec(tf.int32, None), spec(tf.int32, None, settings.heads), spec(tf.int32)
         self._old = tf.function(lambda batch: self._distribution(batch)[0], input_signature=(batch,))
         self._step = tf.function(self._improve, input_signature=(batch, column, column))
+        self._direction = tf.function(self._gradient, input_signature=(batch, column))
 
     # --- state
 
@@ -98,6 +104,7 @@ class PPO:
         settings = self.settings
         self._optimizer.learning_rate = settings.learning_rate * (0.1 + 0.9 * left)
         old = self.log_probabilities(steps)
+        signal = self._signal(steps, rng)
         seen: list[tuple[float, ...]] = []
         begun = 0
         for _ in range(settings.epochs):
@@ -112,12 +119,28 @@ class PPO:
             if np.mean(divergences) > settings.divergence:
                 break
         loss, divergence, entropy, clipped = np.mean(seen, axis=0)
-        return IterationStats(float(loss), float(divergence), float(entropy), float(clipped), begun)
+        return IterationStats(float(loss), float(divergence), float(entropy), float(clipped), begun, signal)
 
     def log_probabilities(self, steps: Steps) -> Singles:
         """(S,) of the picks of these decisions, by the actor as it is now."""
         parts = _parts(np.arange(len(steps.count)), self.settings.minibatch)
         return np.concatenate([self._old(_batch(steps, part)).numpy() for part in parts])
+
+    def _signal(self, steps: Steps, rng: np.random.Generator) -> float:
+        """`IterationStats.signal` of these decisions; NaN for fewer than two groups."""
+        parts = np.array_split(rng.permutation(len(steps.count)), min(_GROUPS, len(steps.count)))
+        if len(parts) < 2:
+            return float("nan")
+        advantage = ((steps.advantage - steps.advantage.mean()) / (steps.advantage.std() + 1e-8)).astype(np.float32)
+        found = np.array([self._direction(_batch(steps, part), advantage[part]).numpy() for part in parts])
+        error = np.sqrt((found.var(axis=0, ddof=1) / len(found)).sum())
+        return float(np.sqrt((found.mean(axis=0) ** 2).sum()) / max(error, 1e-12))
+
+    def _gradient(self, batch: tuple[Any, ...], advantage: Any) -> Any:
+        """(weights,) of the mean of log-probability × advantage."""
+        with tf.GradientTape() as tape:
+            gain = tf.reduce_mean(self._distribution(batch)[0] * advantage)
+        return tf.concat([tf.reshape(each, [-1]) for each in tape.gradient(gain, self._trained)], axis=0)
 
     def _distribution(self, batch: tuple[Any, ...]) -> tuple[Any, Any]:
         """(B,) log-probability of the picks of a `_batch`, and (B,) entropy of the first place."""

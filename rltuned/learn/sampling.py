@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
-from rltuned.learn.cost import FinishedJobs, advantages, cost
+from rltuned.learn.cost import TAIL, FinishedJobs, advantages, cost
 from rltuned.learn.training_settings import PPOSettings
 from rltuned.policy.actor import Actor
 from rltuned.policy.objective import Objective
@@ -132,7 +132,7 @@ def sample_trajectories(
     times = [each.time for each in trajectories]
     if any(len(each) == 0 for each in times):
         return "no decision"
-    tail = max(float(np.percentile(base.wait, 95.0)), 1.0)
+    tail = max(float(np.quantile(base.wait, 1.0 - TAIL)), 1.0)
     reference = cost(actor.objective, base, slurm, tail)
     costs = [cost(actor.objective, finished_jobs(case, each), slurm, tail) for each in trajectories]
     found = advantages(costs, reference, times)

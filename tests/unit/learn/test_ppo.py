@@ -96,7 +96,7 @@ def test_what_a_run_costs_differs_from_another_ones_as_the_metric_does(name, met
 def test_the_tail_costs_what_is_waited_beyond_it():
     jobs = FinishedJobs(np.zeros(2), np.array([10.0, 100.0]), np.array([20.0, 110.0]), np.ones(2), 1.0)
     slurm = {"wait_mean": 60.0, "bsld_mean": 1.0, "wait_p99": 400.0, "idle": 1.0}
-    assert cost(Objective.parse("tail=1"), jobs, slurm, 60.0).total == pytest.approx(40.0 / (0.01 * 2 * 400.0))
+    assert cost(Objective.parse("tail=1"), jobs, slurm, 60.0).total == pytest.approx(40.0 / (0.1 * 2 * 400.0))
 
 
 def test_an_advantage_compares_a_run_with_the_others_and_with_the_rule_at_the_same_time():
@@ -120,6 +120,20 @@ def test_a_roll_out_has_finite_advantages_and_costs_over_the_rule():
     assert np.mean(over) > 0.0, "an actor that knows nothing costs more than the shortest job first"
 
 
+def test_the_signal_is_clear_where_all_advantages_say_the_same_and_noise_where_they_are_drawn():
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.ppo import PPO
+
+    parts = [rolled(waiting_at_once(seed=seed), seed=10 * seed)[0] for seed in range(6)]
+    steps = Steps.joined([part for part in parts if not isinstance(part, str)])
+    rng = np.random.default_rng(0)
+    ppo = PPO(PPOSettings(), NETWORK)
+    first = steps.picks[:, 0] + sampling.begins(steps.count)[:-1]
+    short = replace(steps, advantage=-steps.terms[first, 0].astype(np.float64))  # whoever begins with a short job wins
+    drawn = replace(steps, advantage=rng.normal(size=len(steps.count)))
+    assert ppo._signal(short, rng) > 3.0 * ppo._signal(drawn, rng)
+
+
 def trained(start, window, objective, iterations, **values):
     """Of PPO, on new windows in each iteration."""
     pytest.importorskip("tensorflow")
@@ -140,6 +154,16 @@ def worth(actor, metric, window):
     return float(np.mean([judge(case, in_slurms_order(case), [actor])[0][metric] for case in cases]))
 
 
+def longest_tenth(actor, window):
+    """Mean of the longest waits, a tenth of all."""
+    waits = []
+    for seed in range(1000, 1006):
+        case = window(seed)
+        wait = np.sort(played(case, actor).start - case.jobs.submit_time)
+        waits.append(wait[-len(wait) // 10 :].mean())
+    return float(np.mean(waits))
+
+
 def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_optimal():
     def window(seed):
         return waiting_at_once(seed=seed)
@@ -150,9 +174,9 @@ def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_op
 
 
 def test_ppo_finds_how_much_waiting_is_to_count_where_that_is_the_answer():
-    found = trained(SJF, starving, Objective.parse("tail=1"), 30, temperature=0.05, trajectories=16, learning_rate=0.15)
+    found = trained(SJF, starving, Objective.parse("tail=1"), 45, temperature=0.05, trajectories=8, learning_rate=0.15)
     assert found.weights["constant"][STATE_COLUMNS.index("job_urgency")] > 0.2
-    assert worth(found, "wait_p99", starving) < 0.7 * worth(SJF, "wait_p99", starving)
+    assert longest_tenth(found, starving) < 0.8 * longest_tenth(SJF, starving)
 
 
 def test_a_window_without_jobs_or_of_one_job_or_in_which_nobody_waits_is_left_out_with_its_reason():
