@@ -287,10 +287,10 @@ def test_the_environment_overrides_the_file_and_show_config_says_where_a_value_c
 
 
 def test_model_info_and_verify_know_the_shipped_model_and_refuse_another(tmp_path, capsys):
-    code, answer, _ = run(capsys, "model", "info", "base", "--json")
+    code, answer, _ = run(capsys, "model", "info", "general", "--json")
     assert code == 0
-    assert json.loads(answer)["name"] == "base"
-    assert run(capsys, "model", "verify", "base")[0] == 0
+    assert json.loads(answer)["name"] == "general"
+    assert run(capsys, "model", "verify", "general")[0] == 0
     bad = tmp_path / "bad.json"
     bad.write_text("{}")
     code, _, said = run(capsys, "model", "verify", bad)

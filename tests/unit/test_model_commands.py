@@ -22,16 +22,16 @@ def one(tmp_path):
 def test_info_tells_the_manifest(one):
     said = run("info", one)
     assert said.exit_code == 0
-    assert "8 → 32 → 16 → 8 → 1, relu" in said.stdout
+    assert "6 hidden units" in said.stdout
     assert json.loads(run("info", one, "--json").stdout)["settings"] == {"steps": 1}
 
 
 def test_info_says_that_the_shipped_model_is_a_plain_rule():
     said = run("info", "general").stdout.partition("\n\n")[0]
     words = " ".join(line[line.find(" " * 3) :].strip() for line in said.splitlines())
-    assert "the plain rule saf on expected run times" in words
-    assert "the network corrects nothing" in words
-    assert json.loads(run("info", "general", "--json").stdout)["summary"].endswith("; the network corrects nothing")
+    assert "-1.00 · requested_time -0.56 · requested_gpus" in words
+    assert "the same at every moment" in words
+    assert json.loads(run("info", "general", "--json").stdout)["hidden"] == 0
 
 
 def test_a_relative_path_names_a_model_as_well(one, monkeypatch):

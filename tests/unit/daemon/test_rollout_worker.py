@@ -395,7 +395,7 @@ def test_the_names_of_the_stand_ins_are_those_of_the_real_one():
 def test_rollouts_are_made_for_a_model_for_a_rule_only_when_it_is_switched_on_and_nobody_without_numba(
     without_numba,
 ):
-    model, rule = files.load("base"), by_name("saf")
+    model, rule = files.load("general"), by_name("saf")
     told = {
         name: (wanted(RolloutSection(enabled=name), model), wanted(RolloutSection(enabled=name), rule))
         for name in ("auto", "on", "off")
@@ -404,7 +404,7 @@ def test_rollouts_are_made_for_a_model_for_a_rule_only_when_it_is_switched_on_an
     # What a verdict was given for: a rule as it is, Slurm's own order untouched, a model with its search.
     on = RolloutSection(enabled="on")
     judged = {policy.name: wanted(on, policy, judged=True) for policy in (model, rule, by_name("multifactor"))}
-    assert judged == {"base": True, "saf": False, "multifactor": False}
+    assert judged == {"general": True, "saf": False, "multifactor": False}
     checked(Config(rollout=RolloutSection(enabled="on")))
     without_numba()
     assert not wanted(RolloutSection(), model)
@@ -432,7 +432,7 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
     slurm = ModelSlurm(VirtualClock(NOW))
     jobs = [slurm.submit(1000 - number, time_limit=600.0).job_id for number in range(4)]
     snapshot, counting = slurm.reader().snapshot(NOW), Counting()
-    model, rule = files.load("base"), by_name("fifo")
+    model, rule = files.load("general"), by_name("fifo")
     made = Planning(search=counting)(snapshot, model, Config(), AppliedChanges())
     assert snapshot.jobs.job_id[made.rows[made.queue]][0] == jobs[-1]
     assert (made.rollout.gain, counting.asked, counting.rested) == (5.0, 1, 0)
@@ -528,7 +528,7 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
     )
     daemon = Daemon(
         runtime=Runtime(config, clock, site.log, site.metrics),
-        policy=files.load("base"),
+        policy=files.load("general"),
         reader=slurm.reader(),
         writer_factory=None,
         journal=Journal.open(config.state.directory, None),

@@ -23,7 +23,7 @@ from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.windows import Split
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
-from rltuned.policy.actor import Actor, Architecture
+from rltuned.policy.actor import MOMENT, plain_rule
 from rltuned.policy.files import TrainingPart
 from rltuned.simulate.values import Backfill
 from rltuned.slurm.commands import SEPARATOR
@@ -31,6 +31,8 @@ from rltuned.slurm.sacct import TraceRows
 from rltuned.workload.jobs import Source
 
 WINDOWS = 12
+LARGEST = {"requested_time": 1.0, "requested_gpus": 0.5}
+SMALLEST = {name: -weight for name, weight in LARGEST.items()}
 TRAINING = TrainingPart(method="cooked", data="none", traces={}, seed=1, revision="abc", settings={})
 
 
@@ -152,18 +154,9 @@ def test_policies_that_cannot_be_gated_are_refused(policies):
 
 def cooked(directory, name, training=TRAINING, **weights):
     """A model whose score is a weighted sum of columns of the state."""
-    shape = Architecture(inputs=len(STATE_COLUMNS), hidden=())
-    kernel = np.zeros((shape.inputs, 1), dtype=np.float32)
-    for column, weight in weights.items():
-        kernel[STATE_COLUMNS.index(column)] = weight
-    tensors = {
-        "input.mean": np.zeros(shape.inputs, dtype=np.float32),
-        "input.scale": np.ones(shape.inputs, dtype=np.float32),
-        "layer0.kernel": kernel,
-        "layer0.bias": np.zeros(1, dtype=np.float32),
-    }
-    golden = np.random.default_rng(1).random((4, shape.inputs), dtype=np.float32)
-    return str(files.save(Actor(name, shape, tensors), directory, training, {}, golden))
+    rng = np.random.default_rng(1)
+    golden = rng.random((4, len(STATE_COLUMNS)), dtype=np.float32), rng.random(len(MOMENT))
+    return str(files.save(plain_rule(name, **weights), directory, training, {}, golden))
 
 
 def reached(model, *, jobs=None, **values):
@@ -176,7 +169,7 @@ def reached(model, *, jobs=None, **values):
 
 
 def test_a_model_that_is_worse_than_saf_is_never_chosen(tmp_path):
-    made = reached(cooked(tmp_path, "largest-first", job_size=1.0), rollout=False)
+    made = reached(cooked(tmp_path, "largest-first", **LARGEST), rollout=False)
     assert made["chosen"] == made["fallback"] == "saf"
     assert made["evidence"]["model_wait"]["saf"]["ratio"] > 1.0
     read = parse_verdict(gate.text(made).encode())
@@ -185,7 +178,7 @@ def test_a_model_that_is_worse_than_saf_is_never_chosen(tmp_path):
 
 
 def test_a_model_that_is_better_than_the_plain_rules_it_is_held_against_is_chosen(tmp_path):
-    model = cooked(tmp_path, "smallest-first", job_size=-1.0)
+    model = cooked(tmp_path, "smallest-first", **SMALLEST)
     made = reached(model, policies=("rl", "fifo", "multifactor"))
     assert made["chosen"] == MODEL, made["reason"]
     assert made["evidence"]["model_wait"]["fifo"]["hi"] < 1.0
@@ -194,7 +187,7 @@ def test_a_model_that_is_better_than_the_plain_rules_it_is_held_against_is_chose
 
 
 def test_equal_questions_have_equal_verdicts_and_the_command_line_tells_the_question(tmp_path):
-    model = cooked(tmp_path, "smallest-first", job_size=-1.0)
+    model = cooked(tmp_path, "smallest-first", **SMALLEST)
     first, second = (reached(model, policies=("rl", "saf", "multifactor")) for _ in range(2))
     for made in (first, second):
         for means in made["evidence"]["means"].values():
@@ -234,7 +227,7 @@ def typed(trace, *more, cluster="2x4"):
 
 
 def test_a_verdict_is_written_and_said(trace, tmp_path):
-    model, out = cooked(tmp_path, "largest", job_size=1.0), tmp_path / "verdict.json"
+    model, out = cooked(tmp_path, "largest", **LARGEST), tmp_path / "verdict.json"
     done = typed(
         trace,
         "--model",
@@ -256,7 +249,7 @@ def test_a_verdict_is_written_and_said(trace, tmp_path):
 
 
 def test_where_nobody_has_to_wait_the_exit_code_says_that_slurms_order_stays(trace, tmp_path):
-    model, out = cooked(tmp_path, "m", job_size=-1.0), tmp_path / "verdict.json"
+    model, out = cooked(tmp_path, "m", **SMALLEST), tmp_path / "verdict.json"
     done = typed(trace, "--model", model, "--policies", "rl,saf,multifactor", "--out", str(out), cluster="90x4")
     assert done.exit_code == 14
     assert parse_verdict(out.read_bytes()).chosen == SLURM

@@ -5,7 +5,6 @@ import pytest
 
 from rltuned.cluster.tables import Category
 from rltuned.errors import EvaluationError
-from rltuned.policy.objective import Objective
 from rltuned.evaluate.window_metrics import (
     busy,
     fairness,
@@ -14,6 +13,7 @@ from rltuned.evaluate.window_metrics import (
     mean_over_windows,
     measure,
 )
+from rltuned.policy.objective import Objective
 from rltuned.simulate.values import bounded_slowdown
 
 EVERYBODY = Category.of(["ann", "ann", "bob", ""])

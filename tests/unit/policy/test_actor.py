@@ -1,28 +1,26 @@
 """Inference of the learned ranking."""
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from unit.policy.conftest import actor_of, observation
+from unit.policy.conftest import actor_of, expecting, observation
 
-from rltuned.observe import Observation
-from rltuned.policy import Activation, Actor, by_name
-from rltuned.policy.actor import AGEING, CORRECTED, RUN_TIME, on_means, rule_level
+from rltuned.observe import STATE_COLUMNS, Observation
+from rltuned.policy import by_name
+from rltuned.policy.actor import MOMENT, RUN_TIME, on_means, plain_rule, shapes, with_network
+from rltuned.policy.objective import DEFAULT, Objective
 
-SHAPES = [
-    {},
-    {"activation": Activation.TANH},
-    {"context": True},
-    {"residual": "saf"},
-    {"context": True, "residual": "sjf", "hidden": (16,)},
-]
-
-
-def with_weights(actor, weights):
-    return replace(actor, weights={**actor.weights, **weights})
+HORIZON = 30 * 86400.0
+COEFFICIENTS = (-1.5, 0.45, 0.625)
+ACTORS = pytest.mark.parametrize(
+    "actor",
+    [actor_of(), actor_of(hidden=0), expecting(actor_of(seed=3, hidden=2), *COEFFICIENTS)],
+    ids=["network", "plain rule", "expected run times"],
+)
 
 
 def permuted(seen: Observation, order):
@@ -33,126 +31,122 @@ def permuted(seen: Observation, order):
     return replace(seen, state=state, **{name: getattr(seen, name)[order] for name in columns})
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_permuting_the_jobs_permutes_the_scores(shape, seen):
-    actor = actor_of(**shape)
+@ACTORS
+def test_permuting_the_jobs_permutes_the_scores(actor, seen):
     order = np.random.default_rng(3).permutation(len(seen))
     scores = actor.score(seen)
+    assert scores.shape == (len(seen),)
     assert np.isfinite(scores).all()
     assert len(np.unique(scores)) > len(scores) // 2
     np.testing.assert_allclose(actor.score(permuted(seen, order)), scores[order], atol=2e-6)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_scores_equal_a_layer_by_layer_sum_in_plain_python(shape, seen):
-    actor = actor_of(**shape)
-    weights = {name: value.astype(np.float64) for name, value in actor.weights.items()}
-    architecture = actor.architecture
-    rows = [
-        (row - weights["input.mean"]) / weights["input.scale"] for row in seen.state[: len(seen)].astype(np.float64)
+def plain_sum(actor, seen):
+    """The scores by loops over plain numbers, after the words of docs/policies.md."""
+    rows = [[float(value) for value in row] for row in seen.state[: len(seen)]]
+    weights = {name: value.astype(float).tolist() for name, value in actor.weights.items()}
+    area = 0.0
+    for row, r, limit, gpus, wait in zip(rows, seen.run_time, seen.time_limit, seen.gpus, seen.wait, strict=True):
+        expected = r
+        if RUN_TIME in weights and r < min(limit, HORIZON):
+            c0, c1, c2 = weights[RUN_TIME]
+            expected = min(max(math.exp(c0) * r**c1 * min(limit, HORIZON) ** c2, 1.0), limit)
+        row[STATE_COLUMNS.index("requested_time")] = min(math.log(1 + expected) / math.log(1 + HORIZON), 1.0)
+        urgency = math.log(1 + wait / max(expected, 10.0)) / math.log(1 + HORIZON / 10)
+        row[STATE_COLUMNS.index("job_urgency")] = min(urgency, 1.0)
+        area += expected * max(gpus, 1.0)
+    moment = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    moment.append(math.log(1 + len(rows)) / math.log(1 + 256))
+    moment.append(math.log(1 + area / 3600 / seen.cluster_gpus) / math.log(1 + HORIZON / 3600))
+    moment += [actor.objective.wait, actor.objective.slowdown, actor.objective.tail, actor.objective.idle]
+    units = []
+    for unit in range(actor.hidden):
+        into = sum(m * weights["kernel"][at][unit] for at, m in enumerate(moment))
+        units.append(math.tanh(into + weights["bias"][unit]))
+    coefficients = [
+        constant + sum(value * weights["change"][unit][column] for unit, value in enumerate(units))
+        for column, constant in enumerate(weights["constant"])
     ]
-    mean = sum(rows) / len(rows)
-    keys = {"saf": np.maximum(seen.gpus, 1) * seen.run_time, "sjf": seen.run_time}
-    key = keys.get(architecture.residual)
-    expected = []
-    for at, row in enumerate(rows):
-        value = row
-        for layer in range(architecture.layers):
-            if layer:
-                value = np.tanh(value) if architecture.activation is Activation.TANH else np.maximum(value, 0.0)
-            kernel = weights[f"layer{layer}.kernel"]
-            out = [sum(value[i] * kernel[i, o] for i in range(len(value))) for o in range(kernel.shape[1])]
-            value = np.array(out) + weights[f"layer{layer}.bias"]
-            if layer == 0 and architecture.context:
-                value = value + mean @ weights["context.kernel"]
-        score = value[0]
-        if key is not None:
-            score = -np.log(key[at]) / np.log(1 + 30 * 86400) + architecture.bound * np.tanh(score)
-        expected.append(score)
-    np.testing.assert_allclose(actor.score(seen), expected, atol=1e-5)
+    return [sum(c * x for c, x in zip(coefficients, row, strict=True)) for row in rows], moment, coefficients
 
 
-@pytest.mark.parametrize("rule", CORRECTED)
-def test_a_residual_actor_with_zero_weights_is_its_rule(rule, seen):
-    actor = actor_of(residual=rule)
-    zero = {name: np.zeros_like(value) for name, value in actor.weights.items()}
-    zero["input.scale"] = actor.weights["input.scale"]
-    scores = replace(actor, weights=zero).score(seen)
-    assert len(np.unique(scores)) == len(np.unique(by_name(rule).key(seen)))
-    # Equal ones go by submission, as with the rule.
-    assert np.array_equal(np.lexsort((seen.submit, -scores)), np.argsort(-by_name(rule).score(seen), kind="stable"))
+@ACTORS
+def test_scores_equal_a_sum_in_plain_python(actor, seen):
+    actor = replace(actor, objective=Objective(0.1, 0.2, 0.3, 0.4))
+    scores, moment, coefficients = plain_sum(actor, seen)
+    made = actor.explained(seen)
+    np.testing.assert_allclose(made.scores, scores, atol=1e-6)
+    np.testing.assert_allclose(made.moment, moment, atol=1e-6)
+    np.testing.assert_allclose(made.coefficients, coefficients, atol=1e-6)
+    np.testing.assert_allclose(made.terms @ made.coefficients, made.scores, atol=1e-6)
+    assert np.array_equal(actor.score(seen), made.scores)
+    assert len(moment) == len(MOMENT)
 
 
-NOTHING = {"layer3.kernel": np.zeros((8, 1), np.float32)}
-COEFFICIENTS = np.array([-1.5, 0.45, 0.625], dtype=np.float32)
+def test_a_network_whose_last_layer_is_zero_changes_nothing(seen):
+    rule = plain_rule("mine", np.array(COEFFICIENTS, np.float32), requested_time=-1.0, job_urgency=0.25)
+    grown = with_network(rule, 6, np.random.default_rng(1))
+    assert grown.hidden == 6
+    assert rule.is_rule
+    assert grown.is_rule
+    assert {name: value.shape for name, value in grown.weights.items()} == shapes(6) | {RUN_TIME: (3,)}
+    assert np.array_equal(grown.score(seen), rule.score(seen))
+    assert grown.weights["kernel"].any(), "else nothing could be learned"
+    at_work = replace(grown, weights={**grown.weights, "change": np.ones((6, len(STATE_COLUMNS)), np.float32)})
+    assert not at_work.is_rule
+    assert not np.array_equal(at_work.score(seen), rule.score(seen))
 
 
-def test_an_actor_whose_last_layer_is_zero_says_that_it_corrects_nothing_and_asks_no_network(seen, monkeypatch):
-    actor = actor_of(residual="saf", context=True)
-    idle = with_weights(actor, {**NOTHING, "layer3.bias": np.zeros(1, np.float32), RUN_TIME: COEFFICIENTS})
-    assert idle.corrects_nothing
-    assert idle.summary == (
-        "the plain rule saf on expected run times (predicted means as they are; e^-1.50 · r^0.45 · L^0.62 of any other "
-        "estimate r and limit L); the network corrects nothing"
-    )
-    by_network = idle.level(seen) + idle.architecture.bound * np.tanh(idle.network(seen.state[: len(seen)]))
-    monkeypatch.setattr(Actor, "network", None)
-    np.testing.assert_allclose(idle.score(seen), by_network, atol=1e-9)
+def test_the_order_of_a_plain_rule_is_that_of_its_key(seen):
+    key = np.argsort(-plain_rule("short", requested_time=-1.0).score(seen), kind="stable")
+    assert (np.diff(np.minimum(seen.run_time, HORIZON)[key]) >= -1e-2).all()
+    with pytest.raises(ValueError, match="not in tuple"):
+        plain_rule("none", job_size=1.0)
 
 
-def test_an_actor_whose_network_does_something_says_what():
-    actor = actor_of(residual="sjf")
-    assert not actor.corrects_nothing
-    assert actor.summary == "the plain rule sjf; the network corrects that by up to a factor of e^3.7 in the key"
-    assert not with_weights(actor, NOTHING).corrects_nothing, "its bias is not 0"
-    assert not actor_of().corrects_nothing
-    assert actor_of().summary == "the network's scores"
+def test_the_coefficients_follow_the_queue_and_the_objective(seen):
+    actor = actor_of()
+    of_this = actor.explained(seen).coefficients
+    assert not np.allclose(of_this, actor.explained(observation(seed=1)).coefficients)
+    wanting = replace(actor, objective=Objective(0.0, 0.0, 0.0, 1.0))
+    assert not np.allclose(of_this, wanting.explained(seen).coefficients)
+    assert actor.objective == DEFAULT
+    rule = actor_of(hidden=0)
+    assert rule.is_rule
+    assert np.array_equal(rule.explained(seen).coefficients, rule.weights["constant"].astype(np.float64))
 
 
-def test_a_job_keeps_its_level_whatever_other_jobs_wait(seen):
-    order = np.random.default_rng(3).permutation(len(seen))[:7]
-    assert np.array_equal(rule_level("saf", permuted(seen, order)), rule_level("saf", seen)[order])
-    ten_times = replace(seen, run_time=seen.run_time * 10)
-    lower = rule_level("saf", seen) - rule_level("saf", ten_times)
-    np.testing.assert_allclose(lower, np.log(10) / np.log(1 + 30 * 86400))
-
-
-def test_a_residual_moves_no_job_by_more_than_the_bound_allows(seen):
-    actor = actor_of(residual="saf")
-    weights = {name: value * (1000.0 if name.endswith("kernel") else 1.0) for name, value in actor.weights.items()}
-    corrected = replace(actor, weights=weights).score(seen)
-    moved = np.abs(corrected - rule_level("saf", seen))
-    assert moved.max() <= 0.25 + 1e-6
-    assert moved.max() > 0.2
+def test_a_queue_of_twice_the_jobs_on_twice_the_gpus_has_the_same_backlog(seen):
+    actor, at = actor_of(), MOMENT.index("backlog")
+    twice = np.repeat(np.arange(len(seen)), 2)
+    doubled = replace(permuted(seen, twice), cluster_gpus=2 * seen.cluster_gpus)
+    assert actor.explained(doubled).moment[at] == pytest.approx(actor.explained(seen).moment[at])
 
 
 RUN_TIMES = np.array([100.0, 1000.0, 50.0, 3600.0])
 LIMITS = np.array([3600.0, 7200.0, np.inf, 3600.0])
 
 
-def expecting(*coefficients):
-    return with_weights(actor_of(), {RUN_TIME: np.array(coefficients, dtype=np.float32)})
-
-
 def test_the_expected_run_time_is_a_product_of_powers_of_estimate_and_limit():
-    expected = 2.0 * RUN_TIMES**0.5 * np.minimum(LIMITS, 30 * 86400.0) ** 0.25
+    expected = 2.0 * RUN_TIMES**0.5 * np.minimum(LIMITS, HORIZON) ** 0.25
     assert (expected < LIMITS).all()
-    actual = expecting(np.log(2.0), 0.5, 0.25).expected_run_time(RUN_TIMES, LIMITS)
+    actual = expecting(actor_of(), np.log(2.0), 0.5, 0.25).expected_run_time(RUN_TIMES, LIMITS)
     np.testing.assert_allclose(actual[:3], expected[:3], rtol=1e-6)
     assert actual[3] == RUN_TIMES[3]  # that is its limit
 
 
 def test_no_job_is_expected_to_outlive_its_limit_or_to_run_for_less_than_a_second():
-    longest = expecting(3e38, 1.0, 1.0)
+    longest = expecting(actor_of(), 3e38, 1.0, 1.0)
     assert np.array_equal(longest.expected_run_time(RUN_TIMES, LIMITS)[[0, 1, 3]], LIMITS[[0, 1, 3]])
     for unlimited in (np.inf, np.nan):
         assert np.isfinite(longest.expected_run_time(RUN_TIMES, np.full(4, unlimited))).all()
-    assert expecting(-3e38, 1.0, 1.0).expected_run_time(RUN_TIMES, LIMITS).tolist() == [1.0] * 3 + [3600.0]
+    shortest = expecting(actor_of(), -3e38, 1.0, 1.0)
+    assert shortest.expected_run_time(RUN_TIMES, LIMITS).tolist() == [1.0] * 3 + [3600.0]
 
 
 def test_without_coefficients_or_where_the_estimate_is_the_limit_the_run_time_is_what_is_expected():
     assert np.array_equal(actor_of().expected_run_time(RUN_TIMES, LIMITS), RUN_TIMES)
-    actor, some = expecting(np.log(2.0), 0.5, 0.25), np.array([3600.0, 60.0, 3600.0, 3599.0])
+    actor, some = expecting(actor_of(), np.log(2.0), 0.5, 0.25), np.array([3600.0, 60.0, 3600.0, 3599.0])
     assert (actor.expected_run_time(some, np.full(4, 3600.0)) != some).tolist() == [False, True, False, True]
     # Neither limit nor estimate: a stand-in of a year, which is no estimate.
     year = np.full(9, 365 * 86400.0)
@@ -161,54 +155,50 @@ def test_without_coefficients_or_where_the_estimate_is_the_limit_the_run_time_is
 
 
 def test_run_times_that_are_predicted_means_are_not_corrected(seen):
-    actor = actor_of(residual="saf")
-    estimated = replace(seen, run_time=np.maximum(0.1 * seen.run_time, 1.0))
-    errs = with_weights(actor, {RUN_TIME: COEFFICIENTS})
-    assert not np.allclose(errs.level(estimated), actor.level(estimated))
-    assert np.array_equal(on_means(errs).score(estimated), actor.score(estimated))
+    actor = actor_of()
+    errs = expecting(actor, *COEFFICIENTS)
+    short = replace(seen, run_time=np.maximum(0.1 * seen.run_time, 1.0))
+    assert not np.allclose(errs.score(short), actor.score(short))
+    assert np.array_equal(on_means(errs).score(short), actor.score(short))
+    assert on_means(errs).objective == errs.objective
     assert RUN_TIME in errs.weights
     assert on_means(actor) is actor
     rule = by_name("saf")
     assert on_means(rule) is rule
 
 
-def test_a_job_gains_by_waiting_as_its_expansion_factor_grows(seen):
-    actor = actor_of(residual="saf")
-    aged = with_weights(actor, {AGEING: np.array([0.5], dtype=np.float32)})
-    fresh = replace(seen, wait=np.zeros(len(seen)))
-    assert np.array_equal(aged.level(fresh), actor.level(seen))
-    # After three times its run time a job of four times the area stands where the fresh one would be twice as large.
-    waited = replace(seen, wait=3.0 * seen.run_time)
-    np.testing.assert_allclose(aged.level(waited) - aged.level(fresh), 0.5 * np.log(4.0) / np.log(1 + 30 * 86400))
-    # What counts is the run time that is expected.
-    knowing = with_weights(aged, {RUN_TIME: np.array([np.log(1e9), 0.0, 0.0], dtype=np.float32)})
-    below = seen.run_time < np.minimum(seen.time_limit, 30 * 86400.0)
-    gained = knowing.level(waited) - knowing.level(fresh)
-    expected = knowing.expected_run_time(seen.run_time, seen.time_limit)
-    assert (expected[below] > seen.run_time[below]).all()
-    assert (gained[below] < 0.5 * np.log(4.0) / np.log(1 + 30 * 86400)).all()
+def test_the_state_of_an_observation_is_left_as_it_is(seen):
+    before = seen.state.copy()
+    expecting(actor_of(), *COEFFICIENTS).score(seen)
+    assert np.array_equal(seen.state, before)
 
 
-def test_equal_jobs_have_equal_scores_wherever_they_stand(seen):
-    actor = actor_of()
-    state = seen.state.copy()
-    state[: len(seen)] = state[0]
-    assert len(set(actor.score(replace(seen, state=state)).tolist())) == 1
+@ACTORS
+def test_equal_jobs_have_equal_scores_wherever_they_stand(actor, seen):
+    alike = permuted(seen, np.zeros(len(seen), dtype=np.intp))
+    assert len(set(actor.score(alike).tolist())) == 1
 
 
-def test_a_context_makes_the_score_depend_on_the_company(seen):
-    other = observation(seed=1)
-    state = other.state.copy()
-    state[0] = seen.state[0]
-    other = replace(other, state=state)
-    assert actor_of(context=True).score(seen)[0] != actor_of(context=True).score(other)[0]
-    assert actor_of().score(seen)[0] == pytest.approx(actor_of().score(other)[0], abs=2e-6)
+@ACTORS
+def test_an_empty_queue_has_no_scores_and_finite_coefficients(actor, seen):
+    made = actor.explained(permuted(seen, np.zeros(0, dtype=np.intp)))
+    assert made.scores.shape == (0,)
+    assert made.terms.shape == (0, len(STATE_COLUMNS))
+    assert np.isfinite(made.coefficients).all()
+    assert made.moment[: len(STATE_COLUMNS) + 2].tolist() == [0.0] * (len(STATE_COLUMNS) + 2)
 
 
-def test_padding_has_no_score_and_an_empty_queue_none_at_all(seen):
-    actor: Actor = actor_of(context=True, residual="saf")
-    assert actor.score(seen).shape == (len(seen),)
-    assert actor.score(permuted(seen, np.zeros(0, dtype=np.intp))).shape == (0,)
+def test_the_summary_names_the_terms_that_count():
+    rule = plain_rule("mine", requested_time=-1.0, job_urgency=0.25)
+    assert rule.summary == "the largest -1.00 · requested_time +0.25 · job_urgency, the same at every moment"
+    assert plain_rule("none").summary == "the largest 0, the same at every moment"
+    grown = with_network(expecting(rule, *COEFFICIENTS), 2, np.random.default_rng(1))
+    grown.weights["change"][:, STATE_COLUMNS.index("requested_gpus")] = [0.25, -0.5]
+    assert grown.summary == (
+        "the largest -1.00 · requested_time +0.00 ± 0.75 · requested_gpus +0.25 · job_urgency, ± what the moment "
+        "changes, by 2 hidden units; run times are expected ones (predicted means as they are; "
+        "e^-1.50 · r^0.45 · L^0.62 of any other estimate r and limit L)"
+    )
 
 
 def test_ranking_imports_no_tensorflow():

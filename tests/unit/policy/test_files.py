@@ -10,23 +10,22 @@ import pytest
 import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.policy.conftest import actor_of, observation
+from unit.policy.conftest import actor_of, golden, observation
 
 from rltuned.errors import ModelError
+from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
-from rltuned.policy.actor import AGEING, RUN_TIME, rule_level
+from rltuned.policy.actor import RUN_TIME
 from rltuned.policy.files import MAX_MANIFEST_BYTES, MAX_WEIGHTS_BYTES, TrainingPart
 
 TRAINING = TrainingPart(method="imitation", data="generated", traces={}, seed=1, revision="abc", settings={"steps": 10})
+EXPECTED = {RUN_TIME: np.array([0.5, 0.25, 0.5], np.float32)}
 
 
-def save(directory, metrics=None, extras=None, **architecture):
+def save(directory, metrics=None, **weights):
     """The actor, and the path of its manifest."""
-    seen, actor = observation(), actor_of(**architecture)
-    actor.weights.update(extras or {})
-    residual = actor.architecture.residual
-    base = None if residual is None else rule_level(residual, seen)[:5]
-    return actor, files.save(actor, directory, TRAINING, metrics or {"tau": 0.5}, seen.state[:5], base)
+    actor = actor_of(**weights)
+    return actor, files.save(actor, directory, TRAINING, metrics or {"tau": 0.5}, golden(actor))
 
 
 @pytest.fixture
@@ -61,23 +60,17 @@ def replace_weights(path: Path, data: bytes):
     rewrite(path, lambda tree: tree["weights"].update(sha256=hashlib.sha256(data).hexdigest()))
 
 
-EXTRAS = {RUN_TIME: np.array([0.5, 0.25, 0.5], np.float32), AGEING: np.array([0.3], np.float32)}
-
-
-@pytest.mark.parametrize(
-    "shape", [{}, {"context": True}, {"residual": "saf", "hidden": (4,)}, {"extras": EXTRAS}], ids=str
-)
+@pytest.mark.parametrize("shape", [{}, {"hidden": 0}, {"hidden": 20}, EXPECTED], ids=str)
 def test_a_saved_model_scores_as_before(shape, tmp_path):
     seen = observation()
     actor, path = save(tmp_path, **shape)
     again = files.load(str(path))
-    assert (again.name, again.architecture) == ("small", actor.architecture)
+    assert (again.name, again.hidden) == ("small", actor.hidden)
     assert sorted(again.weights) == sorted(actor.weights)
     assert np.array_equal(again.score(seen), actor.score(seen))
     assert np.array_equal(
         again.expected_run_time(seen.run_time, seen.time_limit), actor.expected_run_time(seen.run_time, seen.time_limit)
     )
-    assert again.ageing == actor.ageing
 
 
 def test_saving_twice_gives_the_same_bytes_and_leaves_nothing_else(model, tmp_path):
@@ -92,7 +85,9 @@ def test_info_tells_how_a_model_was_made(model):
     assert (told.name, told.method, told.seed, told.revision) == ("small", "imitation", 1, "abc")
     assert told.settings == {"steps": 10}
     assert told.metrics == {"tau": 0.5}
-    assert told.architecture.parameters == 8 * 32 + 32 + 32 * 16 + 16 + 16 * 8 + 8 + 8 + 1
+    assert (told.hidden, told.format_version) == (6, 2)
+    assert told.columns == STATE_COLUMNS
+    assert told.summary == actor_of().summary
 
 
 def test_verify_says_what_was_checked(model):
@@ -112,36 +107,34 @@ def set_key(*keys, value):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (set_key("format_version", value=2), "format version 2; this release reads version 1"),
+        (set_key("format_version", value=1), "format version 1; this release reads version 2"),
+        (set_key("format_version", value=3), "format version 3; this release reads version 2"),
+        (set_key("format_version", value="2"), "format_version"),
         (set_key("format", value="keras"), "format"),
         (set_key("unknown", value=1), "unknown"),
         (lambda tree: tree.pop("golden"), "golden"),
         (lambda tree: tree["features"].reverse(), "made for the features job_urgency"),
         (lambda tree: tree["features"].pop(), "made for the features"),
+        (lambda tree: tree["features"].__setitem__(6, "job_size"), "made for the features .*job_size"),
+        (lambda tree: tree["moment"].reverse(), "made for the moment idle"),
+        (lambda tree: tree["moment"].append("hour"), "made for the moment .*hour; this release has"),
         (set_key("name", value="../evil"), "name '../evil'"),
         (set_key("weights", "file", value="../small.safetensors"), r"the weights must be small\.safetensors"),
         (set_key("weights", "file", value="/etc/shadow"), r"the weights must be small\.safetensors"),
         (set_key("weights", "sha256", value="0" * 64), "sha256 is"),
-        (set_key("architecture", "hidden", value=[32, 16]), "tensor layer2.kernel is float32|does not belong"),
-        (set_key("architecture", "hidden", value=[32, 16, 9]), "tensor layer2.kernel is float32"),
-        (set_key("architecture", "hidden", value=[10**9]), "architecture.hidden.0"),
-        (set_key("architecture", "activation", value="exec"), "architecture.activation"),
-        (set_key("architecture", "activation", value="tanh"), "misses its golden scores"),
-        (set_key("architecture", "context", value=True), "tensor context.kernel is missing"),
-        (
-            set_key("architecture", "residual", value="lifo"),
-            "corrects the rule 'lifo'; this release can correct saf, sjf",
-        ),
-        (set_key("architecture", "residual", value="fifo"), "corrects the rule 'fifo'; this release"),
-        (set_key("architecture", "residual", value="saf"), "a base exactly for a residual"),
-        (set_key("normalisers", "scale", value=[0.0] * 8), "normalisers.scale.0"),
-        (set_key("normalisers", "scale", value=[1e-60] * 8), "a scale is 0"),
-        (set_key("normalisers", "mean", value=[1e60] * 8), "do not fit into float32"),
-        (set_key("normalisers", "mean", value=[0.0] * 7), "must all have 8 numbers"),
-        (set_key("normalisers", "mean", value=[0.25] * 8), "misses its golden scores"),
-        (set_key("golden", "scores", value=[0.0] * 4), "one score for each row"),
+        (set_key("hidden", value=5), r"tensor kernel is float32 \(14, 6\), not float32 \(14, 5\)"),
+        (set_key("hidden", value=-1), "hidden"),
+        (set_key("hidden", value=10**9), "hidden"),
+        (set_key("hidden", value=True), "hidden"),
+        (set_key("golden", "scores", value=[0.0] * 4), "a score for each row"),
         (set_key("golden", "scores", value=[0.0] * 5), "misses its golden scores by"),
-        (set_key("golden", "state", value=[]), "golden.state"),
+        (set_key("golden", "moment", value=[0.0] * 13), "a moment of 14"),
+        (set_key("golden", "moment", value=[0.9] * 14), "misses its golden scores"),
+        (set_key("golden", "terms", value=[]), "golden.terms"),
+        (set_key("golden", "terms", value=[[0.0] * 7] * 5), "rows of 8 numbers"),
+        (set_key("golden", "terms", value=[[0.0] * 8] * 4 + [[]]), "rows of 8 numbers"),
+        (set_key("golden", "terms", value=[[0.0] * 8] * 257), "golden.terms"),
+        (set_key("golden", "terms", value=[[1e39] + [0.0] * 7] * 5), "misses its golden scores"),
         (set_key("training", "seed", value="7"), "training.seed"),
     ],
 )
@@ -155,26 +148,19 @@ def test_a_manifest_that_is_wrong_is_refused(model, change, reason):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda t: t.pop("layer0.bias"), "tensor layer0.bias is missing"),
-        (lambda t: t.update(extra=np.zeros(1, np.float32)), "tensor extra does not belong"),
+        (lambda t: t.pop("bias"), "tensor bias is missing"),
+        (lambda t: t.update(extra=np.zeros(1, np.float32)), "tensor extra belongs to no actor"),
         (lambda t: t.update({RUN_TIME: np.zeros(2, np.float32)}), r"run_time.coefficients is float32 \(2,\)"),
         (
             lambda t: t.update({RUN_TIME: np.full(3, np.nan, np.float32)}),
             "run_time.coefficients has values that are not finite",
         ),
-        (lambda t: t.update({AGEING: np.full(1, -0.1, np.float32)}), "rule.ageing is negative"),
-        (lambda t: t.update({"layer0.bias": np.zeros(31, np.float32)}), r"layer0.bias is float32 \(31,\)"),
-        (lambda t: t.update({"layer0.bias": np.zeros(32, np.float64)}), "layer0.bias is float64"),
-        (
-            lambda t: t.update({"layer0.bias": np.full(32, np.nan, np.float32)}),
-            "layer0.bias has values that are not finite",
-        ),
-        (
-            lambda t: t.update({"layer3.bias": np.full(1, np.inf, np.float32)}),
-            "layer3.bias has values that are not finite",
-        ),
-        (lambda t: t.update({"layer3.bias": t["layer3.bias"] + 2e-5}), "misses its golden scores"),
-        (lambda t: t.update({"layer0.kernel": t["layer0.kernel"] * 3e37}), "misses its golden scores"),
+        (lambda t: t.update(constant=np.zeros(7, np.float32)), r"constant is float32 \(7,\)"),
+        (lambda t: t.update(constant=np.zeros(8, np.float64)), "constant is float64"),
+        (lambda t: t.update(change=np.full((6, 8), np.nan, np.float32)), "change has values that are not finite"),
+        (lambda t: t.update(kernel=np.full((14, 6), np.inf, np.float32)), "kernel has values that are not finite"),
+        (lambda t: t.update(constant=t["constant"] + np.float32(1e-4)), "misses its golden scores"),
+        (lambda t: t.update(constant=np.full(8, 3e38, np.float32)), "misses its golden scores"),
     ],
 )
 def test_weights_that_are_wrong_are_refused_even_with_the_right_sha256(model, change, reason):
@@ -185,7 +171,7 @@ def test_weights_that_are_wrong_are_refused_even_with_the_right_sha256(model, ch
 
 
 def test_a_small_rounding_difference_is_not_refused(model):
-    reweigh(model, lambda t: t.update({"layer3.bias": t["layer3.bias"] + 2e-6}))
+    reweigh(model, lambda t: t.update(constant=t["constant"] + np.float32(1e-6)))
     assert files.load(str(model)).name == "small"
 
 
@@ -213,7 +199,7 @@ def directory(path: Path):
         (lambda m: m.write_text(""), "not a JSON manifest"),
         (lambda m: m.write_text("[" * 100_000), "not a JSON manifest"),
         (lambda m: m.write_text("[]"), "manifest"),
-        (lambda m: m.write_text('{"format_version": 1, "format_version": 1}'), "a key is given twice"),
+        (lambda m: m.write_text('{"format_version": 2, "format_version": 2}'), "a key is given twice"),
         (lambda m: m.write_text('{"metrics": NaN}'), "NaN is not a number"),
         (lambda m: m.write_bytes(m.read_text().encode("utf-16")), "not a JSON manifest"),
         (lambda m: m.write_text(m.read_text() + " " * MAX_MANIFEST_BYTES), r"small\.json: larger than"),
@@ -243,14 +229,16 @@ def test_files_that_are_no_model_are_refused(model, damage, reason):
         files.load(str(model))
 
 
-@pytest.mark.parametrize("name", ["../base", "models/base.json", "/tmp/base.safetensors", "", "Base", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["../general", "models/general.json", "/tmp/general.safetensors", "", "General", "a\0b"]
+)
 def test_only_names_and_absolute_manifest_paths_are_taken(name):
     with pytest.raises(ModelError, match="neither the name of a shipped model nor the absolute path"):
         files.load(name)
 
 
 def test_an_unknown_name_is_answered_with_those_that_are_shipped():
-    with pytest.raises(ModelError, match=r"no shipped model 'other'; there are: .*base"):
+    with pytest.raises(ModelError, match=r"no shipped model 'other'; there are: .*general"):
         files.load("other")
 
 
@@ -264,8 +252,8 @@ def test_an_unwritable_directory_is_a_model_error(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"extras": {"layer0.bias": np.full(32, np.nan, np.float32)}}, r"layer0\.bias is not finite"),
-        ({"extras": {AGEING: np.array([-1.0], np.float32)}}, "rule.ageing is negative"),
+        ({"bias": np.full(6, np.nan, np.float32)}, "bias is not finite"),
+        ({"extra": np.zeros(3, np.float32)}, "extra belongs to no actor"),
         ({"metrics": {"tau": np.inf}}, "tau is not finite"),
     ],
 )

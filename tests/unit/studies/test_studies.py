@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from unit.evaluate.small import Recording, busy_jobs
-from unit.policy.conftest import actor_of, observation
+from unit.policy.conftest import actor_of, golden
 
 import rltuned
 from rltuned.errors import EvaluationError
@@ -17,7 +17,6 @@ from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation_report import comparisons
 from rltuned.evaluate.evaluation_settings import AGAIN, POLICIES
 from rltuned.policy import files
-from rltuned.policy.actor import rule_level
 from rltuned.policy.files import TrainingPart
 from studies.catalogue import (
     NETWORK,
@@ -52,12 +51,11 @@ STUDIES = [MAIN, ORDER, OWN, UNSEEN, PEER, BASE, RAW]
 
 
 def trained(directory, name, seed=0):
-    """A model of random weights that corrects SAF."""
-    seen = observation()
+    """A model of random weights."""
     training = TrainingPart(method="ppo", data="none", traces={}, seed=seed, revision="abc", settings={})
     directory.mkdir(exist_ok=True)
-    actor = actor_of(seed, name, residual="saf")
-    return files.save(actor, directory, training, {}, seen.state[:5], rule_level("saf", seen)[:5])
+    actor = actor_of(seed, name)
+    return files.save(actor, directory, training, {}, golden(actor))
 
 
 @pytest.fixture
