@@ -89,6 +89,17 @@ def ways(snapshot, row, pool, gpu_type):
     return found
 
 
+def time_to_free(g, free, given_back, now):
+    """Seconds until there are g GPUs, as running jobs give theirs back one after the other; 30 days: never."""
+    if free >= g:
+        return 0.0
+    for end, gpus in sorted(given_back):
+        free += gpus
+        if free >= g - 1e-6:
+            return min(max(end - now, 0.0), DAYS_30)
+    return DAYS_30
+
+
 def reference_features(snapshot, rows, estimates):
     pools = job_pools(snapshot, rows)
     jobs, nodes, now = snapshot.jobs, snapshot.nodes, snapshot.time
@@ -104,14 +115,14 @@ def reference_features(snapshot, rows, estimates):
         total = sum(of_type(snapshot, nodes.gpus, n, gpu_type) for n in pool)
         frees = [of_type(snapshot, nodes.gpus_free, n, gpu_type) for n in pool]
         free = sum(frees)
-        later = float(free)
+        given_back = []
         for other in jobs.running:
-            if expected_end(snapshot, other, estimates) <= now + r:
-                held = jobs.nodes_of(other)
-                name = jobs.gpu_type.value(other)
-                for n in held:
-                    if n in pool and (gpu_type < 0 or name in {"", nodes.gpu_types[gpu_type]}):
-                        later += jobs.gpus[other] / len(held)
+            held = jobs.nodes_of(other)
+            name = jobs.gpu_type.value(other)
+            counts = gpu_type < 0 or name in {"", nodes.gpu_types[gpu_type]}
+            end, share = expected_end(snapshot, other, estimates), jobs.gpus[other] / max(len(held), 1)
+            given_back += [(end, share) for n in held if counts and n in pool]
+        later = free + sum(gpus for end, gpus in given_back if end <= now + r)
         kinds = ways(snapshot, row, pool, gpu_type)
         gpu_share = ratio(g, total)
         cpus, mem = float(jobs.cpus[row]), float(jobs.mem[row])
@@ -131,6 +142,7 @@ def reference_features(snapshot, rows, estimates):
             "job_urgency": math.log(1 + w / max(r, 10.0)) / math.log(1 + DAYS_30 / 10),
             "future_availability": ((later - g) / max(total, 1) + 1) / 2,
             "requested_limit": math.log(1 + time_limit(snapshot, row)) / math.log(1 + DAYS_30),
+            "time_to_free": math.log(1 + time_to_free(g, free, given_back, now)) / math.log(1 + DAYS_30),
             "fragmentation": 1 - sum(f * f for f in frees) / (free * largest) if free else 0.0,
         }
         out[at] = [clip(float(values[name])) for name in FEATURES]

@@ -1,4 +1,4 @@
-"""The 14 numeric features."""
+"""The 15 numeric features."""
 
 from dataclasses import replace
 
@@ -38,9 +38,25 @@ def two_nodes(**columns):
     return node_table(["a", "b"], ["p100"], [[4], [4]], **columns)
 
 
-def test_there_are_the_seventeen_features_of_the_paper_and_the_time_limit():
-    assert len(set(METADATA + FEATURES)) == 18
-    assert FEATURES[-1] == "requested_limit"
+def test_there_are_the_seventeen_features_of_the_paper_and_two_more():
+    assert len(set(METADATA + FEATURES)) == 19
+    assert FEATURES[-2:] == ("requested_limit", "time_to_free")
+
+
+def test_the_time_until_gpus_come_free_counts_the_running_jobs_that_have_to_end():
+    # 8 GPUs; 3 are free, 2 come back in an hour, 3 in two.
+    jobs = job_table(
+        6,
+        state=[JobState.RUNNING] * 2 + [JobState.PENDING] * 4,
+        gpus=[2, 3, 3, 5, 6, 9],
+        held_nodes=[[0], [1], [], [], [], []],
+        end_time=[NOW + 3600.0, NOW + 7200.0, *[np.nan] * 4],
+    )
+    found = column(
+        snapshot_of(jobs, two_nodes(gpus_alloc=[[2], [3]], cpus_alloc=[2, 3])), "time_to_free", np.full(6, np.nan)
+    )
+    seconds = np.expm1(found.astype(float) * np.log1p(30 * 86400.0))
+    np.testing.assert_allclose(seconds, [0.0, 3600.0, 7200.0, 30 * 86400.0], rtol=1e-4)
 
 
 @pytest.mark.parametrize("distribution", [QueueSettings(), UNSEEN], ids=["usual", "unseen"])

@@ -125,15 +125,23 @@ def test_pools_that_the_caller_has_give_the_same_observation():
     assert np.array_equal(observe(snapshot, few, estimates).features, given_stats.features)
 
 
-def test_size_weighs_more_and_urgency_less_when_free_gpus_are_scattered():
-    jobs = job_table(2, eligible_time=500_000.0)
-    scattered = observe(
-        snapshot_of(jobs, two_nodes(gpus_alloc=[[3], [3]], cpus_alloc=[3, 3])), np.arange(2), np.full(2, np.nan)
+def test_the_state_is_the_features_but_for_gpus_which_are_on_a_scale_that_is_the_same_on_each_cluster():
+    snapshot, estimates = generated(1, jobs=(40, 40))
+    seen = observe(snapshot, snapshot.jobs.pending, estimates)
+    for at, name in enumerate(STATE_COLUMNS):
+        expected = seen.features[:, FEATURES.index(name)]
+        if name == "requested_gpus":
+            expected = np.log1p(seen.gpus) / np.log(4097)
+        np.testing.assert_allclose(seen.state[:40, at], expected, rtol=1e-6)
+
+
+def test_the_gpus_of_the_cluster_are_counted_whether_a_node_is_usable_or_not():
+    jobs = job_table(1)
+    whole, drained = (
+        observe(snapshot_of(jobs, two_nodes(usable=usable)), np.arange(1), np.full(1, np.nan))
+        for usable in ([True, True], [True, False])
     )
-    whole = observe(snapshot_of(jobs, two_nodes()), np.arange(2), np.full(2, np.nan))
-    assert state(scattered, "job_size")[0] == pytest.approx(1.75 * state(whole, "job_size")[0])
-    assert state(scattered, "job_urgency")[0] == pytest.approx(0.625 * state(whole, "job_urgency")[0])
-    assert state(whole, "job_urgency")[0] > 0
+    assert whole.cluster_gpus == drained.cluster_gpus == 8.0
 
 
 def test_the_number_of_ways_is_a_feature_and_the_state_has_whether_there_is_one():
