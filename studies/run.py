@@ -145,7 +145,7 @@ def inputs(local: EvaluationSettings, command: str, digest: str) -> dict[str, An
         "trace": _sha256(Path(local.trace)),
         "policies": {name: described(name, local) for name in local.policies},
         # Beside the weights (in `policies`), what makes a policy of them.
-        "networks": {name: str(files.info(model_path(local.model)).architecture) for name in learned},
+        "networks": {name: str(files.info(model_path(local.model)).hidden) for name in learned},
         "code": digest,
     }
 

@@ -10,9 +10,8 @@ import numpy as np
 import safetensors.numpy
 
 from rltuned.errors import ModelError
-from rltuned.policy.actor import Actor
 from rltuned.policy.heuristics import by_name
-from studies.peers import rlscheduler, schedinspector
+from studies.peers.net import Net
 from studies.peers.rlscheduler import RLScheduler
 from studies.peers.schedinspector import SchedInspector
 
@@ -39,27 +38,27 @@ def load(path: Path) -> Peer:
         for name, values in manifest["normalisers"].items():
             weights[f"input.{name}"] = np.asarray(values, dtype=np.float32)
         if manifest["kind"] == "rlscheduler":
-            return RLScheduler(Actor(manifest["name"], rlscheduler.ARCHITECTURE, weights))
-        return SchedInspector(Actor(manifest["name"], schedinspector.ARCHITECTURE, weights), by_name(manifest["rule"]))
+            return RLScheduler(Net(manifest["name"], weights))
+        return SchedInspector(Net(manifest["name"], weights), by_name(manifest["rule"]))
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{path}: no model of a peer: {error}") from error
 
 
 def save(peer: Peer, directory: Path, training: Mapping[str, Any], metrics: Mapping[str, float]) -> Path:
     """Write a peer; returns the path of its manifest. The same peer makes the same bytes."""
-    actor = peer.net
-    scales = {"mean": actor.weights["input.mean"].tolist(), "scale": actor.weights["input.scale"].tolist()}
-    data = safetensors.numpy.save({name: w for name, w in actor.weights.items() if not name.startswith("input.")})
+    net = peer.net
+    scales = {"mean": net.weights["input.mean"].tolist(), "scale": net.weights["input.scale"].tolist()}
+    data = safetensors.numpy.save({name: w for name, w in net.weights.items() if not name.startswith("input.")})
     manifest = {
-        "name": actor.name,
+        "name": net.name,
         "kind": type(peer).__name__.lower(),
         "rule": None if isinstance(peer, RLScheduler) else peer.base.name,
         "normalisers": scales,
-        "weights": {"file": f"{actor.name}.safetensors", "sha256": hashlib.sha256(data).hexdigest()},
+        "weights": {"file": f"{net.name}.safetensors", "sha256": hashlib.sha256(data).hexdigest()},
         "training": training,
         "metrics": metrics,
     }
-    path = directory / f"{actor.name}.json"
+    path = directory / f"{net.name}.json"
     directory.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".safetensors").write_bytes(data)
     path.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -6,7 +6,7 @@ normalised over the epoch, up to 80 policy steps until the KL divergence is 1.5 
 network.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -14,14 +14,12 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.cluster.tables import Floats, Singles
-from rltuned.learn import network
 from rltuned.learn.quiet import tf
-from rltuned.policy.actor import Weights
 from studies.peers.episodes import PeerEpisode, joined
 from studies.peers.model import Peer
+from studies.peers.net import HIDDEN
 from studies.peers.rlscheduler import VISIBLE, RLScheduler
 
-_PER_ROW: Final = (32, 16, 8)
 _QUEUE: Final = (64, 32, 8)
 
 
@@ -55,15 +53,15 @@ class PeerPPO:
     def __init__(self, peer: Peer, settings: PeerPPOSettings, rng: np.random.Generator) -> None:
         tf.config.experimental.enable_op_determinism()
         self.settings, self.picks = settings, isinstance(peer, RLScheduler)
-        actor = peer.net
-        self.architecture = actor.architecture
         start = {
             name: glorot(value.shape, rng) if name.endswith(".kernel") else value
-            for name, value in actor.weights.items()
+            for name, value in peer.net.weights.items()
         }
-        self.policy = network.variables(start)
-        inputs = self.architecture.inputs
-        layers = [*pairwise((inputs, *_PER_ROW, 1)), *(pairwise((VISIBLE, *_QUEUE, 1)) if self.picks else ())]
+        self.policy = {
+            name: tf.Variable(value, trainable=not name.startswith("input.")) for name, value in start.items()
+        }
+        self.inputs = len(peer.net.weights["input.mean"])
+        layers = [*pairwise((self.inputs, *HIDDEN, 1)), *(pairwise((VISIBLE, *_QUEUE, 1)) if self.picks else ())]
         self.value = [
             (tf.Variable(glorot(shape, rng)), tf.Variable(np.zeros(shape[1], dtype=np.float32))) for shape in layers
         ]
@@ -73,7 +71,7 @@ class PeerPPO:
         self._value_adam = tf.keras.optimizers.Adam(settings.value_rate, epsilon=1e-8)
         self._look, self._policy_step, self._value_step = self._compiled()
 
-    def weights(self) -> Weights:
+    def weights(self) -> Mapping[str, Singles]:
         """Of the policy, as the model file has them."""
         return {name: value.numpy() for name, value in self.policy.items()}
 
@@ -100,7 +98,9 @@ class PeerPPO:
 
     def _log_probability(self, rows: Any, segment: Any, action: Any) -> Any:
         """(D,) of the actions. `action`: the picked row (RLScheduler), or whether it was rejected."""
-        output = network.network(self.policy, self.architecture, rows[None])[0]
+        held = self.policy
+        layers = [(held[f"layer{at}.kernel"], held[f"layer{at}.bias"]) for at in range(len(HIDDEN) + 1)]
+        output = _mlp(layers, (rows - held["input.mean"]) / held["input.scale"])[:, 0]
         if not self.picks:
             return -tf.nn.softplus(-output * (2.0 * tf.cast(action, tf.float32) - 1.0))
         highest = tf.stop_gradient(tf.math.segment_max(output, segment))
@@ -109,16 +109,16 @@ class PeerPPO:
 
     def _values(self, rows: Any, segment: Any, slot: Any) -> Any:
         """(D,) expected reward. RLScheduler's: a kernel on each job, then a network on the 128 places of the window."""
-        value = _mlp(self.value[: len(_PER_ROW) + 1], rows)[:, 0]
+        value = _mlp(self.value[: len(HIDDEN) + 1], rows)[:, 0]
         if self.picks:
             # Jobs submitted at once are all seen or none: where that is more than the window, its last place is a sum.
             place = tf.stack((segment, tf.minimum(slot, VISIBLE - 1)), axis=1)
             queues = tf.scatter_nd(place, value, (segment[-1] + 1, VISIBLE))
-            value = _mlp(self.value[len(_PER_ROW) + 1 :], queues)[:, 0]
+            value = _mlp(self.value[len(HIDDEN) + 1 :], queues)[:, 0]
         return value
 
     def _compiled(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-        rows = tf.TensorSpec((None, self.architecture.inputs), tf.float32)
+        rows = tf.TensorSpec((None, self.inputs), tf.float32)
         count, number = tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None,), tf.float32)
         clip = self.settings.clip
 

@@ -25,13 +25,11 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.observe.features import FEATURES
 from rltuned.observe.observation import Observation
-from rltuned.policy.actor import Actor, Architecture, untrained
 from rltuned.policy.heuristics import places
+from studies.peers.net import Net, untrained
 
 COLUMNS: Final = ("submit_time", "requested_time", "requested_gpus", "req_mem", "can_schedule_now")
 """The kernel's inputs, all of `rltuned.observe.FEATURES`: wait, run time, GPUs, memory, whether it could start now."""
-
-ARCHITECTURE: Final = Architecture(inputs=len(COLUMNS), hidden=(32, 16, 8))
 
 VISIBLE: Final = 128
 """Jobs that the network sees (MAX_QUEUE_SIZE)."""
@@ -43,8 +41,8 @@ _FROM: Final = tuple(FEATURES.index(name) for name in COLUMNS)
 class RLScheduler:
     """A `Policy`."""
 
-    net: Actor
-    """The network, of `ARCHITECTURE`'s inputs; its `score` is not used, for it reads other columns."""
+    net: Net
+    """Its inputs are `COLUMNS`."""
 
     @property
     def name(self) -> str:
@@ -54,7 +52,7 @@ class RLScheduler:
     def score(self, observation: Observation) -> Floats:
         """(n,) 0 for the job that is picked first, −1 for the next …, then those that the network does not see."""
         seen = visible(observation)
-        # Rounded, as the actor does: equal jobs must tie whatever their place in the matrix.
+        # Rounded: equal jobs must tie whatever their place in the matrix.
         key = np.where(seen, -np.round(self.net.network(inputs(observation)), 6), np.inf)
         return -places(key, observation.submit).astype(np.float64)
 
@@ -71,4 +69,4 @@ def visible(observation: Observation) -> Bools:
 
 def fresh(seed: int, name: str = "rlscheduler") -> RLScheduler:
     """An untrained one, the same for the same seed."""
-    return RLScheduler(untrained(name, ARCHITECTURE, seed))
+    return RLScheduler(untrained(name, len(COLUMNS), seed))

@@ -27,8 +27,8 @@ from rltuned.cluster.tables import Floats, Ints
 from rltuned.observe.features import FEATURES
 from rltuned.observe.observation import Observation
 from rltuned.observe.window import WINDOW
-from rltuned.policy.actor import Actor, Architecture, untrained
 from rltuned.policy.heuristics import Rule, by_name
+from studies.peers.net import Net, untrained
 
 COLUMNS: Final = (
     "submit_time",
@@ -43,9 +43,6 @@ COLUMNS: Final = (
 """The network's inputs. The first five are the picked job's of `rltuned.observe.FEATURES` (wait, run time, GPUs, idle
 nodes of its pool, whether it could start now); rejections over 72; what a delay of all waiting jobs by 600 s adds to
 their bounded slowdowns; the share of the other jobs that could start now."""
-
-ARCHITECTURE: Final = Architecture(inputs=len(COLUMNS), hidden=(32, 16, 8))
-"""Theirs ends in two outputs, accept and reject; one output is their difference: positive rejects."""
 
 MAX_REJECTIONS: Final = 72
 INTERVAL: Final = 600.0
@@ -62,8 +59,9 @@ _RUNNABLE: Final = FEATURES.index("can_schedule_now")
 class SchedInspector:
     """A `Policy` around another one."""
 
-    net: Actor
-    """The network, of `ARCHITECTURE`'s inputs; its `score` is not used, for it reads other columns."""
+    net: Net
+    """Its inputs are `COLUMNS`. Theirs ends in two outputs, accept and reject; this one is their difference: positive
+    rejects."""
     base: Rule
     """Picks the job."""
 
@@ -115,4 +113,4 @@ def fresh(seed: int, base: str = "sjf", name: str = "schedinspector") -> SchedIn
     Raises:
         ConfigError: there is no rule `base`.
     """
-    return SchedInspector(untrained(name, ARCHITECTURE, seed), by_name(base))
+    return SchedInspector(untrained(name, len(COLUMNS), seed), by_name(base))
