@@ -129,6 +129,19 @@ def explanation(console: Console, answer: Any) -> None:
         console.print(f"  Last write: {plain(answer.outcome)}.")
     elif answer.stage in {"shadow", "observe"}:
         console.print(f"  Stage '{answer.stage}': nothing was written to Slurm.")
+    _numbers(console, answer)
+
+
+def _numbers(console: Console, answer: Any) -> None:
+    """What the score of a job is made of, and what the policy saw of it."""
+    if answer.terms:
+        parts = [
+            (item.name, f"{item.value:.3f}", f"{item.coefficient:+.3f}", f"{item.product:+.3f}")
+            for item in answer.terms
+            if item.coefficient
+        ]
+        names = ("term", "this job", "coefficient now", "product")
+        console.print(table(f"What its score {answer.score:.4g} is the sum of", names, parts, right=names[1:]))
     if answer.features:
         rows = [
             (item.name, f"{item.value:.3f}", f"{item.median:.3f}", "yes" if item.used else "")
@@ -241,16 +254,13 @@ def _rests_on(console: Console, outcomes: int) -> None:
 
 def model(console: Console, info: Any) -> None:
     """`policy.files.ModelInfo`."""
-    shape = info.architecture
-    widths = " → ".join(str(width) for width in (shape.inputs, *shape.hidden, 1))
-    context = "with" if shape.context else "no"
     rows = [
         ("order", info.summary),
         ("manifest", info.path),
         ("weights", f"sha256 {info.sha256}"),
         ("format", info.format_version),
         ("columns", ", ".join(info.columns)),
-        ("network", f"{widths}, {shape.activation.value}, {shape.parameters} weights, {context} context"),
+        ("network", f"{info.hidden} hidden units" if info.hidden else "none: the same rule at every moment"),
         ("method", info.method),
         ("data", info.data),
         *((f"  {name}", f"sha256 {digest}") for name, digest in info.traces.items()),

@@ -92,6 +92,9 @@ class Window(_Columns):
     run_time_low: tuple[float | None, ...] | None = None
     """Seconds that each job runs at least, with 80 % between this and `run_time_high`; None: not known."""
     run_time_high: tuple[float | None, ...] | None = None
+    terms: tuple[Numbers, ...] | None = None
+    """(w, C) what the model's score weighs of each job; None: a plain rule ranks, or the record is of an earlier
+    version."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,17 @@ class DecisionRecord:
     starts: StartRecord | None = None
     budget: float | None = None
     """GPU-seconds that each account may borrow. None: of an earlier version."""
+    coefficients: Numbers | None = None
+    """(C,) of `Window.terms` in this cycle; None where these are."""
+
+    def __post_init__(self) -> None:
+        terms, coefficients = self.window.terms, self.coefficients
+        if terms is None and coefficients is None:
+            return
+        if terms is None or coefficients is None:
+            raise ValueError("'coefficients' and 'terms' belong together")
+        if any(len(row) != len(self.columns) for row in (coefficients, *terms)):
+            raise ValueError(f"'coefficients' and each row of 'terms' need {len(self.columns)} values")
 
     @cached_property
     def ranks_changed(self) -> int:
@@ -278,7 +292,7 @@ def record(
         results: what became of the changes, and what Slurm said.
         starts: when jobs are expected to start.
     """
-    jobs, observation = plan.snapshot.jobs, plan.observation
+    jobs, observation, scored = plan.snapshot.jobs, plan.observation, plan.scored
     ids = jobs.job_id[plan.rows]
     seen = np.full(len(ids), -1, dtype=np.intp)
     seen[plan.window] = np.arange(len(plan.window))
@@ -321,6 +335,7 @@ def record(
             gpus=tuple(observation.gpus.tolist()),
             run_time_low=None if known is None else _finite(known.low.round()),
             run_time_high=None if known is None else _finite(known.high.round()),
+            terms=None if scored is None else tuple(map(tuple, scored.terms.astype(np.float64).round(6).tolist())),
         ),
         rollout=_rollout(plan),
         vetoed={veto: tuple(jobs.job_id[rows].tolist()) for veto, rows in plan.scope.vetoed().items()},
@@ -333,6 +348,7 @@ def record(
         rollout_trouble=rollout_trouble,
         starts=starts,
         budget=round(plan.budget, 1),
+        coefficients=None if scored is None else tuple(scored.coefficients.round(6).tolist()),
     )
 
 

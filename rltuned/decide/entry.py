@@ -125,7 +125,7 @@ class CycleEntry:
 
 
 def lean(record: DecisionRecord) -> DecisionRecord:
-    """The record without the features and the start times: a third of its size."""
+    """The record without features, terms and start times: a third of its size."""
     window, seen = record.window, len(record.window)
     small = replace(
         window,
@@ -136,8 +136,9 @@ def lean(record: DecisionRecord) -> DecisionRecord:
         gpus=_rounded(window.gpus),
         run_time_low=None,
         run_time_high=None,
+        terms=None,
     )
-    return replace(record, features=(), columns=(), window=small, starts=None)
+    return replace(record, features=(), columns=(), window=small, starts=None, coefficients=None)
 
 
 def _rounded(values: Numbers) -> Numbers:

@@ -1,7 +1,7 @@
 """Why is this job at this rank? A typed answer, from a decision record."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -62,6 +62,17 @@ class FeatureValue:
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a model's score. The score is the sum of all products."""
+
+    name: str
+    value: float
+    coefficient: float
+    """In that cycle, of all jobs."""
+    product: float
+
+
+@dataclass(frozen=True, slots=True)
 class StartAnswer:
     """When a job is expected to start, epoch seconds; None: beyond the horizon of the simulation."""
 
@@ -109,6 +120,8 @@ class Explanation:
     gpus: float | None = None
     wait: float | None = None
     features: tuple[FeatureValue, ...] = ()
+    terms: tuple[Term, ...] = ()
+    """Of a model's score, in the order of the columns; empty where a plain rule ranks."""
     guards: tuple[str, ...] = ()
     borrowed: float | None = None
     """GPU-seconds that its account has borrowed from others' fair share."""
@@ -181,7 +194,7 @@ def start_of(record: DecisionRecord, job_id: int) -> StartAnswer | None:
 
 
 def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
-    window, jobs = record.window, record.jobs
+    window, jobs, weights = record.window, record.jobs, record.coefficients
     score = window.score[seen]
     mine = jobs.class_of[at]
     better = sum(
@@ -204,7 +217,15 @@ def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
         "gpus": window.gpus[seen],
         "wait": window.wait[seen],
         "features": features,
+        "terms": () if window.terms is None or weights is None else _terms(record.columns, window.terms[seen], weights),
     }
+
+
+def _terms(names: Sequence[str], values: Sequence[float], coefficients: Sequence[float]) -> tuple[Term, ...]:
+    return tuple(
+        Term(name, value, coefficient, coefficient * value)
+        for name, value, coefficient in zip(names, values, coefficients, strict=True)
+    )
 
 
 def _rollout(record: DecisionRecord, job_id: int) -> str:

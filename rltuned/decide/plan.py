@@ -21,7 +21,7 @@ from rltuned.decide.rollout import RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope
 from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.observe import Observation, observe
-from rltuned.policy.actor import on_means
+from rltuned.policy.actor import Actor, Scored, on_means
 from rltuned.policy.protocol import Policy
 
 
@@ -42,6 +42,8 @@ class Plan(Ordered):
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
     """(w,) by the policy. The rollouts may order jobs otherwise."""
+    scored: Scored | None
+    """What a model's scores are made of; None: they are of a plain rule, or Slurm's own order."""
     rollout: RolloutResult | None
     queue: Rows
     """(n,) positions of the managed jobs in the planned order of the whole queue: tier, then target priority."""
@@ -120,11 +122,12 @@ def plan(
     asked = snapshot if jobs is snapshot.jobs else replace(snapshot, jobs=jobs)
     observation = observe(asked, managed.rows, estimates, config.decide.window, managed.pools, base=managed.base)
     window = managed.positions(observation.rows)
-    scores = policy.score(observation)
+    scored = policy.explained(observation) if isinstance(policy, Actor) else None
+    scores = policy.score(observation) if scored is None else scored.scores
     classes, rollout = managed.classes.of[window], None
     if len(scores) != len(window) or not np.isfinite(scores).all():
         # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
-        scores = managed.base[window].astype(np.float64)
+        scores, scored = managed.base[window].astype(np.float64), None
     elif search is not None:
         rows, base = observation.rows, managed.base[window]
         rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, classes, base))
@@ -144,6 +147,7 @@ def plan(
         distribution=distribution,
         predicted=np.isfinite(seen) & (seen < snapshot.jobs.time_limit[observation.rows]),
         scores=scores,
+        scored=scored,
         rollout=rollout,
         **vars(ordered),
         queue=queue,
