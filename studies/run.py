@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import rltuned
 from rltuned.config import DEFAULT_MODEL
-from rltuned.errors import EvaluationError
+from rltuned.errors import EvaluationError, ModelError
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import LEARNED, EvaluationSettings
 from rltuned.evaluate.executors import Executor, LocalExecutor
@@ -75,11 +75,16 @@ class Sources:
         return replace(local, model=self.general), replace(portable, model=general)
 
     def missing(self, study: Study) -> str:
-        """Which file a study cannot do without; "" when all are there."""
+        """Which file a study cannot do without, or why it cannot be used; "" when all are there and good."""
         if not (self.traces / study.protocol.trace.file).exists():
             return f"{study.protocol.trace.file} is not among the traces"
         if study.model is not None and not (self.models / study.model).exists():
             return f"models/{study.model} is not trained here yet"
+        if study.model is not None and study.part is not Part.PEER:
+            try:
+                files.info(str(self.models.resolve() / study.model))
+            except ModelError as error:
+                return str(error)
         return ""
 
 

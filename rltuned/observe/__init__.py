@@ -1,5 +1,5 @@
-"""What the policy sees: the paper's 17 features and the time limit of each pending job, and the 256×8 observation
-sampled from them.
+"""What the policy sees: the paper's 17 features and two more of each pending job, and the 256×8 observation sampled
+from them.
 
 One way in: `observe(snapshot, rows, estimates)` gives an `Observation`. The daemon, dry run, explain and the simulator
 call it. Training has a compiled twin (`simulate.episode_kernel`), and a test holds that both give the same numbers, so
@@ -11,7 +11,7 @@ the served policy sees what the trained one saw. The steps of `observe` are publ
 - `observation`: 15 → 8 columns, the critic's 5, padding and mask.
 
 docs/features.md says for an administrator what each column means; docs/decisions/0010 why the state has the columns it
-has, 0090 why the limit is one of them. Everything is vectorised: a loop over jobs does not belong here.
+has. Everything is vectorised: a loop over jobs does not belong here.
 
 What may be changed freely: how a column is computed, as long as tests/unit/observe still agrees with its loop-by-loop
 reference. What must stay: names, order and ranges of `FEATURES`, `METADATA`, `STATE_COLUMNS` and `CRITIC_COLUMNS`

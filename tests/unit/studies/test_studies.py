@@ -109,6 +109,15 @@ def rows_of(out, wanted, sheet, **where):
     return [row for row in rows if all(row[column] == value for column, value in where.items())]
 
 
+def test_a_study_whose_model_cannot_be_used_is_left_out(site):
+    sources, _ = site
+    (sources.models / "tiny.json").write_text('{"format_version": 1}')
+    names, told = worked(site, [OWN])
+    assert names == []
+    assert told[0].startswith(f"{OWN.name}: left out: ")
+    assert "tiny.json: format version 1; this release reads version 2" in told[0]
+
+
 def test_the_page_has_the_ratios_of_the_evaluations_and_the_same_bytes_twice(site):
     names, told = worked(site)
     assert names == [MAIN.name, ORDER.name]
