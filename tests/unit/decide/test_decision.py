@@ -13,9 +13,9 @@ from .conftest import make_snapshot, pending
 
 NAMES = {
     "": "version time policy stage authority age_bound classes class_sizes features columns jobs window "
-    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts budget",
+    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts budget coefficients",
     "jobs": "id class base current target base_rank rank guards held_behind seen position owed",
-    "window": "score values predicted wait run_time time_limit gpus run_time_low run_time_high",
+    "window": "score values predicted wait run_time time_limit gpus run_time_low run_time_high terms",
     "placement": "outcome apply ways",
 }
 LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
