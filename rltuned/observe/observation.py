@@ -1,7 +1,7 @@
 """`observe`, the way in: 15 features → the 8 columns of the state, the 5 of the critic, padding and mask."""
 
 from dataclasses import dataclass
-from math import log1p
+from math import log
 from typing import Final
 
 import numpy as np
@@ -28,7 +28,7 @@ STATE_COLUMNS: Final = (
 CRITIC_COLUMNS: Final = ("submit_time", "requested_time", "requested_gpus", "can_schedule_now", "job_size")
 """What the critic sees (paper §4.1): wait, requested time, requested GPUs, can schedule now, job size."""
 
-GPUS_SCALE: Final = log1p(4096)
+GPUS_SCALE: Final = log(4096.0)
 """Where requested_gpus of the state reaches 1."""
 _STATE_FROM: Final = tuple(FEATURES.index(name) for name in STATE_COLUMNS)
 _CRITIC_FROM: Final = tuple(FEATURES.index(name) for name in CRITIC_COLUMNS)
@@ -78,7 +78,7 @@ def sample(numeric: npt.NDArray[np.float32], asked: Demand) -> npt.NDArray[np.fl
     a policy compares jobs of different pools, and a power of it means the same on each cluster.
     """
     state = numeric.take(_STATE_FROM, axis=1)
-    state[:, _GPUS] = np.minimum(np.log1p(asked.gpus) / GPUS_SCALE, 1.0)
+    state[:, _GPUS] = np.minimum(np.log(np.maximum(asked.gpus, 1.0)) / GPUS_SCALE, 1.0)
     return state
 
 

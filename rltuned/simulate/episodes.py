@@ -187,7 +187,7 @@ def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
     state[:, STATE_COLUMNS.index("requested_limit")] = (
         np.log1p(np.minimum(view.time_limit, RUN_TIME_HORIZON)) / e.TIME_SCALE
     )
-    state[:, STATE_COLUMNS.index("requested_gpus")] = np.minimum(np.log1p(gpus) / GPUS_SCALE, 1.0)
+    state[:, STATE_COLUMNS.index("requested_gpus")] = np.minimum(np.log(np.maximum(gpus, 1.0)) / GPUS_SCALE, 1.0)
     critic = np.zeros((n, len(CRITIC_COLUMNS)), dtype=np.float32)
     critic[:, CRITIC_COLUMNS.index("requested_time")] = of_time
     critic[:, CRITIC_COLUMNS.index("requested_gpus")] = np.log1p(gpus) / np.log1p(total)
