@@ -79,8 +79,8 @@ def verdict_in_force(store):
 
 
 def test_a_candidate_that_certainly_waits_less_comes_into_force_with_its_own_verdict(store, tmp_path):
-    put(store, cooked(tmp_path, "largest-first", job_size=1.0))
-    made = run(store, trainer_of(tmp_path, "smallest-first", job_size=-1.0))
+    put(store, cooked(tmp_path, "largest-first", requested_time=1.0))
+    made = run(store, trainer_of(tmp_path, "smallest-first", requested_time=-1.0))
     assert (made.accepted, made.version) == (True, 2)
     assert made.over_current.hi < 1.0
     read = verdict_in_force(store)
@@ -92,8 +92,8 @@ def test_a_candidate_that_certainly_waits_less_comes_into_force_with_its_own_ver
 
 
 def test_the_gate_refuses_a_worse_candidate_and_the_version_in_force_has_a_new_verdict(store, tmp_path):
-    first = put(store, cooked(tmp_path, "smallest-first", job_size=-1.0), verdict=b"old")
-    made = run(store, trainer_of(tmp_path, "largest-first", job_size=1.0))
+    first = put(store, cooked(tmp_path, "smallest-first", requested_time=-1.0), verdict=b"old")
+    made = run(store, trainer_of(tmp_path, "largest-first", requested_time=1.0))
     assert (made.accepted, made.version) == (False, 1)
     assert "the gate does not choose it" in made.why
     assert store.versions() == [first]
@@ -105,19 +105,19 @@ def test_the_gate_refuses_a_worse_candidate_and_the_version_in_force_has_a_new_v
 
 
 def test_a_candidate_that_is_like_the_version_in_force_does_not_replace_it(store, tmp_path):
-    put(store, cooked(tmp_path, "smallest-first", job_size=-1.0))
-    made = run(store, trainer_of(tmp_path, "same", job_size=-2.0))
+    put(store, cooked(tmp_path, "smallest-first", requested_time=-1.0))
+    made = run(store, trainer_of(tmp_path, "same", requested_time=-2.0))
     assert not made.accepted
     assert "does not certainly wait less than the version in force (1.000 [1.000, 1.000])" in made.why
 
 
 def test_what_the_version_in_force_has_learned_from_does_not_judge_it(store, tmp_path):
     row = 845
-    put(store, cooked(tmp_path, "one", job_size=-1.0), learned_until=JOBS.source.start + float(JOBS.submit_time[row]))
+    put(store, cooked(tmp_path, "one", requested_time=-1.0), learned_until=JOBS.source.start + float(JOBS.submit_time[row]))
     made = run(store)
     assert int(made.verdict["evidence"]["first_job"]) > int(JOBS.job_id[row])
     newest = JOBS.source.start + float(JOBS.submit_time[900])
-    put(store, cooked(tmp_path, "two", job_size=-2.0), learned_until=newest)
+    put(store, cooked(tmp_path, "two", requested_time=-2.0), learned_until=newest)
     with pytest.raises(EvaluationError, match="10 windows"):
         run(store)
 
@@ -131,15 +131,15 @@ def test_what_the_version_in_force_has_learned_from_does_not_judge_it(store, tmp
     ids=["no TensorFlow", "too little history"],
 )
 def test_without_a_candidate_the_verdict_is_renewed_and_the_reason_is_told(store, tmp_path, why_not, jobs, why):
-    put(store, cooked(tmp_path, "smallest-first", job_size=-1.0))
-    made = run(store, trainer_of(tmp_path, "never", job_size=1.0), why_not=why_not, jobs=jobs)
+    put(store, cooked(tmp_path, "smallest-first", requested_time=-1.0))
+    made = run(store, trainer_of(tmp_path, "never", requested_time=1.0), why_not=why_not, jobs=jobs)
     assert (made.accepted, made.candidate) == (False, None)
     assert re.match(why, made.why)
     assert verdict_in_force(store).made_at == NOW
 
 
 def test_with_too_little_history_for_a_verdict_the_old_one_stays(store, tmp_path):
-    put(store, cooked(tmp_path, "smallest-first", job_size=-1.0), verdict=b"old")
+    put(store, cooked(tmp_path, "smallest-first", requested_time=-1.0), verdict=b"old")
     with pytest.raises(EvaluationError, match="10 windows"):
         run(store, jobs=busy_jobs(100))
     assert store.current().verdict.read_bytes() == b"old"
@@ -148,8 +148,8 @@ def test_with_too_little_history_for_a_verdict_the_old_one_stays(store, tmp_path
 
 @pytest.mark.parametrize(("seed", "kept"), [(1, 35), (2, 0)], ids=["the same", "other windows"])
 def test_a_run_that_was_killed_goes_on_with_what_it_had_if_the_same_is_asked(store, tmp_path, seed, kept):
-    put(store, cooked(tmp_path, "largest-first", job_size=1.0))
-    trainer = trainer_of(tmp_path, "smallest-first", job_size=-1.0)
+    put(store, cooked(tmp_path, "largest-first", requested_time=1.0))
+    trainer = trainer_of(tmp_path, "smallest-first", requested_time=-1.0)
     with pytest.raises(KeyboardInterrupt):
         run(store, trainer, executor=Recording(35), seed=1)
     assert store.current().number == 1, "nothing half-way is in force"
@@ -174,8 +174,8 @@ def test_an_empty_store_begins_with_the_shipped_model(store):
 
 
 def test_a_damaged_version_gives_way_to_the_one_before_it(store, tmp_path):
-    first = put(store, cooked(tmp_path, "one", job_size=-1.0))
-    second = put(store, cooked(tmp_path, "two", job_size=-2.0))
+    first = put(store, cooked(tmp_path, "one", requested_time=-1.0))
+    second = put(store, cooked(tmp_path, "two", requested_time=-2.0))
     second.model.write_text("{")
     said = []
     assert renew.in_force(store, NOW, said.append) == first
@@ -183,8 +183,8 @@ def test_a_damaged_version_gives_way_to_the_one_before_it(store, tmp_path):
 
 
 def test_after_a_rollback_no_candidate_is_made_for_a_week(store, tmp_path):
-    put(store, cooked(tmp_path, "one", job_size=-1.0))
-    put(store, cooked(tmp_path, "two", job_size=-2.0))
+    put(store, cooked(tmp_path, "one", requested_time=-1.0))
+    put(store, cooked(tmp_path, "two", requested_time=-2.0))
     assert renew.paused(store, NOW) == ""
     store.rollback(NOW, "it waits longer")
     assert "it waits longer" in renew.paused(store, NOW + 6.9 * DAY)
@@ -222,7 +222,7 @@ def learnt(tmp_path, jobs, window, *words):
 
 
 def test_the_command_trains_a_candidate_and_says_how_it_compares(tmp_path):
-    done, _, root = learnt(tmp_path, JOBS, 14, "--budget", "0.1", "--iterations", "1")
+    done, _, root = learnt(tmp_path, JOBS, 14, "--budget", "0.1", "--steps", "1,1,1")
     assert "mean wait of the candidate / of the version in force: " in done.stdout
     assert re.search(r"The candidate is (refused: .*|in force as version 2)\.", done.stdout)
     assert not (root / "work").exists()
@@ -270,9 +270,9 @@ def worse_since_two_weeks():
 
 def in_use(store, tmp_path, *, watched):
     """A good version, and one that has been in force for the last two weeks."""
-    good = store.add(cooked(tmp_path, "smallest-first", job_size=-1.0), NOW - 30 * DAY, "a test")
+    good = store.add(cooked(tmp_path, "smallest-first", requested_time=-1.0), NOW - 30 * DAY, "a test")
     store.use(good, NOW - 30 * DAY, "for a test")
-    bad = store.add(cooked(tmp_path, "largest-first", job_size=1.0), NOW - 14 * DAY, "a test")
+    bad = store.add(cooked(tmp_path, "largest-first", requested_time=1.0), NOW - 14 * DAY, "a test")
     store.use(bad, NOW - 14 * DAY, "for a test", watched=watched)
     return good, bad
 
@@ -281,7 +281,7 @@ def test_a_version_under_which_jobs_really_wait_longer_is_given_up_and_no_candid
     store, tmp_path, worse_since_two_weeks
 ):
     good, bad = in_use(store, tmp_path, watched=True)
-    never = trainer_of(tmp_path, "never", job_size=-1.0)
+    never = trainer_of(tmp_path, "never", requested_time=-1.0)
     made = run(store, never, jobs=worse_since_two_weeks, estimates="noisy:1", policies=("rl", "fifo", "multifactor"))
     assert (made.given_up, made.version) == (bad.number, good.number)
     assert store.current() == good
