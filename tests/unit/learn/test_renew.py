@@ -113,7 +113,11 @@ def test_a_candidate_that_is_like_the_version_in_force_does_not_replace_it(store
 
 def test_what_the_version_in_force_has_learned_from_does_not_judge_it(store, tmp_path):
     row = 845
-    put(store, cooked(tmp_path, "one", requested_time=-1.0), learned_until=JOBS.source.start + float(JOBS.submit_time[row]))
+    put(
+        store,
+        cooked(tmp_path, "one", requested_time=-1.0),
+        learned_until=JOBS.source.start + float(JOBS.submit_time[row]),
+    )
     made = run(store)
     assert int(made.verdict["evidence"]["first_job"]) > int(JOBS.job_id[row])
     newest = JOBS.source.start + float(JOBS.submit_time[900])
