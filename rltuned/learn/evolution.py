@@ -1,38 +1,55 @@
-"""An evolution strategy over an actor's weights (Salimans et al., arXiv 1703.03864): no gradient of the network.
+"""An evolution strategy over an actor's coefficients, from which its network learns: no gradient through the simulator.
 
-Each step tries pairs of actors, x + σε and x − σε, on the same windows, and moves x against the ranks of what they
-cost. What all of them have in common, above all how hard the windows are, cancels out.
+In each window, pairs of actors are tried whose coefficients are c + σε and c − σε at every moment: the difference of
+what they cost says how J of that window changes with the eight coefficients (Salimans et al., arXiv 1703.03864). The
+chain rule takes it from there to the weights, at the moments that the window had. Each window has directions of its
+own: with the same ones in all windows, as where the weights themselves are moved, a step learns of ten directions out
+of 200; this way of hundreds out of eight.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Bools, Floats
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import RUN_TIME, Actor
 
-SCALE: Final[Mapping[str, float]] = {"constant": 0.2, "kernel": 1.0, "bias": 1.0, "change": 0.2}
-"""Of a unit of x in each tensor: coefficients are of the size of a tenth, the moment's inputs of the size of one."""
+_MOST: Final = 0.15
+"""Half a difference of J counts as at most so much: in a few windows one job decides it."""
 _FIRST: Final = 0.9
-_SECOND: Final = 0.99
+_SECOND: Final = 0.98
 """Of Adam's moments: a training has few steps."""
+_MEAN: Final = 20
+"""Steps that the mean forgets in (Polyak and Juditsky, SIAM J. Control 30, 1992)."""
+_QUICKER: Final = {"kernel": 3.0, "bias": 3.0}
+"""Rates of the weights whose unit is the moment's, not the coefficients'."""
 
 
 @dataclass(frozen=True)
 class EvolutionSettings:
     """How a strategy goes on."""
 
-    pairs: int = 10
-    windows: int = 36
-    """Of a step, the same for all actors."""
-    spread: float = 0.4
-    """σ, in units of `SCALE`."""
-    rate: float = 0.2
-    """Of Adam at the first step, in the same units; falls to a tenth as a line."""
+    windows: int = 64
+    """Of a step."""
+    pairs: int = 4
+    """In each window."""
+    spread: float = 0.2
+    """σ: that of requested_time begins with −1."""
+    rate: float = 0.03
+    """Of Adam at the first step; falls to a tenth as a line."""
+
+
+class Tried(NamedTuple):
+    """What a window says of its pairs."""
+
+    moment: Floats
+    """(s, 14) at some of its decisions."""
+    cost: Floats
+    """(pairs, 2) of c + σε and of c − σε."""
 
 
 class Evolution:
@@ -40,61 +57,71 @@ class Evolution:
 
     def __init__(self, actor: Actor, settings: EvolutionSettings, columns: Sequence[str] = STATE_COLUMNS) -> None:
         """Begin at an actor. `columns`: whose coefficients may change."""
-        self.settings, self.begun = settings, actor
-        self._names = [name for name in actor.weights if name != RUN_TIME]
-        free = np.isin(STATE_COLUMNS, columns)
-        self._scale = np.concatenate(
-            [
-                (np.broadcast_to(free if name in {"constant", "change"} else True, actor.weights[name].shape)).ravel()
-                * SCALE[name]
-                for name in self._names
-            ]
-        )
+        self.settings, self._begun = settings, actor
+        self._free: Bools = np.isin(STATE_COLUMNS, columns)
+        now = {name: value.astype(np.float64) for name, value in actor.weights.items() if name != RUN_TIME}
+        none = {name: np.zeros_like(value) for name, value in now.items()}
+        held = {"now": now, "mean": now, "first": none, "second": none}
         self.state: dict[str, npt.NDArray[Any]] = {
-            "x": np.concatenate([actor.weights[name].ravel() for name in self._names]).astype(np.float64),
-            "first": np.zeros(len(self._scale)),
-            "second": np.zeros(len(self._scale)),
-            "steps": np.zeros(1, dtype=np.int64),
+            f"{of}.{name}": value for of, each in held.items() for name, value in each.items()
         }
         """Everything that the next step depends on."""
+        self.state["steps"] = np.zeros(1, dtype=np.int64)
 
     @property
     def actor(self) -> Actor:
         """As it is now."""
-        return self._at(self.state["x"])
+        return self._of("now")
 
-    def tried(self, rng: np.random.Generator) -> tuple[list[Actor], Floats]:
-        """The actors of a step, those with +ε before those with −ε, and (pairs, d) ε."""
-        drawn = rng.standard_normal((self.settings.pairs, len(self._scale)))
-        moved = self.settings.spread * self._scale * drawn
-        return [self._at(self.state["x"] + sign * each) for sign in (1.0, -1.0) for each in moved], drawn
+    @property
+    def mean(self) -> Actor:
+        """The mean over the last steps: what is good of them without the noise of each."""
+        return self._of("mean")
 
-    def step(self, drawn: Floats, costs: Floats, left: float) -> float:
-        """Move by what the actors of `tried` cost; `left`: share of the training that is still to come.
+    def moved(self, rng: np.random.Generator) -> Floats:
+        """(windows, pairs, 8) σε of a step."""
+        drawn = rng.standard_normal((self.settings.windows, self.settings.pairs, len(STATE_COLUMNS)))
+        return self.settings.spread * self._free * drawn
+
+    def step(self, moved: Sequence[Floats], found: Sequence[Tried], left: float) -> float:
+        """Move by what the pairs of some windows cost; `left`: share of the training that is still to come.
 
         Returns:
-            Signal to noise: the length of the mean over the pairs' directions over its standard error.
+            Signal to noise: the length of the mean of the windows' slopes over its standard error; NaN where that is 0.
         """
-        pairs, held = self.settings.pairs, self.state
-        rank = np.empty(2 * pairs)
-        rank[np.argsort(costs, kind="stable")] = np.linspace(-0.5, 0.5, 2 * pairs)
-        each = (rank[:pairs] - rank[pairs:])[:, None] * drawn
-        gradient = each.mean(axis=0)
-        held["steps"] = held["steps"] + 1
-        steps = int(held["steps"][0])
-        held["first"] = _FIRST * held["first"] + (1.0 - _FIRST) * gradient
-        held["second"] = _SECOND * held["second"] + (1.0 - _SECOND) * gradient**2
-        first, second = held["first"] / (1.0 - _FIRST**steps), held["second"] / (1.0 - _SECOND**steps)
-        rate = self.settings.rate * (0.1 + 0.9 * left)
-        held["x"] = held["x"] - rate * self._scale * first / (np.sqrt(second) + 1e-8)
-        error = np.sqrt((each.var(axis=0, ddof=1) / pairs).sum()) if pairs > 1 else np.nan
-        return float(np.sqrt((gradient**2).sum()) / error)
+        slopes = np.array([self._slope(away, one.cost) for away, one in zip(moved, found, strict=True)])
+        weights = {name: self.state[f"now.{name}"] for name in ("kernel", "bias", "change")}
+        gradient = {name: np.zeros_like(value) for name, value in weights.items()}
+        for slope, one in zip(slopes, found, strict=True):
+            hidden = np.tanh(one.moment @ weights["kernel"] + weights["bias"])
+            back = (weights["change"] @ slope) * (1.0 - hidden**2)
+            gradient["change"] += np.outer(hidden.mean(axis=0), slope)
+            gradient["bias"] += back.mean(axis=0)
+            gradient["kernel"] += one.moment.T @ back / len(one.moment)
+        gradient |= {"constant": slopes.sum(axis=0)}
+        self._adam({name: value / len(found) for name, value in gradient.items()}, left)
+        error = np.sqrt((slopes.var(axis=0, ddof=1) / len(slopes)).sum()) if len(slopes) > 1 else 0.0
+        return float(np.sqrt((slopes.mean(axis=0) ** 2).sum()) / error) if error > 0.0 else float("nan")
 
-    def _at(self, x: Floats) -> Actor:
-        weights, begin = dict(self.begun.weights), 0
-        for name in self._names:
-            shape = weights[name].shape
-            end = begin + int(np.prod(shape))
-            weights[name] = x[begin:end].reshape(shape).astype(np.float32)
-            begin = end
-        return replace(self.begun, weights=weights)
+    def _slope(self, moved: Floats, cost: Floats) -> Floats:
+        """(8,) how the cost of a window rises with each coefficient."""
+        half = np.clip((cost[:, 0] - cost[:, 1]) / 2.0, -_MOST, _MOST)
+        return np.asarray((half[:, None] * moved).mean(axis=0) / self.settings.spread**2)
+
+    def _adam(self, gradient: dict[str, Floats], left: float) -> None:
+        held = self.state
+        held["steps"] = held["steps"] + 1
+        steps, rate = int(held["steps"][0]), self.settings.rate * (0.1 + 0.9 * left)
+        for name, slope in gradient.items():
+            first = _FIRST * held[f"first.{name}"] + (1.0 - _FIRST) * slope
+            second = _SECOND * held[f"second.{name}"] + (1.0 - _SECOND) * slope**2
+            by = first / (1.0 - _FIRST**steps) / (np.sqrt(second / (1.0 - _SECOND**steps)) + 1e-5)
+            now = held[f"now.{name}"] - rate * _QUICKER.get(name, 1.0) * by
+            mean = held[f"mean.{name}"] + (now - held[f"mean.{name}"]) / min(steps, _MEAN)
+            held |= {f"first.{name}": first, f"second.{name}": second, f"now.{name}": now, f"mean.{name}": mean}
+
+    def _of(self, which: str) -> Actor:
+        weights = dict(self._begun.weights)
+        for name in weights.keys() - {RUN_TIME}:
+            weights[name] = self.state[f"{which}.{name}"].astype(np.float32)
+        return replace(self._begun, weights=weights)

@@ -5,6 +5,7 @@ No TensorFlow here: a worker starts quickly and the network is run in NumPy. Eve
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +14,15 @@ from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.learn.cost import TAIL, FinishedJobs, advantages, cost
+from rltuned.learn.evolution import Tried
 from rltuned.learn.training_settings import PPOSettings
-from rltuned.policy.actor import Actor
+from rltuned.policy.actor import MOMENT, Actor
 from rltuned.policy.objective import Objective
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory
+
+_MOMENTS: Final = 16
+"""Decisions of a window whose moments stand for all."""
 
 Measures = dict[str, float]
 """Metrics of a window (`rltuned.evaluate.window_metrics.Metrics`)."""
@@ -99,6 +104,33 @@ def judge(case: Case, slurm: Measures, actors: Sequence[Actor]) -> list[Measures
         own = case.metrics(run.start, run.end).as_dict()
         found.append({**own, "objective": actor.objective.of(own, slurm)})
     return found
+
+
+def judge_pairs(
+    case: Case, slurm: Measures, actor: Actor, moved: Floats, price: float
+) -> tuple[Tried, list[float], list[float]] | None:
+    """What a window says of the actor with its coefficients moved by each of (pairs, 8) forth and back.
+
+    Besides, J and makespan over Slurm's own of each run. A cost is J and `price` times the second. None: there is
+    nothing to choose, or no number.
+    """
+    window, moments = episode(case), np.zeros((0, len(MOMENT)))
+    metrics: list[tuple[float, float]] = []
+    for by in (sign * each for each in moved for sign in (1.0, -1.0)):
+        constant = (actor.weights["constant"] + by).astype(np.float32)
+        tried = replace(actor, weights={**actor.weights, "constant": constant})
+        first = not metrics
+        run = window.run(tried, temperature=0.0, heads=0, seed=0, record=first)
+        if first:
+            choices = run.moment[np.diff(run.ptr) > 1]
+            moments = choices[np.linspace(0, len(choices) - 1, min(len(choices), _MOMENTS)).astype(np.intp)]
+        own = case.metrics(run.start, run.end).as_dict()
+        metrics.append((actor.objective.of(own, slurm), own["makespan"] / max(slurm["makespan"], 1.0)))
+    objective, makespan = np.array(metrics).T
+    if not len(moments) or not np.isfinite(metrics).all():
+        return None
+    cost = (objective + price * makespan).reshape(-1, 2)
+    return Tried(moments, cost), objective.tolist(), makespan.tolist()
 
 
 def longest_queue(case: Case, actor: Actor, most: int) -> tuple[Singles, Floats] | None:

@@ -28,7 +28,7 @@ from rltuned.learn.sampling import (
     Steps,
     drawn_objective,
     in_slurms_order,
-    judge,
+    judge_pairs,
     longest_queue,
     sample_trajectories,
 )
@@ -113,7 +113,8 @@ class _Training:
     def beginning(self) -> Actor:
         """Smallest area first on expected run times."""
         cases = [self.candidate(index) for index in self.windows[:FITTED]]
-        return smallest_area_first(self.settings.name, run_time_coefficients(cases))
+        saf = smallest_area_first(self.settings.name, run_time_coefficients(cases))
+        return replace(saf, objective=self.settings.objective)
 
     def _scenarios(self, rng: np.random.Generator, count: int, *, drawn: bool) -> list[tuple[int, Objective]]:
         """Windows of a step, and what each is to want: in every other one, as the settings say."""
@@ -124,23 +125,20 @@ class _Training:
     def evolve(self, step: int, evolution: Evolution, left: float, *, drawn: bool) -> dict[str, float]:
         """One step of an evolution strategy; numbers of it."""
         rng = np.random.default_rng([self.settings.seed, 5, step])
-        actors, moved = evolution.tried(rng)
-        scenarios = self._scenarios(rng, evolution.settings.windows, drawn=drawn)
+        moved = evolution.moved(rng)
+        scenarios = self._scenarios(rng, len(moved), drawn=drawn)
+        actor = evolution.actor
         tasks = [
-            partial(judge, self.candidate(at), self.slurm[at], [replace(one, objective=wanted) for one in actors])
-            for at, wanted in scenarios
+            partial(judge_pairs, self.candidate(at), self.slurm[at], replace(actor, objective=wanted), away, self.price)
+            for (at, wanted), away in zip(scenarios, moved, strict=True)
         ]
-        found = list(self.pool.map(call, tasks))
-        objective = np.array([[one["objective"] for one in each] for each in found])
-        spans = np.array([max(self.slurm[at]["makespan"], 1.0) for at, _ in scenarios])
-        makespan = np.array([[one["makespan"] for one in each] for each in found]) / spans[:, None]
-        sound = np.isfinite(objective).all(axis=1)
-        objective, makespan = objective[sound], makespan[sound]
-        if not len(objective):
+        found = [(away, *said) for away, said in zip(moved, self.pool.map(call, tasks), strict=True) if said]
+        if not found:
             return {}
-        signal = evolution.step(moved, (objective + self.price * makespan).mean(axis=0), left)
-        self.price = max(self.price + _MULTIPLIER_RATE * (float(makespan.mean()) - MAKESPAN), 0.0)
-        return {"objective": float(objective.mean()), "signal": signal, "makespan": float(makespan.mean())}
+        away, pairs, objective, makespan = zip(*found, strict=True)
+        signal, lasts = evolution.step(away, pairs, left), float(np.mean(makespan))
+        self.price = max(self.price + _MULTIPLIER_RATE * (lasts - MAKESPAN), 0.0)
+        return {"objective": float(np.mean(objective)), "signal": signal, "makespan": lasts, "price": self.price}
 
     def sample(self, step: int, actor: Actor, rule: Actor) -> tuple[Steps | None, float]:
         """The decisions of an iteration of PPO, and what its trajectories cost over the rule, in Slurm's own J."""
@@ -227,7 +225,7 @@ class _Run:
     @property
     def actor(self) -> Actor:
         """As it is now."""
-        return self.evolution.actor if self.ppo is None else self.ppo.actor
+        return self.evolution.mean if self.ppo is None else self.ppo.actor
 
     def validate(self) -> Validation:
         """Measure the actor, and keep it if it is the best one."""
@@ -241,7 +239,7 @@ class _Run:
     def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and facts that `restore` takes."""
         held = {"evolution": self.evolution.state, "best": self.best.weights, "rule": self.rule.weights}
-        held |= {"begun": self.evolution.begun.weights} | ({"ppo": self.ppo.state()} if self.ppo is not None else {})
+        held |= {"ppo": self.ppo.state()} if self.ppo is not None else {}
         arrays = {f"{of}/{name}": value for of, each in held.items() for name, value in each.items()}
         return arrays, {
             "kept": self.kept._asdict(),
@@ -259,10 +257,9 @@ class _Run:
         self.done, self.step, self.kept = done, facts["step"], Validation(**facts["kept"])
         self.run.skipped, self.run.price = facts["skipped"], facts["price"]
         self.best, self.rule = (replace(self.best, weights=part(of)) for of in ("best", "rule"))
-        begun = replace(self.best, weights=part("begun"))
         searching = done <= self.ends[0]
         columns = [name for name in STATIC if name in self.settings.columns] if searching else self.settings.columns
-        self.evolution = Evolution(begun, self.settings.evolution, columns)
+        self.evolution = Evolution(self.best, self.settings.evolution, columns)
         self.evolution.state = part("evolution")
         if held := part("ppo"):
             self.ppo = PPO(self.settings.ppo, self.best)
