@@ -36,6 +36,9 @@ MAX_MANIFEST_BYTES: Final = 256 * 1024
 MAX_WEIGHTS_BYTES: Final = 4 * 1024 * 1024
 MODEL_MODE: Final = 0o666
 """Less the umask: models are no secret."""
+_GOLDEN: Final = (
+    f"the golden vector needs rows of {len(STATE_COLUMNS)} numbers, a moment of {len(MOMENT)}, and a score for each row"
+)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -315,10 +318,7 @@ def _manifest(path: Path, data: bytes) -> Manifest:
     golden = manifest.golden
     rows = {len(row) for row in golden.terms}
     if (rows, len(golden.moment), len(golden.scores)) != ({len(STATE_COLUMNS)}, len(MOMENT), len(golden.terms)):
-        raise ModelError(
-            f"{path}: the golden vector needs rows of {len(STATE_COLUMNS)} numbers, a moment of {len(MOMENT)}, and a "
-            "score for each row"
-        )
+        raise ModelError(f"{path}: {_GOLDEN}")
     return manifest
 
 
@@ -357,6 +357,8 @@ def save(
             raise ModelError(f"model '{actor.name}': {name} is not finite")
     weights = safetensors.numpy.save({each: np.ascontiguousarray(value) for each, value in actor.weights.items()})
     terms, moment = golden
+    if terms.shape[1:] != (len(STATE_COLUMNS),) or moment.shape != (len(MOMENT),):
+        raise ModelError(f"{path}: {_GOLDEN}")  # there are no scores of it to be written down
     manifest = Manifest(
         format="rltuned-model",
         format_version=FORMAT_VERSION,

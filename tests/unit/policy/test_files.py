@@ -263,6 +263,14 @@ def test_a_model_that_would_be_refused_is_not_written(tmp_path, wrong, reason):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("cut", [(np.s_[:, :7], np.s_[:]), (np.s_[0], np.s_[:]), (np.s_[:], np.s_[:13])])
+def test_a_golden_vector_of_another_width_is_refused_before_anything_is_written(tmp_path, cut):
+    terms, moment = golden(actor_of())
+    with pytest.raises(ModelError, match="rows of 8 numbers, a moment of 14"):
+        files.save(actor_of(), tmp_path, TRAINING, {}, (terms[cut[0]], moment[cut[1]]))
+    assert not list(tmp_path.iterdir())
+
+
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_damaged_bytes_are_refused_or_mean_the_same(good, data):
