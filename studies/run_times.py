@@ -14,10 +14,11 @@ import numpy as np
 from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_MODEL
 from rltuned.estimates.predictions import COVER, expected_run_times
-from rltuned.estimates.run_time_history import Kind, RunTimeHistory, kinds_of
+from rltuned.estimates.run_time_history import Kind, at_submission, ended_before, kinds_of
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.policy import files
 from rltuned.workload import Workload
+from rltuned.workload.jobs import Estimates
 from studies.traces import read
 
 TRACES: Final = {
@@ -78,21 +79,14 @@ class MedianOfThree:
 def predicted(jobs: Workload) -> Predicted:
     """Of all jobs, each at its submission; NaN where nothing had ended."""
     kinds, limit = kinds_of(jobs, jobs.time_limit), np.fmin(jobs.time_limit, np.inf)
-    ran = np.fmin(jobs.run_time, limit)
-    end = jobs.submit_time + np.nan_to_num(jobs.wait_time) + ran
-    order, known = np.argsort(end, kind="stable"), np.searchsorted(np.sort(end), jobs.submit_time, side="right")
-    history, before = RunTimeHistory(), MedianOfThree()
-    found = np.full((5, len(jobs)), np.nan)
-    told = 0
-    for row, now in enumerate(known.tolist()):
-        for at in order[told:now].tolist():
-            history.ended(kinds[at], float(ran[at]), float(end[at]), float(jobs.submit_time[at]))
-            before.ended(kinds[at], float(ran[at]))
+    rows, ran, ends = ended_before(jobs, Estimates(limit, limit), np.inf, len(jobs))
+    before, median, told = MedianOfThree(), np.empty(len(jobs)), 0
+    for row, now in enumerate(np.searchsorted(ends, jobs.submit_time, side="right").tolist()):
+        for at in range(told, now):
+            before.ended(kinds[rows[at]], float(ran[at]))
         told = now
-        history.renew()
-        found[0, row] = before.predict(kinds[row])
-        found[1:, row] = np.ravel(history.run_times(kinds[row : row + 1]))
-    return Predicted(*found)
+        median[row] = before.predict(kinds[row])
+    return Predicted(median, *at_submission(jobs, Estimates(limit, limit)))
 
 
 def table(name: str, jobs: Workload) -> list[str]:

@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -112,9 +113,14 @@ class RunTimeHistory:
         self._log.append(_Ended(tuple(rows), run_time, end, asked, limit))
         self._new += 1
 
+    @property
+    def due(self) -> bool:
+        """Whether so many jobs have ended since the weights were learned that `renew` learns them anew."""
+        return self._new >= max(_LEAST_NEW, len(self._log) * _NEW_SHARE)
+
     def renew(self) -> None:
-        """Learn the weights anew, where enough jobs have ended since the last time."""
-        if self._new < max(_LEAST_NEW, len(self._log) * _NEW_SHARE):
+        """Learn the weights anew, where that is due."""
+        if not self.due:
             return
         self._new = 0
         rows, run_time, end, asked, limit = zip(*self._log, strict=True)
@@ -130,7 +136,17 @@ class RunTimeHistory:
         if not self._place or not kinds:
             return RunTimePredictions(*np.full((4, len(kinds)), np.nan))
         rows = np.array([self._rows(kind) for kind in kinds], dtype=np.intp)
-        return self._mixture.run_times(self._took[rows], limit)
+        return self.run_times_by(self._took[rows], limit)
+
+    def known(self, kind: Kind) -> Known:
+        """(levels, `LAST`) ln(seconds) of the last jobs like it now, the last one first; NaN: none."""
+        return self._took[self._rows(kind)]
+
+    def run_times_by(self, known: Known, time_limit: Floats) -> RunTimePredictions:
+        """What is expected of n jobs of which (n, levels, `LAST`) was `known`. Not NaN: by the limit and the start alone,
+        where nothing was.
+        """
+        return self._mixture.run_times(known, time_limit)
 
     def predict(self, kind: Kind) -> float:
         """Seconds that the job is expected to run, in the mean; NaN while nothing has ended."""
@@ -300,6 +316,30 @@ def past(jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JO
         history.ended(kind, *times)
     history.renew()
     return history
+
+
+def at_submission(jobs: Workload, estimates: Estimates) -> RunTimePredictions:
+    """(N,) what the daemon would have expected of each job when it was submitted: from the jobs that had ended by then
+    (`ended_before`). NaN where none had.
+    """
+    kinds, limit = kinds_of(jobs, estimates.time_limit), estimates.time_limit
+    rows, ran, ends = ended_before(jobs, estimates, np.inf, len(jobs))
+    before = np.searchsorted(ends, jobs.submit_time, side="right")
+    ended = zip(rows.tolist(), ran.tolist(), ends.tolist(), jobs.submit_time[rows].tolist(), strict=True)
+    # The weights change hundreds of times at most. In between, what was known is kept, for one call is far faster.
+    history, known = RunTimeHistory(), np.empty((len(jobs), LEVELS, LAST), dtype=np.float32)
+    found, told, first = np.full((4, len(jobs)), np.nan), 0, 0
+    for row, until in enumerate(before.tolist()):
+        for at, *times in islice(ended, until - told):
+            history.ended(kinds[at], *times)
+        told = until
+        if history.due:
+            found[:, first:row] = history.run_times_by(known[first:row], limit[first:row])
+            history.renew()
+            first = row
+        known[row] = history.known(kinds[row])
+    found[:, first:] = history.run_times_by(known[first:], limit[first:])
+    return RunTimePredictions(*np.where(before > 0, found, np.nan))
 
 
 def ended_before(

@@ -13,7 +13,15 @@ from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.tables import Floats
 from rltuned.errors import WorkloadError
 from rltuned.estimates.mixture import LAST
-from rltuned.estimates.run_time_history import HistoryPredictor, Kind, RunTimeHistory, past, predict_table
+from rltuned.estimates.run_time_history import (
+    HistoryPredictor,
+    Kind,
+    RunTimeHistory,
+    at_submission,
+    ended_before,
+    past,
+    predict_table,
+)
 from rltuned.workload.jobs import Estimates, Source, workload
 from rltuned.workload.simulated_estimates import estimate
 from studies.traces import read
@@ -309,6 +317,30 @@ def test_a_live_queue_gets_nan_while_nothing_is_known_and_each_kind_the_same() -
     assert known.expected[1] <= 60.0
 
 
+def test_what_was_expected_at_submission_is_what_a_predictor_tells_that_is_asked_job_by_job() -> None:
+    rng = np.random.default_rng(6)
+    jobs = workload(
+        Source("t"),
+        np.cumsum(rng.exponential(60.0, 600)).round(),
+        rng.lognormal(6.0, 1.5, 600).round(),
+        1,
+        user=[f"u{user}" for user in rng.integers(8, size=600)],
+        wait_time=np.where(rng.random(600) < 0.5, np.nan, 300.0),
+    )
+    limits = np.full(600, 7200.0)
+    rows, ran, ends = ended_before(jobs, Estimates(limits, limits), math.inf)
+    predictor, told_until, expected = HistoryPredictor(jobs, limits), 0, np.empty((4, 600))
+    for row in range(600):
+        until = int(np.searchsorted(ends, jobs.submit_time[row], side="right"))
+        fresh = slice(told_until, until)
+        predictor.ended(rows[fresh], ran[fresh], ends[fresh])
+        told_until = until
+        expected[:, row] = np.ravel(predictor.predict(np.array([row])))
+    found = np.array(at_submission(jobs, Estimates(limits, limits)))
+    assert np.isnan(found[:, 0]).all()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 TRACE = Path(__file__).resolve().parents[3] / "../shared/traces/sdsc-blue.swf.gz"
 
 
@@ -319,18 +351,7 @@ def test_on_a_real_trace_it_beats_the_users_own_limits() -> None:
     jobs = jobs.take(slice(0, 8_000)).take(~np.isnan(jobs.time_limit[:8_000]))
     limits = estimate(jobs, "limit", 1).time_limit
     run_time = np.clip(jobs.run_time, 1.0, limits)
-    end = jobs.submit_time + np.nan_to_num(jobs.wait_time) + run_time
-    order = np.argsort(end, kind="stable")
-    predictor = HistoryPredictor(jobs, limits)
-    predicted = np.empty(len(jobs))
-    told_until = 0
-    for row in range(len(jobs)):
-        now_known = int(np.searchsorted(end[order], jobs.submit_time[row], side="right"))
-        if now_known > told_until:
-            fresh = order[told_until:now_known]
-            predictor.ended(fresh, run_time[fresh], end[fresh])
-            told_until = now_known
-        predicted[row] = predictor.predict(np.array([row])).median[0]
+    predicted = at_submission(jobs, Estimates(limits, limits)).median
 
     def accuracy(guess: Floats) -> float:
         return float(np.mean(np.minimum(guess, run_time) / np.maximum(guess, run_time)))
