@@ -38,8 +38,9 @@ from rltuned.commands.common import (
     "--estimates",
     default="mixed",
     show_default=True,
-    metavar="true|noisy:SIGMA|limit|mixed",
-    help="What is known of run times; mixed: drawn for each window, users' limits where the trace has them.",
+    metavar="true|noisy:SIGMA|limit|history|mixed",
+    help="What is known of run times, as of evaluate; mixed: drawn for each window, half of them history where the "
+    "trace has users.",
 )
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="The same seed, the same model.")
 @click.option(

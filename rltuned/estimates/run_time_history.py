@@ -143,9 +143,7 @@ class RunTimeHistory:
         return self._took[self._rows(kind)]
 
     def run_times_by(self, known: Known, time_limit: Floats) -> RunTimePredictions:
-        """What is expected of n jobs of which (n, levels, `LAST`) was `known`. Not NaN: by the limit and the start alone,
-        where nothing was.
-        """
+        """What is expected of n jobs of which (n, levels, `LAST`) was `known`; never NaN."""
         return self._mixture.run_times(known, time_limit)
 
     def predict(self, kind: Kind) -> float:

@@ -32,6 +32,8 @@ class Case:
     """Jobs that were submitted earlier, on the same clock, for estimates by history; else empty."""
     before_estimates: Estimates
     """Of `before`."""
+    predicted: bool = False
+    """Whether the run times of `estimates` are predicted means, which a model does not correct (`on_means`)."""
 
     @property
     def submitted(self) -> Workload:
@@ -113,15 +115,11 @@ def cases(
             shape=shape,
             jobs=_rebased(jobs.take(rows), zero),
             past=window.start - first,
-            estimates=_part(estimates, rows),
+            estimates=estimates.take(rows),
             before=_rebased(jobs.take(earlier), zero),
-            before_estimates=_part(estimates, earlier),
+            before_estimates=estimates.take(earlier),
         )
 
 
 def _rebased(jobs: Workload, zero: float) -> Workload:
     return replace(jobs, submit_time=jobs.submit_time - zero)
-
-
-def _part(estimates: Estimates, rows: slice) -> Estimates:
-    return Estimates(estimates.time_limit[rows].copy(), estimates.run_time[rows].copy())

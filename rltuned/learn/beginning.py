@@ -21,6 +21,8 @@ def run_time_coefficients(cases: Sequence[Case]) -> Singles:
 
     (0, 1, 0), the estimate itself, where these are too few to say, and the limit counts as one of 30 days at most.
     """
+    if not cases:
+        return np.array([0.0, 1.0, 0.0], dtype=np.float32)
     r = np.concatenate([case.estimates.run_time for case in cases])
     limit = np.minimum(np.concatenate([case.estimates.time_limit for case in cases]), RUN_TIME_HORIZON)
     true = np.maximum(np.concatenate([case.jobs.run_time for case in cases]), 1.0)

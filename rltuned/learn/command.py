@@ -14,7 +14,7 @@ from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.objective import DEFAULT, Objective
 from rltuned.workers.progress import Progress
 from rltuned.workload import read, read_shape
-from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
+from rltuned.workload.simulated_estimates import parse_estimates
 
 if TYPE_CHECKING:
     from rltuned.learn.training import Trained
@@ -45,8 +45,7 @@ def settings(
     """Of the command line's options.
 
     Raises:
-        ConfigError: estimates that do not exist, or that training cannot make; steps that are not three numbers; a
-            column that does not exist.
+        ConfigError: estimates that do not exist; steps that are not three numbers; a column that does not exist.
         EvaluationError: an objective that makes no sense.
     """
     seen = STATE_COLUMNS if columns is None else tuple(column.strip() for column in columns.split(","))
@@ -54,11 +53,8 @@ def settings(
         raise ConfigError(
             f"--columns: there is no column '{unknown[0]}' in the state; there are {', '.join(STATE_COLUMNS)}"
         )
-    if estimates != MIXED and parse_estimates(estimates).kind is EstimateKind.HISTORY:
-        raise ConfigError(
-            "training: estimates by history depend on what has run before a window; train with mixed errors instead "
-            "(the policy learns what to make of an estimate, whoever makes it)"
-        )
+    if estimates != MIXED:
+        estimates = str(parse_estimates(estimates))
     most = window or CurriculumSettings().window[1]
     return TrainSettings(
         name=name,

@@ -1,7 +1,8 @@
 """Which windows are learned from: windows of the training part of each trace, made harder and easier.
 
 A window in which jobs hardly wait under the base rule says nothing about orders, so it is left out. What a site will be
-like is not known, so load, size of the cluster and error of the estimates are drawn for each window.
+like is not known, so load, size of the cluster and error of the estimates are drawn for each window. Where users are
+known, half of the windows have the run times that the daemon would have predicted: that is what it serves.
 """
 
 from collections.abc import Sequence
@@ -12,14 +13,16 @@ import numpy as np
 
 from rltuned.cluster.shape import ClusterShape
 from rltuned.errors import EvaluationError
+from rltuned.estimates.run_time_history import at_submission
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw
-from rltuned.workload.jobs import Workload
-from rltuned.workload.simulated_estimates import estimate
+from rltuned.workload.jobs import Estimates, Workload
+from rltuned.workload.simulated_estimates import EstimateKind, estimate
 
 MIXED: Final = "mixed"
 """`--estimates`: the error is drawn for each window."""
 
+HISTORY: Final = EstimateKind.HISTORY.value
 _ERRORS: Final = ("true", "noisy:0.5", "noisy:1", "noisy:1.5", "noisy:2")
 
 
@@ -28,6 +31,32 @@ class Site(NamedTuple):
 
     jobs: Workload
     shape: ClusterShape
+    predicted: Estimates | None = None
+    """Of `jobs`, their run times as the daemon would have predicted them at their submissions; None: no windows have
+    these (`with_predictions`).
+    """
+
+
+def with_predictions(site: Site, estimates: str, seed: int) -> Site:
+    """The site with `Site.predicted`, where `estimates` (of `CurriculumSettings`) want that and its users are known.
+
+    Raises:
+        EvaluationError: `history` is wanted, and most jobs have no user.
+    """
+    if estimates not in {MIXED, HISTORY}:
+        return site
+    jobs, unknown = site.jobs, int((site.jobs.user.codes < 0).sum())
+    if 2 * unknown >= len(jobs):
+        if estimates == MIXED:
+            return site
+        raise EvaluationError(
+            f"{jobs.source.name}: {unknown:,} of {len(jobs):,} jobs have no user, so that no history tells their run "
+            f"times; use --estimates {MIXED}"
+        )
+    made = estimate(jobs, HISTORY, seed)
+    expected = at_submission(jobs, made).expected
+    run_time = np.where(np.isnan(expected), made.run_time, np.clip(expected, 1.0, made.time_limit))
+    return site._replace(predicted=Estimates(made.time_limit, run_time))
 
 
 def with_limits(jobs: Workload) -> bool:
@@ -54,7 +83,7 @@ class CurriculumSettings:
 
 
 def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, index: int) -> Case:
-    """The window of that number: a function of its arguments alone.
+    """The window of that number: a function of its arguments alone. The sites are those of `with_predictions`.
 
     Raises:
         EvaluationError: the training part of a trace is shorter than a window.
@@ -69,10 +98,12 @@ def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, in
         )
     length = min(round(float(np.exp(rng.uniform(*np.log(settings.window))))), last - first)
     start = int(rng.integers(first, last - length + 1))
-    jobs = site.jobs.take(slice(start, start + length))
+    rows = slice(start, start + length)
+    jobs = site.jobs.take(rows)
     errors: tuple[str, ...] = (settings.estimates,)
     if settings.estimates == MIXED:
         errors = (*_ERRORS, "limit", "limit") if with_limits(site.jobs) else _ERRORS
+        errors += (HISTORY,) * len(errors) if site.predicted is not None else ()
     how = errors[int(rng.integers(len(errors)))]
     if how == "limit" and settings.estimates == MIXED and not with_limits(jobs):
         how = _ERRORS[-1]  # the trace has limits, but this window has none
@@ -82,9 +113,11 @@ def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, in
         shape, kept = _drained(shape, rng.uniform(*settings.drained), rng)
         load *= kept
     jobs = replace(jobs, submit_time=(jobs.submit_time - jobs.submit_time[0]) / load)
-    made = estimate(jobs, how, int(rng.integers(2**31)))
+    predicted = site.predicted if how == HISTORY else None
+    made = predicted.take(rows) if predicted else estimate(jobs, how, int(rng.integers(2**31)))
     none = jobs.take(slice(0))
-    return Case(Window(index, start, length), shape, jobs, 0, made, none, estimate(none, "true", 0))
+    window, nothing = Window(index, start, length), estimate(none, "true", 0)
+    return Case(window, shape, jobs, 0, made, none, nothing, predicted=predicted is not None)
 
 
 def _drained(shape: ClusterShape, share: float, rng: np.random.Generator) -> tuple[ClusterShape, float]:
@@ -107,8 +140,9 @@ def validation_windows(
 ) -> list[tuple[str, Case]]:
     """Windows that decide which checkpoint is kept, each with the group that it is averaged with.
 
-    `count` of each trace, of the part behind the training part, as they are there. Where estimates are mixed, true
-    ones, noisy ones of σ = 1.5 and the users' own take turns. A part that is shorter than `length` gives shorter ones.
+    `count` of each trace, of the part behind the training part, as they are there. Where estimates are mixed, predicted
+    ones, true ones, noisy ones of σ = 1.5 and the users' own take turns, as far as the trace has them. A part that is
+    shorter than `length` gives shorter ones.
 
     Raises:
         EvaluationError: a part is too short.
@@ -119,11 +153,16 @@ def validation_windows(
         first, last = bounds(len(site.jobs), Split.VALIDATION)
         fits = min(length, max((last - first) // 4, 1))
         windows = draw(len(site.jobs), fits, min(count, last - first - fits + 1), seed, Split.VALIDATION)
-        kinds = (estimates,) if estimates != MIXED else ("true", "noisy:1.5", "limit")[: 2 + with_limits(site.jobs)]
+        kinds: tuple[str, ...] = (estimates,)
+        if estimates == MIXED:
+            kinds = ("true", "noisy:1.5", "limit")[: 2 + with_limits(site.jobs)]
+            kinds = (HISTORY, *kinds) if site.predicted else kinds
         for turn, kind in enumerate(kinds):
-            made, name = estimate(site.jobs, kind, seed), site.jobs.source.name
+            predicted, name = site.predicted if kind == HISTORY else None, site.jobs.source.name
+            made = predicted or estimate(site.jobs, kind, seed)
             # Waits on another cluster have another scale: they must not be averaged with these.
             group = f"{name} {kind}" if files.count(name) == 1 else f"{name} on {site.shape.text} {kind}"
             part = windows[turn :: len(kinds)]
-            found += [(group, case) for case in cases(site.jobs, made, site.shape, part)]
+            of_group = cases(site.jobs, made, site.shape, part)
+            found += [(group, replace(case, predicted=predicted is not None)) for case in of_group]
     return found

@@ -30,7 +30,7 @@ Measures = dict[str, float]
 
 def episode(case: Case) -> Episode:
     """A window that can be run any number of times."""
-    return Episode(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
+    return Episode(case.shape, case.submitted, case.own_estimates(), asked=case.asked, predicted=case.predicted)
 
 
 def finished_jobs(case: Case, run: Trajectory) -> FinishedJobs:

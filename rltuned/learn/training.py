@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import islice
 from operator import call
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Floats, Singles
 from rltuned.errors import EvaluationError
 from rltuned.learn.beginning import STATIC, run_time_coefficients, smallest_area_first
-from rltuned.learn.curriculum import Site, candidate, validation_windows
+from rltuned.learn.curriculum import Site, candidate, validation_windows, with_predictions
 from rltuned.learn.evolution import Evolution
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
 from rltuned.learn.run_directory import RunDirectory, draw_curves
@@ -75,6 +76,8 @@ class _Training:
 
     def __init__(self, sites: Sequence[Site], settings: TrainSettings, pool: WorkerPool, progress: Progress) -> None:
         self.settings, self.pool, self.progress = settings, pool, progress
+        tasks = [partial(with_predictions, site, settings.estimates, settings.seed) for site in sites]
+        sites = list(self._map("predicting run times", tasks))
         self.candidate = partial(candidate, sites, settings.curriculum, settings.seed)
         self.skipped: dict[str, int] = {}
         self.slurm = self._worth_learning()
@@ -111,9 +114,9 @@ class _Training:
         return kept
 
     def beginning(self) -> Actor:
-        """Smallest area first on expected run times."""
-        cases = [self.candidate(index) for index in self.windows[:FITTED]]
-        saf = smallest_area_first(self.settings.name, run_time_coefficients(cases))
+        """Smallest area first on expected run times: of windows whose run times are not predicted, they are fitted."""
+        erring = (case for case in map(self.candidate, self.windows) if not case.predicted)
+        saf = smallest_area_first(self.settings.name, run_time_coefficients(list(islice(erring, FITTED))))
         return replace(saf, objective=self.settings.objective)
 
     def _scenarios(self, rng: np.random.Generator, count: int, *, drawn: bool) -> list[tuple[int, Objective]]:

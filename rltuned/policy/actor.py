@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from rltuned.observe.window import WINDOW
 from rltuned.policy.objective import DEFAULT, Objective
 from rltuned.policy.protocol import Policy, Queue
 
+AnyPolicy = TypeVar("AnyPolicy", bound=Policy)
 Weights = Mapping[str, npt.NDArray[np.float32]]
 
 COLUMNS: Final = len(STATE_COLUMNS)
@@ -187,7 +188,7 @@ def with_network(rule: Actor, hidden: int, rng: np.random.Generator) -> Actor:
     return replace(rule, weights={**weights, **kept})
 
 
-def on_means(policy: Policy) -> Policy:
+def on_means(policy: AnyPolicy) -> AnyPolicy:
     """The policy for run times that are predicted means: without `RUN_TIME`, which is for estimates that err."""
     if not (isinstance(policy, Actor) and RUN_TIME in policy.weights):
         return policy

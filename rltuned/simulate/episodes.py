@@ -18,7 +18,7 @@ from rltuned.observe.features import RUN_TIME_HORIZON, known_run_times
 from rltuned.observe.observation import CRITIC_COLUMNS, GPUS_SCALE, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
 from rltuned.observe.window import WINDOW
-from rltuned.policy.actor import MOMENT, RUN_TIME, Actor, plain_rule
+from rltuned.policy.actor import MOMENT, RUN_TIME, Actor, on_means, plain_rule
 from rltuned.policy.protocol import QueueView
 from rltuned.simulate import episode_kernel as e
 from rltuned.simulate import kernel as k
@@ -76,8 +76,10 @@ class Episode:
         estimates: Estimates,
         settings: SimulationSettings | None = None,
         asked: Requests | None = None,
+        *,
+        predicted: bool = False,
     ) -> None:
-        """The arguments are those of `Simulation`.
+        """The arguments are those of `Simulation`; `predicted`: whether the estimates are predicted means (`on_means`).
 
         Raises:
             RltunedError: as `Simulation`; and a node with GPUs of two types, whose free GPUs the simulator does not
@@ -91,6 +93,7 @@ class Episode:
         self._facts = _facts(self._simulation, self._view)
         self._expected: dict[str, Floats] = {}
         self._room = _FIRST_STEPS, _FIRST_ROWS
+        self._predicted = predicted
 
     def run(self, actor: Actor, *, temperature: float, heads: int, seed: int, record: bool) -> Trajectory:
         """From the first submission to the last end.
@@ -108,7 +111,7 @@ class Episode:
         """
         if not (0.0 <= temperature < np.inf and heads >= 0 and 0 <= seed < 2**64):
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
-        net = self._net(actor)
+        net = self._net(on_means(actor) if self._predicted else actor)
         state, setup = self._simulation.state, self._simulation.setup
         for array, initial in zip(_restored(state), self._initial, strict=True):
             array[...] = initial

@@ -11,6 +11,7 @@ from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report,
 
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import ConfigError, EvaluationError, ModelError
+from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_report import show, table, text
 from rltuned.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Placement, Start
@@ -19,6 +20,7 @@ from rltuned.evaluate.policies import contender
 from rltuned.evaluate.state import state_path
 from rltuned.evaluate.window_metrics import COMPARED
 from rltuned.evaluate.windows import Split
+from rltuned.learn.curriculum import Site, with_predictions
 from rltuned.policy.actor import RUN_TIME
 from rltuned.simulate.values import Backfill
 from rltuned.workload.shapes import parse_shape, read_shape
@@ -175,6 +177,21 @@ def test_a_job_that_came_just_before_the_window_is_predicted_as_well():
     found = report(jobs, estimates="history", **values)
     last = window_from(found, 4)
     assert last["policies"]["sjf"]["wait_mean"] == pytest.approx((4200 + 4090) / 2)
+
+
+def test_training_predicts_the_jobs_of_a_window_as_an_evaluation_does():
+    # A hundred jobs have ended when a window of thirty comes at once.
+    jobs = busy_jobs(130)
+    jobs = replace(jobs, submit_time=np.where(np.arange(130) < 100, 40_000.0 * np.arange(130), 1e7))
+    asked = prepared(jobs, estimates="history", window=30, windows=101).settings
+    (case,) = (case for case in ready(asked, jobs, parse_shape("2x4"), "").cases if case.window.start == 100)
+    known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
+    expected = HistoryPredictor(case.jobs, case.estimates.time_limit, known).predict(np.arange(30)).expected
+    predicted = with_predictions(Site(jobs, parse_shape("2x4")), "mixed", asked.seed).predicted
+    assert np.array_equal(predicted.time_limit[100:], case.estimates.time_limit)
+    assert predicted.run_time[100:] == pytest.approx(expected, rel=1e-6)
+    assert len(np.unique(predicted.run_time[100:])) > 10
+    assert predicted.run_time[0] == predicted.time_limit[0], "nothing had ended"
 
 
 def test_every_policy_runs():

@@ -19,7 +19,14 @@ from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
 from rltuned.learn.beginning import STATIC, run_time_coefficients, smallest_area_first
-from rltuned.learn.curriculum import CurriculumSettings, Site, candidate, validation_windows, with_limits
+from rltuned.learn.curriculum import (
+    CurriculumSettings,
+    Site,
+    candidate,
+    validation_windows,
+    with_limits,
+    with_predictions,
+)
 from rltuned.learn.evolution import EvolutionSettings
 from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.sampling import episode, in_slurms_order
@@ -106,6 +113,60 @@ def test_two_clusters_of_one_trace_are_judged_apart():
     from rltuned.learn.training import digests
 
     assert digests([*two, other]) == {"by hand": "0" * 64, "by hand (2)": "1" * 64}
+
+
+def predicted() -> Site:
+    return with_predictions(site(), "mixed", 1)
+
+
+def test_where_users_are_known_half_of_the_windows_have_predicted_run_times():
+    one, settings = predicted(), CurriculumSettings(window=(20, 60))
+    found = [candidate([one], settings, 1, index) for index in range(100)]
+    assert 35 < sum(case.predicted for case in found) < 65
+    for case in found:
+        own = one.predicted.take(slice(case.window.start, case.window.start + case.window.jobs))
+        for made, known in zip(vars(case.estimates).values(), vars(own).values(), strict=True):
+            assert np.array_equal(made, known) == case.predicted
+    groups = [(group, case.predicted) for group, case in validation_windows([one], 20, 6, 1, "mixed")]
+    assert groups[0] == ("by hand history", True)
+    assert {group for group, means in groups if not means} == {"by hand true", "by hand noisy:1.5"}
+
+
+def test_a_trace_without_users_has_no_predicted_run_times(tmp_path):
+    jobs = busy_jobs(200)
+    nobody = Site(replace(jobs, user=jobs.partition), parse_shape("2x4"))
+    assert with_predictions(nobody, "mixed", 1) is nobody
+    assert with_predictions(nobody, "limit", 1) is nobody
+    with pytest.raises(EvaluationError, match="by hand: 200 of 200 jobs have no user"):
+        with_predictions(nobody, "history", 1)
+    with pytest.raises(EvaluationError, match="have no user"):
+        train([nobody], by_history(), tmp_path)
+
+
+def test_expected_run_times_are_fitted_to_windows_whose_run_times_are_not_predicted():
+    pytest.importorskip("tensorflow")
+    from rltuned.learn.training import _Training
+
+    settings = replace(
+        SMALL, estimates="mixed", curriculum=CurriculumSettings(window=(60, 60), candidates=12, least_wait=0.0)
+    )
+    with WorkerPool(1) as pool:
+        training = _Training([site()], settings, pool, lambda *_: None)
+        cases = list(map(training.candidate, training.windows))
+        fitted = training.beginning().weights[RUN_TIME]
+    assert 0 < sum(case.predicted for case in cases) < len(cases)
+    assert np.array_equal(fitted, run_time_coefficients([case for case in cases if not case.predicted]))
+    assert not np.array_equal(fitted, run_time_coefficients(cases))
+
+
+def by_history() -> TrainSettings:
+    return replace(SMALL, estimates="history", curriculum=replace(SMALL.curriculum, estimates="history"))
+
+
+def test_a_training_on_predicted_run_times_alone_corrects_none(tmp_path):
+    result = train([site()], replace(by_history(), steps=(1, 1, 1)), tmp_path)
+    assert set(result.validation.groups) == {"by hand history"}
+    assert files.load(str(result.path)).weights[RUN_TIME].tolist() == [0.0, 1.0, 0.0]
 
 
 def test_a_stretch_without_limits_is_learned_from_with_drawn_ones():
@@ -306,7 +367,7 @@ def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"estimates": "history"}, "history"),
+        ({"estimates": "histories"}, "none of true, noisy:SIGMA .* or history"),
         ({"columns": "gpu"}, "no column 'gpu' in the state; there are requested_time, "),
         ({"steps": "3,4"}, "not RULE,EVOLUTION,PPO"),
     ],

@@ -12,7 +12,7 @@ from unit.simulate.instances import Instance, cluster, given, jobs_of, partition
 from rltuned.cluster.shape import parse_shape
 from rltuned.errors import RltunedError
 from rltuned.observe import STATE_COLUMNS, Observation, observe
-from rltuned.policy.actor import RUN_TIME, Actor, plain_rule, shapes
+from rltuned.policy.actor import RUN_TIME, Actor, on_means, plain_rule, shapes
 from rltuned.policy.objective import Objective
 from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kernel
 from rltuned.simulate.engine import Simulation
@@ -119,6 +119,17 @@ def test_on_random_instances_every_job_starts_as_with_observe_and_the_actor_and_
         assert_same_rows(ranker, found, ACTORS[name])
         steps += len(found)
     assert steps > 10
+
+
+def test_run_times_that_are_predicted_means_are_not_corrected():
+    instance, policy = philly(128, "4x4:v100", load=2.0), ACTORS["on expected run times"]
+    asked = instance.shape, instance.jobs, instance.estimates, instance.settings
+    how = {"temperature": 0.1, "heads": 2, "seed": 1, "record": True}
+    served, corrected = (Episode(*asked, predicted=means).run(policy, **how) for means in (True, False))
+    alone = Episode(*asked).run(on_means(policy), **how)
+    for name in ("start", "state", "moment", "score"):
+        np.testing.assert_array_equal(getattr(served, name), getattr(alone, name))
+    assert not np.array_equal(served.start, corrected.start)
 
 
 @pytest.mark.parametrize("name", ACTORS)
