@@ -96,14 +96,11 @@ def in_slurms_order(case: Case) -> Measures:
     return case.metrics(result.start, result.end).as_dict()
 
 
-def judge(case: Case, slurm: Measures, actors: Sequence[Actor]) -> list[Measures]:
-    """Metrics of each actor in a window, and as `objective` its J by what it is to want; no sampling."""
-    window, found = episode(case), []
-    for actor in actors:
-        run = window.run(actor, temperature=0.0, heads=0, seed=0, record=False)
-        own = case.metrics(run.start, run.end).as_dict()
-        found.append({**own, "objective": actor.objective.of(own, slurm)})
-    return found
+def judge(case: Case, slurm: Measures, actor: Actor) -> Measures:
+    """Metrics of an actor in a window, and as `objective` its J by what it is to want; no sampling."""
+    run = episode(case).run(actor, temperature=0.0, heads=0, seed=0, record=False)
+    own = case.metrics(run.start, run.end).as_dict()
+    return {**own, "objective": actor.objective.of(own, slurm)}
 
 
 def judge_pairs(

@@ -39,26 +39,27 @@ class Validator:
     def __init__(self, windows: Sequence[tuple[str, Case]], pool: WorkerPool) -> None:
         self._windows, self._pool = windows, pool
         self._slurm = list(pool.map(call, [partial(in_slurms_order, case) for _, case in windows]))
+        self._rule: tuple[Actor, list[Measures]] | None = None
 
-    def compare(self, rule: Actor, actors: Sequence[Actor]) -> list[Validation]:
-        """Actors relative to a rule."""
-        tasks = [
-            partial(judge, case, slurm, (rule, *actors))
-            for (_, case), slurm in zip(self._windows, self._slurm, strict=True)
-        ]
-        groups: dict[str, list[list[Measures]]] = {}
-        for (group, _), found in zip(self._windows, self._pool.map(call, tasks), strict=True):
-            groups.setdefault(group, []).append(found)
-        return [
-            _validation({group: _ratios(found, at) for group, found in groups.items()}) for at in range(len(actors))
-        ]
+    def compare(self, rule: Actor, actor: Actor) -> Validation:
+        """An actor relative to a rule."""
+        if self._rule is None or self._rule[0] is not rule:
+            self._rule = rule, self._measured(rule)
+        groups: dict[str, list[tuple[Measures, Measures]]] = {}
+        for (group, _), mine, theirs in zip(self._windows, self._measured(actor), self._rule[1], strict=True):
+            groups.setdefault(group, []).append((mine, theirs))
+        return _validation({group: _ratios(found) for group, found in groups.items()})
+
+    def _measured(self, actor: Actor) -> list[Measures]:
+        both = zip(self._windows, self._slurm, strict=True)
+        return list(self._pool.map(call, [partial(judge, case, slurm, actor) for (_, case), slurm in both]))
 
 
-def _ratios(windows: Sequence[Sequence[Measures]], at: int) -> dict[str, float]:
+def _ratios(windows: Sequence[tuple[Measures, Measures]]) -> dict[str, float]:
     """Means over the windows of an actor over those of the rule; 1 where there is nothing to improve."""
     found = {}
     for name in WATCHED:
-        values = np.array([(one[1 + at][name], one[0][name]) for one in windows])
+        values = np.array([(mine[name], theirs[name]) for mine, theirs in windows])
         mine, theirs = values[np.isfinite(values).all(axis=1)].sum(axis=0)
         found[name] = float(mine / theirs) if theirs > 0 else 1.0
     return found

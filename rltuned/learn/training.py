@@ -232,7 +232,7 @@ class _Run:
 
     def validate(self) -> Validation:
         """Measure the actor, and keep it if it is the best one."""
-        (found,) = self.run.validator.compare(self.rule, [self.actor])
+        found = self.run.validator.compare(self.rule, self.actor)
         if found.score < self.kept.score - (CHANCE if self.step == 0 else 0.0):
             self.best, self.kept, self.step = self.actor, found, self.done
         return found
@@ -322,7 +322,7 @@ def train(
             progress("learning", last, last)
         draw_curves(directory.metrics(), out / "learning.png")
         chosen = run.best if run.step or run.done > run.ends[0] else run.rule
-        ((kept,), golden) = training.validator.compare(run.rule, [chosen]), training.golden(chosen)
+        kept, golden = training.validator.compare(run.rule, chosen), training.golden(chosen)
     part = TrainingPart(
         method="evolution strategy, then PPO",
         data=f"the first 70 % of {', '.join(f'{site.jobs.source.name} on {site.shape.text}' for site in sites)}; "

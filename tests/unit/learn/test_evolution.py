@@ -32,7 +32,7 @@ def evolved(actor: Actor, columns, window, objective: str, steps: int) -> Actor:
 
 
 def worth(actor: Actor, metric: str, window, seeds=range(1000, 1006)) -> float:
-    return float(np.mean([judge(window(seed), in_slurms_order(window(seed)), [actor])[0][metric] for seed in seeds]))
+    return float(np.mean([judge(window(seed), in_slurms_order(window(seed)), actor)[metric] for seed in seeds]))
 
 
 def test_from_nothing_it_finds_the_shortest_job_first_where_that_is_optimal():

@@ -151,7 +151,7 @@ def trained(start, window, objective, iterations, **values):
 
 def worth(actor, metric, window):
     cases = [window(seed) for seed in range(1000, 1006)]
-    return float(np.mean([judge(case, in_slurms_order(case), [actor])[0][metric] for case in cases]))
+    return float(np.mean([judge(case, in_slurms_order(case), actor)[metric] for case in cases]))
 
 
 def longest_tenth(actor, window):
