@@ -56,7 +56,11 @@ from rltuned.commands.common import (
     metavar="RULE,EVOLUTION,PPO",
     help="Steps of the search of a static rule, of the evolution strategy and of PPO. [default: as --budget allows]",
 )
-@click.option("--hidden", default=6, show_default=True, type=click.IntRange(min=0), help="Hidden units of the network.")
+@click.option(
+    "--network/--no-network",
+    default=True,
+    help="Whether a network sees the moment; without one the coefficients are the same at every moment.",
+)
 @click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 1024]")
 @click.option("--processes", type=NUMBER, help="Worker processes that simulate windows. [default: cores]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")

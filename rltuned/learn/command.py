@@ -39,7 +39,7 @@ def settings(
     objective: str | None = None,
     estimates: str = MIXED,
     seed: int = 7,
-    hidden: int = TrainSettings.hidden,
+    network: bool = True,
     columns: str | None = None,
 ) -> TrainSettings:
     """Of the command line's options.
@@ -61,7 +61,7 @@ def settings(
         seed=seed,
         steps=_steps(steps, budget),
         objective=DEFAULT if objective is None else Objective.parse(objective),
-        hidden=hidden,
+        network=network,
         estimates=estimates,
         columns=seen,
         validation_window=most,
@@ -126,7 +126,6 @@ def line(
         ("--name", asked.name),
         ("--objective", None if asked.objective == DEFAULT else asked.objective),
         ("--estimates", asked.estimates),
-        ("--hidden", None if asked.hidden == TrainSettings.hidden else asked.hidden),
         ("--columns", None if asked.columns == STATE_COLUMNS else ",".join(asked.columns)),
         ("--seed", asked.seed),
         ("--steps", ",".join(map(str, asked.steps))),
@@ -134,7 +133,8 @@ def line(
         ("--form", form),
     ]
     words = [word for name, value in told if value is not None for word in (name, str(value))]
-    return shlex.join(["rltuned", "train", *words, *(["--skip-bad"] if skip_bad else [])])
+    words += [flag for flag, said in (("--no-network", not asked.network), ("--skip-bad", skip_bad)) if said]
+    return shlex.join(["rltuned", "train", *words])
 
 
 def run(

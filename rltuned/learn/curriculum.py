@@ -160,8 +160,7 @@ def validation_windows(
         for turn, kind in enumerate(kinds):
             predicted, name = site.predicted if kind == HISTORY else None, site.jobs.source.name
             made = predicted or estimate(site.jobs, kind, seed)
-            # Waits on another cluster have another scale: they must not be averaged with these.
-            group = f"{name} {kind}" if files.count(name) == 1 else f"{name} on {site.shape.text} {kind}"
+            group = name if files.count(name) == 1 else f"{name} on {site.shape.text}"
             part = windows[turn :: len(kinds)]
             of_group = cases(site.jobs, made, site.shape, part)
             found += [(group, replace(case, predicted=predicted is not None)) for case in of_group]

@@ -2,9 +2,9 @@
 
 In each window, pairs of actors are tried whose coefficients are c + σε and c − σε at every moment: the difference of
 what they cost says how J of that window changes with the eight coefficients (Salimans et al., arXiv 1703.03864). The
-chain rule takes it from there to the weights, at the moments that the window had. Each window has directions of its
-own: with the same ones in all windows, as where the weights themselves are moved, a step learns of ten directions out
-of 200; this way of hundreds out of eight.
+chain rule takes it from there to `constant` and `change`, at the moments that the window had; the first layer stays.
+Each window has directions of its own: with the same ones in all windows, as where the weights themselves are moved, a
+step learns of ten directions out of 120; this way of hundreds out of eight.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import RUN_TIME, Actor
+from rltuned.policy.actor import Actor
 
 _MOST: Final = 0.15
 """Half a difference of J counts as at most so much: in a few windows one job decides it."""
@@ -25,8 +25,8 @@ _SECOND: Final = 0.98
 """Of Adam's moments: a training has few steps."""
 _MEAN: Final = 20
 """Steps that the mean forgets in (Polyak and Juditsky, SIAM J. Control 30, 1992)."""
-_QUICKER: Final = {"kernel": 3.0, "bias": 3.0}
-"""Rates of the weights whose unit is the moment's, not the coefficients'."""
+_LEARNED: Final = {"constant": 1.0, "change": 0.3}
+"""Weights that move, each with its share of the rate: a coefficient has 14 of the second, whose noise adds up."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Evolution:
 
     def __init__(self, actor: Actor, settings: EvolutionSettings, columns: Sequence[str] = STATE_COLUMNS) -> None:
         """Begin at an actor. `columns`: whose coefficients may change."""
-        self.settings, self._begun = settings, actor
+        self.settings, self.begun = settings, actor
         self._free: Bools = np.isin(STATE_COLUMNS, columns)
-        now = {name: value.astype(np.float64) for name, value in actor.weights.items() if name != RUN_TIME}
+        now = {name: actor.weights[name].astype(np.float64) for name in _LEARNED}
         none = {name: np.zeros_like(value) for name, value in now.items()}
         held = {"now": now, "mean": now, "first": none, "second": none}
         self.state: dict[str, npt.NDArray[Any]] = {
@@ -90,16 +90,9 @@ class Evolution:
             Signal to noise: the length of the mean of the windows' slopes over its standard error; NaN where that is 0.
         """
         slopes = np.array([self._slope(away, one.cost) for away, one in zip(moved, found, strict=True)])
-        weights = {name: self.state[f"now.{name}"] for name in ("kernel", "bias", "change")}
-        gradient = {name: np.zeros_like(value) for name, value in weights.items()}
-        for slope, one in zip(slopes, found, strict=True):
-            hidden = np.tanh(one.moment @ weights["kernel"] + weights["bias"])
-            back = (weights["change"] @ slope) * (1.0 - hidden**2)
-            gradient["change"] += np.outer(hidden.mean(axis=0), slope)
-            gradient["bias"] += back.mean(axis=0)
-            gradient["kernel"] += one.moment.T @ back / len(one.moment)
-        gradient |= {"constant": slopes.sum(axis=0)}
-        self._adam({name: value / len(found) for name, value in gradient.items()}, left)
+        hidden = [np.tanh(one.moment @ self.begun.weights["kernel"] + self.begun.weights["bias"]) for one in found]
+        units = np.array([each.mean(axis=0) for each in hidden])
+        self._adam({"constant": slopes.mean(axis=0), "change": units.T @ slopes / len(found)}, left)
         error = np.sqrt((slopes.var(axis=0, ddof=1) / len(slopes)).sum()) if len(slopes) > 1 else 0.0
         return float(np.sqrt((slopes.mean(axis=0) ** 2).sum()) / error) if error > 0.0 else float("nan")
 
@@ -116,12 +109,10 @@ class Evolution:
             first = _FIRST * held[f"first.{name}"] + (1.0 - _FIRST) * slope
             second = _SECOND * held[f"second.{name}"] + (1.0 - _SECOND) * slope**2
             by = first / (1.0 - _FIRST**steps) / (np.sqrt(second / (1.0 - _SECOND**steps)) + 1e-5)
-            now = held[f"now.{name}"] - rate * _QUICKER.get(name, 1.0) * by
+            now = held[f"now.{name}"] - rate * _LEARNED[name] * by
             mean = held[f"mean.{name}"] + (now - held[f"mean.{name}"]) / min(steps, _MEAN)
             held |= {f"first.{name}": first, f"second.{name}": second, f"now.{name}": now, f"mean.{name}": mean}
 
     def _of(self, which: str) -> Actor:
-        weights = dict(self._begun.weights)
-        for name in weights.keys() - {RUN_TIME}:
-            weights[name] = self.state[f"{which}.{name}"].astype(np.float32)
-        return replace(self._begun, weights=weights)
+        moved = {name: self.state[f"{which}.{name}"].astype(np.float32) for name in _LEARNED}
+        return replace(self.begun, weights={**self.begun.weights, **moved})

@@ -19,7 +19,8 @@ CHANCE: Final = 0.005
 """A smaller difference between two scores may be chance. A static rule is not given up for it."""
 TOLERATED: Final = 1.02
 """Mean wait may be at most so many times the static rule's in any group: a gain in J must not cost that."""
-WATCHED: Final = ("objective", "wait_mean", "bsld_mean", "wait_p99", "idle", "makespan")
+WATCHED: Final = {"objective": 1.0, "wait_mean": 60.0, "bsld_mean": 1.0, "wait_p99": 60.0, "idle": 1.0, "makespan": 1.0}
+"""Metrics, and the least that Slurm's own counts as: below it there is nothing to win."""
 
 
 class Validation(NamedTuple):
@@ -46,13 +47,19 @@ class Validator:
         if self._rule is None or self._rule[0] is not rule:
             self._rule = rule, self._measured(rule)
         groups: dict[str, list[tuple[Measures, Measures]]] = {}
-        for (group, _), mine, theirs in zip(self._windows, self._measured(actor), self._rule[1], strict=True):
-            groups.setdefault(group, []).append((mine, theirs))
+        every = zip(self._windows, self._slurm, self._measured(actor), self._rule[1], strict=True)
+        for (group, _), slurm, mine, theirs in every:
+            groups.setdefault(group, []).append((over(mine, slurm), over(theirs, slurm)))
         return _validation({group: _ratios(found) for group, found in groups.items()})
 
     def _measured(self, actor: Actor) -> list[Measures]:
         both = zip(self._windows, self._slurm, strict=True)
         return list(self._pool.map(call, [partial(judge, case, slurm, actor) for (_, case), slurm in both]))
+
+
+def over(own: Measures, slurm: Measures) -> Measures:
+    """The metrics of a window over Slurm's own there, which J is already: windows of minutes and weeks count alike."""
+    return {name: own[name] / max(slurm.get(name, 1.0), least) for name, least in WATCHED.items()}
 
 
 def _ratios(windows: Sequence[tuple[Measures, Measures]]) -> dict[str, float]:

@@ -35,7 +35,7 @@ from rltuned.learn.sampling import (
 )
 from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
-from rltuned.policy.actor import Actor, with_network
+from rltuned.policy.actor import MOMENT, Actor, with_network
 from rltuned.policy.files import TrainingPart, save
 from rltuned.policy.objective import Objective
 from rltuned.workers.pool import Result, WorkerPool
@@ -45,6 +45,10 @@ FITTED: Final = 128
 """Windows whose jobs the expected run times are fitted to."""
 MAKESPAN: Final = 1.02
 """Times Slurm's own: what is beyond it costs, and the more the longer it lasts."""
+OBJECTIVES: Final = 0.2
+"""Standard deviation of a weight of `drawn_objective`."""
+_LEAST_SPREAD: Final = 0.02
+"""Of an entry of the moment: one that hardly changes must not decide."""
 _MULTIPLIER_RATE: Final = 0.2
 """How fast the price of a broken bound rises, and falls where it is kept (Lagrange)."""
 
@@ -88,6 +92,8 @@ class _Training:
         self.validator = Validator(part, pool)
         self.price = 0.0
         """Of makespan beyond `MAKESPAN`."""
+        self.seen = np.zeros((3, len(MOMENT)))
+        """How many moments there were so far, their sum, and that of their squares."""
 
     def _map(self, what: str, tasks: Sequence[partial[Result]]) -> Iterator[Result]:
         """The result of each task, in their order, with progress."""
@@ -139,9 +145,18 @@ class _Training:
         if not found:
             return {}
         away, pairs, objective, makespan = zip(*found, strict=True)
+        moments = np.concatenate([one.moment for one in pairs])
+        self.seen += np.array([np.full(len(MOMENT), len(moments)), moments.sum(axis=0), (moments**2).sum(axis=0)])
         signal, lasts = evolution.step(away, pairs, left), float(np.mean(makespan))
         self.price = max(self.price + _MULTIPLIER_RATE * (lasts - MAKESPAN), 0.0)
         return {"objective": float(np.mean(objective)), "signal": signal, "makespan": lasts, "price": self.price}
+
+    def usual(self) -> tuple[Floats, Floats]:
+        """(14,) mean and spread of the moments so far; the objective's weights are drawn later."""
+        mean = self.seen[1] / np.maximum(self.seen[0], 1.0)
+        spread = np.sqrt(np.maximum(self.seen[2] / np.maximum(self.seen[0], 1.0) - mean**2, 0.0))
+        spread[-len(Objective._fields) :] = OBJECTIVES
+        return mean, np.maximum(spread, _LEAST_SPREAD)
 
     def sample(self, step: int, actor: Actor, rule: Actor) -> tuple[Steps | None, float]:
         """The decisions of an iteration of PPO, and what its trajectories cost over the rule, in Slurm's own J."""
@@ -210,7 +225,7 @@ class _Run:
             left = 1.0 - (self.done - rule - 1) / (evolved - rule)
             return self.run.evolve(self.done, self.evolution, left, drawn=True)
         if self.ppo is None:
-            self.ppo = PPO(self.settings.ppo, self.best)
+            self.ppo = self._ppo()
         steps, over = self.run.sample(self.done, self.ppo.actor, self.rule)
         if steps is None:
             return {}
@@ -218,11 +233,14 @@ class _Run:
         stats = self.ppo.update(steps, rng, 1.0 - (self.done - evolved - 1) / (last - evolved))
         return {"over_rule": over, "decisions": float(len(steps.count)), **stats._asdict()}
 
+    def _ppo(self) -> PPO:
+        """From the best so far, with a network where there is to be one."""
+        return PPO(self.settings.ppo, self.best if self.step else self.evolution.mean)
+
     def _begin_network(self) -> None:
         """The best static rule is found: the network begins with it."""
         self.rule, self.kept, self.step = self.best, Validation(1.0, {}, {}), 0
-        rng = np.random.default_rng([self.settings.seed, 4])
-        start = with_network(self.rule, self.settings.hidden, rng)
+        start = with_network(self.rule, *self.run.usual()) if self.settings.network else self.rule
         self.evolution = Evolution(start, self.settings.evolution, self.settings.columns)
 
     @property
@@ -242,6 +260,7 @@ class _Run:
     def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and facts that `restore` takes."""
         held = {"evolution": self.evolution.state, "best": self.best.weights, "rule": self.rule.weights}
+        held |= {"start": self.evolution.begun.weights, "moments": {"seen": self.run.seen}}
         held |= {"ppo": self.ppo.state()} if self.ppo is not None else {}
         arrays = {f"{of}/{name}": value for of, each in held.items() for name, value in each.items()}
         return arrays, {
@@ -258,14 +277,15 @@ class _Run:
             return {name.removeprefix(of + "/"): value for name, value in arrays.items() if name.startswith(of + "/")}
 
         self.done, self.step, self.kept = done, facts["step"], Validation(**facts["kept"])
-        self.run.skipped, self.run.price = facts["skipped"], facts["price"]
+        self.run.skipped, self.run.price, self.run.seen = facts["skipped"], facts["price"], arrays["moments/seen"]
         self.best, self.rule = (replace(self.best, weights=part(of)) for of in ("best", "rule"))
         searching = done <= self.ends[0]
         columns = [name for name in STATIC if name in self.settings.columns] if searching else self.settings.columns
-        self.evolution = Evolution(self.best, self.settings.evolution, columns)
+        start = replace(self.best, weights=part("start"))
+        self.evolution = Evolution(start, self.settings.evolution, columns)
         self.evolution.state = part("evolution")
         if held := part("ppo"):
-            self.ppo = PPO(self.settings.ppo, self.best)
+            self.ppo = self._ppo()
             self.ppo.restore(held)
 
 

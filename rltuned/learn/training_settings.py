@@ -56,8 +56,8 @@ class TrainSettings:
     """Of the search of a static rule, of the evolution strategy, of PPO."""
     objective: Objective = DEFAULT
     """What half of the windows are trained for; in the others the weights are drawn."""
-    hidden: int = 6
-    """Hidden units of the network that sees the moment; 0: none, the coefficients are the same at each moment."""
+    network: bool = True
+    """Whether a network sees the moment; without one the coefficients are the same at each moment."""
     columns: tuple[str, ...] = STATE_COLUMNS
     """Of the state, whose coefficients may change; fewer to measure what the others are worth."""
     estimates: str = MIXED

@@ -179,11 +179,13 @@ def plain_rule(name: str, run_time: npt.NDArray[np.float32] | None = None, **coe
     return Actor(name, weights if run_time is None else {**weights, RUN_TIME: run_time})
 
 
-def with_network(rule: Actor, hidden: int, rng: np.random.Generator) -> Actor:
-    """The rule with a network that changes nothing yet; its first layer is drawn (normal, of variance 1)."""
-    weights = {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes(hidden).items()}
-    weights["kernel"] = rng.standard_normal(weights["kernel"].shape).astype(np.float32)
-    weights["bias"] = (0.5 * rng.standard_normal(hidden)).astype(np.float32)
+def with_network(rule: Actor, usual: Floats, spread: Floats) -> Actor:
+    """The rule with a network that changes nothing yet. Hidden unit i says how far entry i of the moment is from its
+    usual value, in units of its spread; (14,) each.
+    """
+    weights = {name: np.zeros(shape, dtype=np.float32) for name, shape in shapes(len(MOMENT)).items()}
+    weights["kernel"] = np.diag(1.0 / spread).astype(np.float32)
+    weights["bias"] = (-usual / spread).astype(np.float32)
     kept = {name: value for name, value in rule.weights.items() if name in {"constant", RUN_TIME}}
     return replace(rule, weights={**weights, **kept})
 

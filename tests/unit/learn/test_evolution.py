@@ -12,6 +12,7 @@ from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import MOMENT, Actor, plain_rule, with_network
 from rltuned.policy.objective import Objective
 
+USUAL = np.zeros(len(MOMENT)), np.ones(len(MOMENT))
 URGENCY = STATE_COLUMNS.index("job_urgency")
 SMALL = EvolutionSettings(pairs=6, windows=4, rate=0.1)
 
@@ -79,7 +80,7 @@ def test_a_step_moves_against_what_costs_and_says_how_clear_that_was():
 
 
 def test_the_network_learns_what_each_moment_wants():
-    actor = with_network(plain_rule("a"), 3, np.random.default_rng(0))
+    actor = with_network(plain_rule("a"), *USUAL)
     strategy = Evolution(actor, EvolutionSettings(windows=20, rate=0.1))
     much, little = np.zeros(len(MOMENT)), np.zeros(len(MOMENT))
     much[MOMENT.index("backlog")], little[MOMENT.index("backlog")] = 1.0, -1.0
@@ -88,12 +89,11 @@ def test_the_network_learns_what_each_moment_wants():
         moved = strategy.moved(np.random.default_rng(step))
         strategy.step(moved, said(moved, wanted, [much[None], little[None]] * 10), 1.0)
     found = strategy.actor
-    assert found.coefficients(much)[URGENCY] < -0.3
-    assert found.coefficients(little)[URGENCY] > 0.3
+    assert found.coefficients(much)[URGENCY] < found.coefficients(little)[URGENCY] - 0.6
 
 
 def test_columns_that_are_left_out_count_at_no_moment():
-    actor = with_network(plain_rule("a", requested_time=-1.0), 3, np.random.default_rng(0))
+    actor = with_network(plain_rule("a", requested_time=-1.0), *USUAL)
     strategy = Evolution(actor, SMALL, ["job_urgency"])
     moved = strategy.moved(np.random.default_rng(1))
     assert (np.delete(moved, URGENCY, axis=2) == 0.0).all()
@@ -113,7 +113,7 @@ def test_one_window_decides_no_step():
 
 
 def test_a_strategy_with_the_same_state_takes_the_same_step():
-    actor = with_network(plain_rule("a"), 2, np.random.default_rng(0))
+    actor = with_network(plain_rule("a"), *USUAL)
     first, second = Evolution(actor, SMALL), Evolution(actor, SMALL)
     rng = np.random.default_rng(3)
     for step in range(3):

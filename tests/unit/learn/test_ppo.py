@@ -12,14 +12,14 @@ from rltuned.learn.cost import FinishedJobs, advantages, cost
 from rltuned.learn.sampling import Steps, episode, finished_jobs, in_slurms_order, judge, kept, sample_trajectories
 from rltuned.learn.training_settings import PPOSettings
 from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import plain_rule, with_network
+from rltuned.policy.actor import MOMENT, plain_rule, with_network
 from rltuned.policy.objective import Objective
 
 pytestmark = pytest.mark.learn
 
 SJF = plain_rule("sjf", requested_time=-1.0)
 FIFO = plain_rule("fifo", job_urgency=1e-3)
-NETWORK = with_network(plain_rule("a"), 6, np.random.default_rng(1))
+NETWORK = with_network(plain_rule("a"), np.full(len(MOMENT), 0.4), np.full(len(MOMENT), 0.2))
 WAIT = Objective.parse("wait=1")
 
 
@@ -70,9 +70,9 @@ def test_ppo_gives_the_picks_the_probability_that_the_compiled_episode_drew_them
     from rltuned.learn.ppo import PPO
 
     rng = np.random.default_rng(4)
-    for hidden in (0, 5):
-        actor = with_network(plain_rule("a", requested_time=-0.5, job_urgency=0.4), hidden, rng)
-        actor.weights["change"][:] = rng.normal(size=(hidden, 8))
+    rule = plain_rule("a", requested_time=-0.5, job_urgency=0.4)
+    for actor in (rule, with_network(rule, np.zeros(len(MOMENT)), np.ones(len(MOMENT)))):
+        actor.weights["change"][:] = rng.normal(size=actor.weights["change"].shape)
         run = played(case_of(busy_jobs(), estimates="noisy:1"), actor, temperature=0.05, heads=4, seed=1, record=True)
         steps = kept(run, np.zeros(len(run)), 10_000, np.random.default_rng(0))
         got = PPO(PPOSettings(temperature=0.05, heads=4), actor).log_probabilities(steps)

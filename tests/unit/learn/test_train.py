@@ -47,7 +47,6 @@ SMALL = TrainSettings(
     estimates="noisy:1",
     validation_window=20,
     validation_windows=3,
-    hidden=3,
     curriculum=CurriculumSettings(window=(15, 20), candidates=6, estimates="noisy:1"),
     evolution=EvolutionSettings(pairs=2, windows=3),
     ppo=PPOSettings(windows=2, trajectories=2, most_steps=8, minibatch=16, heads=3),
@@ -102,13 +101,13 @@ def test_validation_windows_are_behind_the_training_part_and_before_the_test():
     for group, case in validation_windows([site()], 20, 4, 1, "mixed"):
         assert first <= case.window.start
         assert case.window.start + case.window.jobs <= last
-        assert group in {"by hand true", "by hand noisy:1.5"}
+        assert group == "by hand"
 
 
 def test_two_clusters_of_one_trace_are_judged_apart():
     two = [site(), Site(busy_jobs(200), parse_shape("1x4"))]
     found = {group: case.shape.text for group, case in validation_windows(two, 20, 4, 1, "true")}
-    assert found == {"by hand on 2x4 true": "2x4", "by hand on 1x4 true": "1x4"}
+    assert found == {"by hand on 2x4": "2x4", "by hand on 1x4": "1x4"}
     other = two[1]._replace(jobs=replace(two[1].jobs, source=replace(two[1].jobs.source, sha256="1" * 64)))
     from rltuned.learn.training import digests
 
@@ -127,9 +126,7 @@ def test_where_users_are_known_half_of_the_windows_have_predicted_run_times():
         own = one.predicted.take(slice(case.window.start, case.window.start + case.window.jobs))
         for made, known in zip(vars(case.estimates).values(), vars(own).values(), strict=True):
             assert np.array_equal(made, known) == case.predicted
-    groups = [(group, case.predicted) for group, case in validation_windows([one], 20, 6, 1, "mixed")]
-    assert groups[0] == ("by hand history", True)
-    assert {group for group, means in groups if not means} == {"by hand true", "by hand noisy:1.5"}
+    assert [case.predicted for _, case in validation_windows([one], 20, 6, 1, "mixed")] == [True] * 2 + [False] * 4
 
 
 def test_a_trace_without_users_has_no_predicted_run_times(tmp_path):
@@ -165,7 +162,7 @@ def by_history() -> TrainSettings:
 
 def test_a_training_on_predicted_run_times_alone_corrects_none(tmp_path):
     result = train([site()], replace(by_history(), steps=(1, 1, 1)), tmp_path)
-    assert set(result.validation.groups) == {"by hand history"}
+    assert set(result.validation.groups) == {"by hand"}
     assert files.load(str(result.path)).weights[RUN_TIME].tolist() == [0.0, 1.0, 0.0]
 
 
@@ -341,13 +338,13 @@ def test_the_command_refuses_what_it_cannot_do():
 @pytest.mark.parametrize(
     ("asked", "expected", "told"),
     [
-        ({}, {"steps": (27, 117, 36), "columns": STATE_COLUMNS, "hidden": 6, "objective": Objective()}, ""),
+        ({}, {"steps": (27, 117, 36), "columns": STATE_COLUMNS, "network": True, "objective": Objective()}, ""),
         (
             {"columns": "requested_gpus, job_urgency"},
             {"columns": ("requested_gpus", "job_urgency")},
             "--columns requested_gpus,job_urgency ",
         ),
-        ({"hidden": 0}, {"hidden": 0}, "--hidden 0 "),
+        ({"network": False}, {"network": False}, ""),
         ({"budget": 10.0}, {"steps": (9, 39, 12)}, ""),
         ({"budget": 10.0, "steps": "1,2,3"}, {"steps": (1, 2, 3)}, ""),
     ],
@@ -357,11 +354,11 @@ def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected
     assert {name: vars(made)[name] for name in expected} == expected
     assert command.line(["a"], ["1x1"], None, made) == (
         f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed {told}--seed 7 "
-        f"--steps {','.join(map(str, made.steps))} --window 1024"
+        f"--steps {','.join(map(str, made.steps))} --window 1024{'' if made.network else ' --no-network'}"
     )
     own = command.line([], [], 3.0, made, form="swf", skip_bad=True)
     assert own.startswith("rltuned train --from-sacct 3 --name x ")
-    assert own.endswith(" --window 1024 --form swf --skip-bad")
+    assert own.endswith(f" --window 1024 --form swf{'' if made.network else ' --no-network'} --skip-bad")
 
 
 @pytest.mark.parametrize(

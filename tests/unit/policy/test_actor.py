@@ -85,14 +85,19 @@ def test_scores_equal_a_sum_in_plain_python(actor, seen):
 
 def test_a_network_whose_last_layer_is_zero_changes_nothing(seen):
     rule = plain_rule("mine", np.array(COEFFICIENTS, np.float32), requested_time=-1.0, job_urgency=0.25)
-    grown = with_network(rule, 6, np.random.default_rng(1))
-    assert grown.hidden == 6
+    usual, spread = np.linspace(0.1, 0.6, len(MOMENT)), np.linspace(0.1, 0.3, len(MOMENT))
+    grown = with_network(rule, usual, spread)
+    assert grown.hidden == len(MOMENT)
     assert rule.is_rule
     assert grown.is_rule
-    assert {name: value.shape for name, value in grown.weights.items()} == shapes(6) | {RUN_TIME: (3,)}
+    assert {name: value.shape for name, value in grown.weights.items()} == shapes(len(MOMENT)) | {RUN_TIME: (3,)}
     assert np.array_equal(grown.score(seen), rule.score(seen))
-    assert grown.weights["kernel"].any(), "else nothing could be learned"
-    at_work = replace(grown, weights={**grown.weights, "change": np.ones((6, len(STATE_COLUMNS)), np.float32)})
+    change = np.zeros((len(MOMENT), len(STATE_COLUMNS)), np.float32)
+    change[MOMENT.index("backlog"), 0] = 1.0
+    at_work = replace(grown, weights={**grown.weights, "change": change})
+    far = usual + 2.0 * spread * (np.array(MOMENT) == "backlog")
+    assert at_work.coefficients(usual) == pytest.approx(rule.coefficients(usual), abs=1e-6)
+    assert at_work.coefficients(far)[0] == pytest.approx(-1.0 + np.tanh(2.0), abs=1e-6)
     assert not at_work.is_rule
     assert not np.array_equal(at_work.score(seen), rule.score(seen))
 
@@ -192,11 +197,11 @@ def test_the_summary_names_the_terms_that_count():
     rule = plain_rule("mine", requested_time=-1.0, job_urgency=0.25)
     assert rule.summary == "the largest -1.00 · requested_time +0.25 · job_urgency, the same at every moment"
     assert plain_rule("none").summary == "the largest 0, the same at every moment"
-    grown = with_network(expecting(rule, *COEFFICIENTS), 2, np.random.default_rng(1))
-    grown.weights["change"][:, STATE_COLUMNS.index("requested_gpus")] = [0.25, -0.5]
+    grown = with_network(expecting(rule, *COEFFICIENTS), np.zeros(len(MOMENT)), np.ones(len(MOMENT)))
+    grown.weights["change"][:2, STATE_COLUMNS.index("requested_gpus")] = [0.25, -0.5]
     assert grown.summary == (
         "the largest -1.00 · requested_time +0.00 ± 0.75 · requested_gpus +0.25 · job_urgency, ± what the moment "
-        "changes, by 2 hidden units; run times are expected ones (predicted means as they are; "
+        "changes, by 14 hidden units; run times are expected ones (predicted means as they are; "
         "e^-1.50 · r^0.45 · L^0.62 of any other estimate r and limit L)"
     )
 
