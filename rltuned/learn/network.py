@@ -47,7 +47,7 @@ def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> 
     )
     rest = tf.math.unsorted_segment_sum(tf.where(placed > 0, 0.0, weight), segment, queues)
     # From the last place to the first: what is left to draw from is the rest and the jobs placed from here on.
-    among = tf.math.log(tf.maximum(rest, 1e-30))
+    among = tf.where(rest > 0.0, tf.math.log(tf.maximum(rest, 1e-37)), -1e9)
     total = tf.zeros_like(among)
     for head in range(picks.shape[1] - 1, -1, -1):
         one = chosen[:, head]
