@@ -16,6 +16,7 @@ import numpy as np
 from replay import LEAST_MEM, MINUTE, Jobs, Kind
 from testbed import USERS, TestbedError
 
+from rltuned.cluster.objective import DEFAULT
 from rltuned.policy.multifactor import Association, Weights
 from rltuned.workload import Source, workload
 
@@ -279,11 +280,10 @@ class Arm:
         }
 
 
-def _arm(name: str, policy: str, rollout: str, utilisation: float = 1.0) -> Arm:
-    rollouts = {"enabled": rollout, "utilisation": utilisation}
+def _arm(name: str, policy: str, rollout: str, objective: str = str(DEFAULT)) -> Arm:
     # What an order gains is asked here, not what accounts may borrow from each other.
     free = {"decide": {"borrow": 1000.0}, "placement": {"apply": "off"}}
-    return Arm(name, {"policy": {"name": policy}, "rollout": rollouts, **free})
+    return Arm(name, {"policy": {"name": policy, "objective": objective}, "rollout": {"enabled": rollout}, **free})
 
 
 ARMS: Final = {
@@ -292,7 +292,7 @@ ARMS: Final = {
         Arm(MULTIFACTOR, None),
         _arm("saf", "saf", "off"),
         _arm("rl", "model", "on"),
-        _arm("rl-utilisation-10", "model", "on", utilisation=10.0),
+        _arm("rl-busy", "model", "on", "wait=1,slowdown=1,tail=3,idle=5"),
         _arm("rl-no-rollouts", "model", "off"),
     )
 }

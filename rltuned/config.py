@@ -3,8 +3,8 @@
 Precedence, lowest first: built-in default, ``/etc/rltuned/config.toml``, ``RLTUNED_SECTION__KEY`` in the environment,
 command-line flags. Unknown keys and bad values are errors that name the source, the key and, for a file, the line.
 
-This module reads no file and no environment itself: both are passed in. It imports nothing of rltuned but `errors`, so
-every layer may use the sections as its settings.
+This module reads no file and no environment itself: both are passed in. It imports nothing of rltuned but `errors` and
+the objective, so every layer may use the sections as its settings.
 """
 
 import difflib
@@ -25,6 +25,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
+    PlainValidator,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -32,6 +34,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.errors import ConfigError
 
 DEFAULT_MODEL: Final = "general"
@@ -91,6 +94,11 @@ AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 # TOML has no null, and an empty path would silently mean the working directory.
 OptionalPath = Annotated[AbsolutePath | None, BeforeValidator(lambda value: None if value == "" else value)]
 
+
+def _objective(value: Any) -> Objective:
+    return value if isinstance(value, Objective) else Objective.parse(str(value))
+
+
 _HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
 
 
@@ -138,6 +146,9 @@ class PolicySection(_Section):
     auto: what `rltuned gate` has found to be best here, and Slurm's order until it has."""
     model: str = DEFAULT_MODEL
     """Name of a shipped model, or the absolute path of a model's manifest (.json)."""
+    objective: Annotated[Objective, PlainValidator(_objective), PlainSerializer(str)] = DEFAULT
+    """What the site wants, for the model and for rollouts: weights of the mean wait, the slowdown, the tail of the
+    waits and the GPUs that idle while a job waits. Only their proportions count."""
     verdict: AbsolutePath = Path("/var/lib/rltuned/verdict.json")
     """Where `auto` finds the verdict. Absolute. Read at the start and on SIGHUP."""
 
@@ -159,8 +170,6 @@ class EstimatesSection(_Section):
 class DecideSection(_Section):
     """From ranks to changes, and the guards between them."""
 
-    authority: Fraction = 1.0
-    """1: the policy's order; 0: Slurm's own; between: a mix of the two ranks."""
     class_by: tuple[Literal["tier", "qos", "partition", "account"], ...] = ("tier", "qos")
     """Jobs exchange priorities only with jobs that agree in all of these, and in tier and reservation in any case."""
     window: Annotated[int, Field(ge=1, le=256)] = 256
@@ -225,11 +234,6 @@ class RolloutSection(_Section):
     """Seconds that the rollouts of a cycle may take; the best order so far counts."""
     depth: Annotated[int, Field(ge=2, le=256)] = 64
     """Jobs at the head of that order that are simulated."""
-    slowdown: Fraction = 0.25
-    """Weight of the bounded slowdown in the cost; the wait has the rest."""
-    utilisation: Annotated[float, Field(ge=0, le=10)] = 1.0
-    """Weight of an early end of the work, beside these two: of GPUs in use. Up to 1, wait and slowdown never become
-    worse for it; above 1 they may."""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """Least predicted gain for which the order is changed, as a share of the cost of the policy's order."""
     forecast: Literal["auto", "off"] = "auto"
@@ -509,6 +513,8 @@ def toml_value(value: Any) -> str:
             return f'"{value.value}"'
         case int() | float():
             return repr(value)
+        case Objective():
+            return f'"{value}"'
         case tuple() | list():
             return "[" + ", ".join(toml_value(item) for item in value) + "]"
         case None:

@@ -47,8 +47,9 @@ _REAL: Final = """\
 `testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm, one cluster for each arm. Ratios
 over Slurm alone with equal multifactor weights. Intervals are over blocks of neighbouring jobs. In brackets: the
 simulator's ratio less the real one, in per cent. Targets of `rl` on 24.11: mean wait 0.50, slowdown 0.35, makespan
-1.00, GPUs in use 1.00. Waits and slowdowns fall. The jobs that want most of the GPUs wait longer, and the last of them
-end later ([rollouts](rollout.md#waiting-against-makespan))."""
+1.00, GPUs in use 1.00. In `rl-utilisation-10`, with a setting of then, GPUs in use weighed ten times as much as waits
+and slowdowns. Waits and slowdowns fall. The jobs that want most of the GPUs wait longer, and the last of them end later
+([rollouts](rollout.md#waiting-against-makespan))."""
 _REAL_ROWS: Final = (
     ("wait_mean", "mean wait"),
     ("wait_p99", "p99 of wait"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rltuned.cluster.objective import Objective
 from rltuned.config import DEFAULT_PATH, Effective, resolve
 from rltuned.errors import ConfigError, EvaluationError, RltunedError
 
@@ -29,6 +30,14 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE_OR_DASH = click.Path(dir_okay=False, allow_dash=True)
 NUMBER = click.IntRange(min=1)
+
+
+def as_objective(_context: click.Context, _option: click.Parameter, value: str | None) -> Objective | None:
+    """Callback of --objective; UsageError names what is wrong."""
+    try:
+        return None if value is None else Objective.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any:

@@ -1,17 +1,20 @@
 """`rltuned evaluate`: policies on the same jobs, in the simulator. `rltuned gate`: which of them a site should run."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from rltuned import revision
+from rltuned.cluster.objective import DEFAULT
 from rltuned.commands.common import (
     EXIT_UNPROVEN,
     FILE,
     FILE_OR_DASH,
     NUMBER,
+    as_objective,
     check_outputs,
     config_option,
     console,
@@ -66,6 +69,14 @@ _OF_BOTH = (
         "age=1000,fairshare=100000,gres/gpu=500. rl moves jobs within it; reported are the accounts that are worse off "
         "than in it, and the GPU time that others got. [default with --from-slurm: the site's]",
     ),
+    click.option(
+        "--objective",
+        metavar="WEIGHTS",
+        callback=as_objective,
+        help="What J weighs, each over Slurm's own order (multifactor), and what rl is to want: mean wait, slowdown, "
+        "99th percentile of the wait, idle GPU time while jobs wait. [default: of gate and with --from-slurm the "
+        f"site's policy.objective, else {DEFAULT}]",
+    ),
     click.option("--skip-bad", is_flag=True, default=None, help="Count lines that cannot be read and go on."),
     config_option,
     click.option("--workers", type=NUMBER, help="Processes. [default: one per core, one beside slurmctld]"),
@@ -104,12 +115,6 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     "--borrow",
     type=click.FloatRange(0),
     help="What accounts may borrow from each other under rl (decide.borrow). [default: 0.06]",
-)
-@click.option(
-    "--objective",
-    metavar="WEIGHTS",
-    help="What J weighs, each over Slurm's own order (multifactor): mean wait, slowdown, 99th percentile of the wait, "
-    "idle GPU time while jobs wait. [default: wait=0.5,slowdown=0.2,tail=0.2,idle=0.1]",
 )
 @click.option(
     "--easy",
@@ -164,7 +169,10 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
         settings, shape = from_options({"cluster": "", **given(options)}), None
     executor = LocalExecutor(processes(workers))
     if options["from_slurm"]:
-        settings, shape = site.of_slurm(settings, load(config_path).config.slurm, SystemClock().time())
+        config = load(config_path).config
+        if options["objective"] is None:
+            settings = replace(settings, objective=config.policy.objective)
+        settings, shape = site.of_slurm(settings, config.slurm, SystemClock().time())
     with progress_bar() as progress:
         result = run_all(prepare(settings, revision(), progress, shape), executor, path, progress=progress)
     _refuse_empty(result)

@@ -127,7 +127,9 @@ def learn(
 
             # Two windows at least in the part that chooses the checkpoint.
             most = min(CurriculumSettings().window[1], round(0.15 * len(jobs)) // 2)
-            asked = command.settings(name="site", budget=budget, steps=steps, seed=seed, window=most)
+            asked = command.settings(
+                name="site", budget=budget, steps=steps, seed=seed, window=most, objective=settings.objective
+            )
             made = command.run(
                 [Site(jobs, shape)],
                 asked,

@@ -7,11 +7,14 @@ from typing import Any
 import click
 
 from rltuned import revision
+from rltuned.cluster.objective import DEFAULT
 from rltuned.commands.common import (
     FOLDER,
     NUMBER,
+    as_objective,
     config_option,
     emit,
+    given,
     json_option,
     load,
     remark,
@@ -31,8 +34,9 @@ from rltuned.commands.common import (
 @click.option(
     "--objective",
     metavar="WEIGHTS",
-    help="What J weighs, each over Slurm's own order, as of evaluate. "
-    "[default: wait=0.5,slowdown=0.2,tail=0.2,idle=0.1]",
+    callback=as_objective,
+    help="What J weighs, each over Slurm's own order, as of evaluate. [default: with --from-sacct the site's "
+    f"policy.objective, else {DEFAULT}]",
 )
 @click.option(
     "--estimates",
@@ -123,13 +127,15 @@ def train(
     from rltuned.learn import command
     from rltuned.workers.progress import progress_bar
 
+    if from_sacct is not None:
+        config = load(config_path).config
+        options["objective"] = options["objective"] or config.policy.objective
     with usage():
-        settings = command.settings(name=name, budget=budget, steps=steps, window=window, **options)
+        settings = command.settings(name=name, budget=budget, steps=steps, window=window, **given(options))
     cores = processes or len(os.sched_getaffinity(0))
     with progress_bar() as report:
         if from_sacct is not None:
-            slurm_section, now = load(config_path).config.slurm, SystemClock().time()
-            sites = [command.own_site(slurm_section, from_sacct, clusters, now, remark, report)]
+            sites = [command.own_site(config.slurm, from_sacct, clusters, SystemClock().time(), remark, report)]
         else:
             sites = command.read_sites(traces, clusters, form=form, skip_bad=skip_bad)
         result = command.run(

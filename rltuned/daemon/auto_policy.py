@@ -7,7 +7,7 @@ Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and 
 import enum
 import importlib.util
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,6 +16,7 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.config import PolicySection, RolloutSection
 from rltuned.errors import ModelError, RltunedError
 from rltuned.policy import Policy, by_name, files
+from rltuned.policy.actor import Actor
 from rltuned.policy.heuristics import RULES
 
 AUTO: Final = "auto"
@@ -142,9 +143,13 @@ class Auto:
         if self.reading.model_trouble:
             wanted.discard(MODEL)
         self.policies: dict[str, Policy] = {
-            runs: files.load(settings.model) if runs == MODEL else by_name(OWN if runs == SLURM else runs)
-            for runs in wanted
+            runs: served(settings) if runs == MODEL else by_name(OWN if runs == SLURM else runs) for runs in wanted
         }
+
+
+def served(settings: PolicySection) -> Actor:
+    """The model that is configured, for what the site wants. Raises ModelError."""
+    return replace(files.load(settings.model), objective=settings.objective)
 
 
 def chosen(policy: Policy | Auto, snapshot: Snapshot, rollout: RolloutSection) -> tuple[Policy, Choice]:

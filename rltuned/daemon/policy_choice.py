@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from rltuned.cluster.gate_verdict import MODEL
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import PolicySection, did_you_mean
-from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, chosen, remedy
+from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, chosen, remedy, served
 from rltuned.daemon.metrics import show
 from rltuned.daemon.runtime import Runtime
 from rltuned.errors import ConfigError, RltunedError
-from rltuned.policy import Policy, by_name, files, store
+from rltuned.policy import Policy, by_name, store
 from rltuned.policy.heuristics import RULES
 
 
@@ -19,7 +19,7 @@ def load_policy(settings: PolicySection) -> Policy | Auto:
     if settings.name == AUTO:
         return Auto(settings)
     if settings.name == MODEL:
-        return files.load(settings.model)
+        return served(settings)
     known = (AUTO, MODEL, *sorted(RULES))
     if settings.name not in known:
         meant = did_you_mean(settings.name, known)

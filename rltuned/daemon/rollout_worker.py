@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.cluster.objective import Objective
 from rltuned.cluster.tables import Category, Snapshot
 from rltuned.config import Config, RolloutSection
 from rltuned.daemon.auto_policy import has_numba
@@ -76,9 +77,10 @@ def forecasts(settings: RolloutSection) -> bool:
 
 @dataclass(frozen=True)
 class SearchTask:
-    """What the worker is asked: the request of a plan, and the settings of the search."""
+    """What the worker is asked: the request of a plan, the settings of the search, and what the site wants."""
 
     settings: RolloutSection
+    objective: Objective
     request: RolloutRequest
 
     def run(self, clock: Clock) -> RolloutResult | None:
@@ -91,8 +93,7 @@ class SearchTask:
             orders=settings.orders,
             min_jobs=settings.min_jobs,
             depth=settings.depth,
-            slowdown=settings.slowdown,
-            utilisation=settings.utilisation,
+            objective=self.objective,
             margin=settings.margin,
             settings=SimulationSettings.of_cluster(self.request.snapshot.scheduler),
             over_slurm=True,
@@ -234,9 +235,11 @@ class WorkerSearch:
         if len(request.rows) < 2 or not self._is_ready():
             self._runtime.metrics.searched(SearchOutcome.SKIPPED)
             return None
-        settings, began = self._runtime.config.rollout, self._runtime.clock.monotonic()
+        config, began = self._runtime.config, self._runtime.clock.monotonic()
         small, keep = needed(request)
-        answered, answer = self._exchange(SearchTask(settings, small), settings.time_limit + GRACE)
+        answered, answer = self._exchange(
+            SearchTask(config.rollout, config.policy.objective, small), config.rollout.time_limit + GRACE
+        )
         found = answer if isinstance(answer, RolloutResult) else None
         if answered:
             _count(self._runtime, found, began)
@@ -395,7 +398,8 @@ class InProcessSearch:
                 load_kernel(_cache(self._runtime))
                 self._loaded = True
             began = self._runtime.clock.monotonic()
-            found = SearchTask(self._runtime.config.rollout, request).run(self._runtime.clock)
+            config = self._runtime.config
+            found = SearchTask(config.rollout, config.policy.objective, request).run(self._runtime.clock)
         except Exception as error:  # noqa: BLE001 - the policy's order is good enough
             if not self.trouble:
                 self._runtime.log.warning("rollout.failed", sentence="The policy's order stands.", reason=str(error))

@@ -8,7 +8,7 @@ the snapshot's, randomness there is none, and the same values give the same plan
 `managed`   both together, with where these jobs stand: what all later steps read
 `rollout`   what is asked of a rollout search, which moves one job of the policy's order; `predictions`: what it
             expects of run times
-`ordering`  the order of each class: the policy's, mixed with Slurm's (authority), then bent by the guards;
+`ordering`  the order of each class: the policy's, bent by the guards;
             and the class's own priorities handed out in that order, with as few changes as possible (`ranks`)
 `outside`   what that may not cost the jobs outside of the class: moves taken back, writes put in order
 `planned_changes`  the placement of the front of the planned queue; what is written for all that, in which order; and

@@ -181,7 +181,6 @@ class DecisionRecord:
     policy: str
     stage: Stage
     """The stage in force; of a plan that no daemon made, the configured one."""
-    authority: float
     age_bound: float
     classes: tuple[str, ...]
     class_sizes: Whole
@@ -205,6 +204,8 @@ class DecisionRecord:
     """GPU-seconds that each account may borrow. None: of an earlier version."""
     coefficients: Numbers | None = None
     """(C,) of `Window.terms` in this cycle; None where these are."""
+    objective: str | None = None
+    """`policy.objective`. None: of an earlier version."""
 
     def __post_init__(self) -> None:
         terms, coefficients = self.window.terms, self.coefficients
@@ -305,7 +306,6 @@ def record(
         time=plan.snapshot.time,
         policy=plan.policy,
         stage=plan.config.cycle.stage if stage is None else stage,
-        authority=plan.config.decide.authority,
         age_bound=plan.config.decide.age_bound,
         classes=plan.classes.names,
         class_sizes=tuple(map(len, plan.classes.members)),
@@ -349,6 +349,7 @@ def record(
         starts=starts,
         budget=round(plan.budget, 1),
         coefficients=None if scored is None else tuple(scored.coefficients.round(6).tolist()),
+        objective=str(plan.config.policy.objective),
     )
 
 

@@ -17,7 +17,6 @@ from rltuned.decide.ranks import (
     age_bound,
     defer,
     hand_out,
-    policy_order,
     ranks_of,
     slurm_order,
     with_hysteresis,
@@ -42,7 +41,7 @@ class Ordered:
 
 
 def order_classes(managed: ManagedJobs, window: Rows, scores: Floats, settings: DecideSection, purse: Purse) -> Ordered:
-    """Ranks and targets, class by class: authority, budget, age bound, the jobs outside of the class.
+    """Ranks and targets, class by class: the policy's, bent by budget, age bound, the jobs outside of the class.
 
     Args:
         managed: n managed jobs.
@@ -67,7 +66,7 @@ def order_classes(managed: ManagedJobs, window: Rows, scores: Floats, settings: 
         tie, base, current = outside.tie[managed.at[members]], managed.base[members], managed.current[members]
         by_slurm = ranks_of(slurm_order(base, tie))
         seen = np.flatnonzero(visible[members])
-        wanted = seen[policy_order(score[members][seen], by_slurm[seen], settings.authority)]
+        wanted = seen[np.lexsort((by_slurm[seen], -score[members][seen]))]
         border = outside.border(managed.at[members], tier)
         place = _Class(border, base, tie, by_slurm, old[members], visible[members])
         for preferred in purse.orders(members, wanted, by_slurm):

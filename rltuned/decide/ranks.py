@@ -1,4 +1,4 @@
-"""The order of one class: the policy's, mixed with Slurm's, bent by the guards; and the priorities that make it."""
+"""The order of one class: the policy's, bent by the guards; and the priorities that make it."""
 
 import enum
 import heapq
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats, Ints
+from rltuned.cluster.tables import Bools, Ints
 
 Order = npt.NDArray[np.intp]
 """A permutation of the class's members, front of the queue first."""
@@ -37,13 +37,6 @@ def ranks_of(order: Order) -> Order:
     ranks = np.empty(len(order), dtype=np.intp)
     ranks[order] = np.arange(len(order))
     return ranks
-
-
-def policy_order(score: Floats, base_rank: Order, authority: float) -> Order:
-    """Order of the visible jobs: a·(rank by score) + (1 − a)·(rank by Slurm); ties as Slurm has them."""
-    by_score = ranks_of(np.lexsort((base_rank, -score)))
-    by_slurm = ranks_of(np.argsort(base_rank, kind="stable"))
-    return np.lexsort((base_rank, authority * by_score + (1.0 - authority) * by_slurm))
 
 
 def defer(order: Order, movable: Bools, earliest: Order) -> Order:

@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from rltuned.cluster.objective import Objective
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import FAIRNESS, LEVEL, RESAMPLES, compare, counts
 from rltuned.evaluate.case import Case
@@ -17,7 +18,6 @@ from rltuned.evaluate.evaluation_settings import PLAIN, EvaluationSettings
 from rltuned.evaluate.measure import Outcome
 from rltuned.evaluate.state import state_path
 from rltuned.evaluate.window_metrics import COMPARED, mean_over_windows
-from rltuned.policy.objective import Objective
 
 KEPT: Final = (*COMPARED, *FAIRNESS, "seconds")
 """Of each policy, as means over the windows."""
@@ -30,8 +30,9 @@ def assemble(
 ) -> dict[str, Any]:
     """The report (docs/evaluation.md says what each number is). Only fields called `seconds` depend on the machine."""
     by = {(outcome.policy, outcome.window): outcome for outcome in outcomes}
-    weights = Objective.parse(settings.objective) if settings.objective else Objective()
-    windows = [_window(case, [by[name, case.window.index] for name in settings.policies], weights) for case in cases]
+    windows = [
+        _window(case, [by[name, case.window.index] for name in settings.policies], settings.objective) for case in cases
+    ]
     policies = {}
     for name in settings.policies:
         mine = [window["policies"][name] for window in windows]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.policy.multifactor import Weights
-from rltuned.policy.objective import Objective
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 from rltuned.workload.simulated_estimates import parse_estimates
 
@@ -85,8 +85,8 @@ class EvaluationSettings:
     """
     borrow: float | None = None
     """`decide.borrow` of `rl`; None: the default."""
-    objective: str = ""
-    """As `Objective.parse` takes it; "": the default weights."""
+    objective: Objective = DEFAULT
+    """What J weighs, and what models and rollouts are told to want."""
     skip_bad: bool = False
     rollout: bool = True
     """`rl` makes rollouts at each refresh, as the daemon does (docs/rollout.md)."""
@@ -111,8 +111,6 @@ class EvaluationSettings:
                 raise EvaluationError(f"{name}: {value} is not above 0")
         if self.weights:
             Weights.parse(self.weights)
-        if self.objective:
-            Objective.parse(self.objective)
         if self.seed < 0:
             raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)
@@ -150,7 +148,9 @@ class EvaluationSettings:
         """By flag, for the JSON and to tell two evaluations apart."""
         flags = {flag.removeprefix("--").replace("-", "_"): value for flag, value, _ in self._flags()}
         flags["split_fractions"] = list(FRACTIONS[self.split])
-        return {name: str(value) if isinstance(value, enum.Enum) else value for name, value in flags.items()}
+        return {
+            name: str(value) if isinstance(value, enum.Enum | Objective) else value for name, value in flags.items()
+        }
 
     def _flags(self) -> tuple[tuple[str, Any, Any], ...]:
         """Flag, value, and the default that need not be said."""
@@ -171,7 +171,7 @@ class EvaluationSettings:
             ("--model", self.model, DEFAULT_MODEL),
             ("--weights", self.weights, ""),
             ("--borrow", self.borrow, None),
-            ("--objective", self.objective, ""),
+            ("--objective", self.objective, DEFAULT),
             ("--skip-bad", self.skip_bad, False),
             ("--rollout", self.rollout, True),
             ("--from-slurm", self.from_slurm, False),

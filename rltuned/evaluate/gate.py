@@ -64,8 +64,8 @@ PLAIN_SECONDS: Final = 0.003
 policy. Rough: for the sentence that is said beforehand, and nothing else."""
 
 _SIMULATED: Final = {
-    "decide": ("authority", "class_by", "window", "age_bound", "borrow"),
-    "rollout": ("orders", "min_jobs", "depth", "slowdown", "utilisation", "margin"),
+    "decide": ("class_by", "window", "age_bound", "borrow"),
+    "rollout": ("orders", "min_jobs", "depth", "margin"),
 }
 """Settings that what is served depends on, and that are simulated with their defaults."""
 
@@ -93,6 +93,7 @@ def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSetting
             "estimates": config.estimates.source,
             "rollout": config.rollout.enabled != "off",
             "model": config.policy.model,
+            "objective": config.policy.objective,
             "start": "warm",
             "gate": True,
             **given,

@@ -1,12 +1,13 @@
 """Policies by name: how each one that `--policies` takes becomes a ranker and the settings of its simulated Slurm."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.tables import Floats, Ints
 from rltuned.config import Config
 from rltuned.evaluate.evaluation_settings import AGAIN, PLAIN, STRICT, EvaluationSettings, is_learned
@@ -79,6 +80,7 @@ class Contender:
     """Whether its order is tried out against a few others before it is taken."""
     weights: str = ""
     borrow: float | None = None
+    objective: Objective = DEFAULT
     """As the settings of the evaluation."""
     planned: bool = False
     """A plain rule is served as the daemon serves it: within classes and budgets."""
@@ -87,7 +89,8 @@ class Contender:
         """A new one, for one simulation."""
         if self.policy is None and not self.planned:
             return rule_ranker("fifo" if self.name == STRICT else self.name, self.weights)
-        config, search = Config(), OrderSearch(settings=self.settings) if self.rollout else None
+        config = Config()
+        search = OrderSearch(objective=self.objective, settings=self.settings) if self.rollout else None
         if self.borrow is not None:
             config = config.model_copy(update={"decide": config.decide.model_copy(update={"borrow": self.borrow})})
         slurm = MultifactorRanker(Weights.parse(self.weights)).priorities if self.weights else None
@@ -110,6 +113,7 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         rollout=settings.rollout and is_learned(name),
         weights=settings.weights,
         borrow=settings.borrow,
+        objective=settings.objective,
         planned=settings.gate and bool(settings.weights) and name in PLAIN and name != "multifactor",
     )
 
@@ -117,7 +121,7 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
 def _learned(name: str, settings: EvaluationSettings) -> Policy | None:
     if not is_learned(name):
         return None
-    model = files.load(_model_of(name, settings))
+    model = replace(files.load(_model_of(name, settings)), objective=settings.objective)
     predicted = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
     return on_means(model) if predicted else model
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.config import SlurmSection
 from rltuned.errors import ConfigError
 from rltuned.evaluate import site as this_site
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.training_settings import SHARES, STEPS_PER_MINUTE, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.objective import DEFAULT, Objective
 from rltuned.workers.progress import Progress
 from rltuned.workload import read, read_shape
 from rltuned.workload.simulated_estimates import parse_estimates
@@ -36,7 +36,7 @@ def settings(
     budget: float | None = None,
     steps: str | None = None,
     window: int | None = None,
-    objective: str | None = None,
+    objective: Objective = DEFAULT,
     estimates: str = MIXED,
     seed: int = 7,
     network: bool = True,
@@ -46,7 +46,6 @@ def settings(
 
     Raises:
         ConfigError: estimates that do not exist; steps that are not three numbers; a column that does not exist.
-        EvaluationError: an objective that makes no sense.
     """
     seen = STATE_COLUMNS if columns is None else tuple(column.strip() for column in columns.split(","))
     if unknown := sorted(set(seen) - set(STATE_COLUMNS)):
@@ -60,7 +59,7 @@ def settings(
         name=name,
         seed=seed,
         steps=_steps(steps, budget),
-        objective=DEFAULT if objective is None else Objective.parse(objective),
+        objective=objective,
         network=network,
         estimates=estimates,
         columns=seen,

@@ -1,4 +1,4 @@
-"""What is minimised: J of a finished window (`rltuned.policy.objective`), written as an integral over time that each
+"""What is minimised: J of a finished window (`rltuned.cluster.objective`), written as an integral over time that each
 moment adds a part to.
 
 The mean wait is 1/n · ∫ (jobs in the queue) dt, the mean bounded slowdown n⁻¹ ∫ Σ 1/max(run, 10) dt over them, and so
@@ -9,12 +9,12 @@ the same jobs, so that windows of minutes and of weeks teach alike (paper §4.2)
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from rltuned.cluster.objective import TAIL, Objective, at_least
 from rltuned.cluster.tables import Floats
-from rltuned.policy.objective import Objective, at_least
 from rltuned.simulate.values import BOUND
 
 
@@ -33,10 +33,6 @@ class FinishedJobs:
     def wait(self) -> Floats:
         """Start − submission."""
         return self.start - self.submit
-
-
-TAIL: Final = 0.1
-"""Share of the jobs that make the tail of the waits in `cost`."""
 
 
 class Spans(NamedTuple):

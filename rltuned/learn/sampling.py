@@ -10,14 +10,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.objective import TAIL, Objective
 from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
-from rltuned.learn.cost import TAIL, FinishedJobs, advantages, cost
+from rltuned.learn.cost import FinishedJobs, advantages, cost
 from rltuned.learn.evolution import Tried
 from rltuned.learn.training_settings import PPOSettings
 from rltuned.policy.actor import MOMENT, Actor
-from rltuned.policy.objective import Objective
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.objective import Objective
 from rltuned.cluster.tables import Floats, Singles
 from rltuned.errors import EvaluationError
 from rltuned.learn.beginning import STATIC, run_time_coefficients, smallest_area_first
@@ -37,7 +38,6 @@ from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
 from rltuned.policy.actor import MOMENT, Actor, with_network
 from rltuned.policy.files import TrainingPart, save
-from rltuned.policy.objective import Objective
 from rltuned.workers.pool import Result, WorkerPool
 from rltuned.workers.progress import Progress, silent
 

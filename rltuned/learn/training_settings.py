@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings
 from rltuned.learn.evolution import EvolutionSettings
 from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.objective import DEFAULT, Objective
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.tables import Floats
 from rltuned.observe.features import RUN_TIME_HORIZON
 from rltuned.observe.observation import STATE_COLUMNS, Observation
 from rltuned.observe.supply import CENTURY
 from rltuned.observe.window import WINDOW
-from rltuned.policy.objective import DEFAULT, Objective
 from rltuned.policy.protocol import Policy, Queue
 
 AnyPolicy = TypeVar("AnyPolicy", bound=Policy)

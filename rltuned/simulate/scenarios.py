@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.objective import TAIL
 from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import RecentJobs
@@ -61,15 +62,18 @@ class Scenario(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of an order, all jobs together; (scenarios,) each."""
+    """Of an order, all jobs together; (scenarios,) each, in the order of the weights of `Objective`."""
 
     wait: Floats
     """Seconds of waiting from now on."""
     slowdown: Floats
     """Bounded slowdowns."""
+    tail: Floats
+    """Mean wait, from submission on, of the `TAIL` of the jobs that wait longest."""
     end: Floats
-    """Mean end of the work: seconds from now at which a GPU-second of work is done by, in the mean over all work. The
-    sooner, the more GPUs are in use."""
+    """Mean end of the work: seconds from now at which a GPU-second of work is done by, in the mean over all work. It
+    stands for idle GPUs: the work is the same in each order, so the sooner it is done, the more GPUs are in use while
+    jobs wait. GPUs that idle before the last job starts are no measure of that: one wide job at the end decides it."""
 
     def part(self, first: int, last: int) -> "Cost":
         """In the scenarios from `first` to before `last`."""
@@ -276,7 +280,8 @@ class Rollouts:
         s = self._state
         order = self.positions(keys)
         scenarios = self._initial[first:last]
-        cost = Cost(*np.zeros((3, len(scenarios))))
+        longest = max(round(TAIL * len(self._counted)), 1)
+        cost = Cost(*np.zeros((4, len(scenarios))))
         self.count += len(scenarios)
         for at, sizes in enumerate(self._sizes[first:last]):
             self._begin(first + at, order)
@@ -285,6 +290,7 @@ class Rollouts:
             start, submit, run = counted["start"], counted["submit"], counted["run"]
             cost.wait[at] = (start - np.maximum(submit, 0.0)).sum()
             cost.slowdown[at] = bounded_slowdown(start - submit, run).sum()
+            cost.tail[at] = np.partition(start - submit, -longest)[-longest:].sum() / longest
             work = sizes * run
             cost.end[at] = ((start + run) * work).sum() / max(work.sum(), 1.0)
         return cost

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.decide.ranks import ranks_of
@@ -43,8 +44,8 @@ _MARGIN_IF_CERTAIN: Final = 0.1
 """Share of the margin that is asked for where run times are certain: there is less noise."""
 _SAME: Final = 1.0001
 """A slowdown that is larger by no more than this factor counts as no worse."""
-_NO_WORSE: Final = 1.0
-"""Weight of `utilisation` up to which neither wait nor slowdown may become worse for it."""
+_FOR_ALL: Final = 0.5
+"""Weight of wait and slowdown together from which neither may become worse for the tail or for GPUs in use."""
 _RULES: Final = ("sjf", "saf", "wfp3", "unicep", "fifo")
 """Whose orders are tried first."""
 _CONFIRMED: Final = 3
@@ -71,11 +72,8 @@ class OrderSearch:
     that takes most of the cluster for a day goes first, and all jobs after them lose."""
     depth: int = 64
     """Jobs at the head of that order that are simulated; the jobs behind them follow whatever is decided here."""
-    slowdown: float = 0.25
-    """Weight of the bounded slowdown in the cost, the wait has the rest; each as a share of the policy's own order."""
-    utilisation: float = 1.0
-    """Weight of the mean end of the work beside these two, likewise. Up to 1, an order that makes wait or slowdown
-    worse is never taken: short jobs do not pay for long ones. Above 1 they may."""
+    objective: Objective = DEFAULT
+    """What the site wants. The cost of an order is J over the policy's own order."""
     margin: float = 0.01
     """Least predicted gain, as a share of the cost: less is noise, and not worth a write. Where run times are certain,
     a tenth of it."""
@@ -233,16 +231,14 @@ class OrderSearch:
     def _takes(self, cost: Cost, own: Cost) -> bool:
         """Whether the order is no worse than the policy's own in what must not become worse."""
         worse = cost.wait.sum() > own.wait.sum() or cost.slowdown.sum() > own.slowdown.sum() * _SAME
-        return not worse or self.utilisation > _NO_WORSE
+        return not worse or self.objective.wait + self.objective.slowdown < _FOR_ALL
 
     def _relative(self, cost: Cost, own: Cost) -> float:
-        """Cost as a share of that of the policy's own order."""
-        wait, slowdown, end = (
-            1.0 if theirs.sum() <= 0.0 else float(ours.sum() / theirs.sum())
-            for ours, theirs in zip(cost, own, strict=True)
+        """J over the policy's own order, in all scenarios together."""
+        return sum(
+            weight * (1.0 if theirs.sum() <= 0.0 else float(ours.sum() / theirs.sum()))
+            for weight, ours, theirs in zip(self.objective, cost, own, strict=True)
         )
-        weighted = (1.0 - self.slowdown) * wait + self.slowdown * slowdown + self.utilisation * end
-        return weighted / (1.0 + self.utilisation)
 
 
 def _gain(before: Cost, after: Cost) -> Gain:

@@ -1,7 +1,7 @@
 """`testbed ab` by the simulator alone: what each arm would give, without a cluster; a minute for an arm and a seed.
 
     python tests/measures/ab_simulated.py [--seeds 1,2,3] [--arms saf,rl] [--minutes 30] [--load 1.2]
-    python tests/measures/ab_simulated.py --utilisation 0,0.3,1,3,10 --plot docs/images/frontier.png
+    python tests/measures/ab_simulated.py --objective "wait=1;wait=1,idle=1;idle=1" --plot docs/images/frontier.png
 
 To try something out on the policy, the rollouts or the guards before it is tried on real clusters: docs/testbed.md says
 how near the two are.
@@ -35,16 +35,14 @@ def main() -> None:
     arguments.add_argument("--minutes", type=float, default=30.0)
     arguments.add_argument("--load", type=float, default=1.2)
     arguments.add_argument("--interval", type=float, default=5.0)
-    arguments.add_argument("--utilisation", help="rl with each of these weights of rollout.utilisation, too")
+    arguments.add_argument("--objective", default="", help="rl with each of these objectives, too; ';' between them")
     arguments.add_argument("--plot", help="PNG: mean wait and makespan of each arm over those of Slurm alone")
     options = arguments.parse_args()
     arms = chosen(options.arms)
-    for weight in (options.utilisation or "").split(","):
-        if weight:
-            sections = dict(ARMS["rl"].sections or {})
-            arms.append(
-                Arm(f"rl, {weight}", {**sections, "rollout": {**sections["rollout"], "utilisation": float(weight)}})
-            )
+    for objective in filter(None, options.objective.split(";")):
+        sections = dict(ARMS["rl"].sections or {})
+        policy = {**sections["policy"], "objective": objective}
+        arms.append(Arm(f"rl, {objective}", {**sections, "policy": policy}))
     shape, runs = from_json(dict(CLUSTER), "testbed"), []
     for seed in map(int, options.seeds.split(",")):
         jobs = draw(options.jobs, seed, options.minutes, options.load)
@@ -63,7 +61,7 @@ def main() -> None:
 
 
 def frontier(ratios: Mapping[str, Any], path: Path) -> None:
-    """A point for each arm; those with another weight are joined by a line."""
+    """A point for each arm; those with an objective of their own are joined by a line."""
     figure, (waits, slowdowns) = plt.subplots(1, 2, figsize=(9.0, 3.6), sharey=True, layout="constrained")
     for axes, metric, label in ((waits, "wait_mean", "mean wait"), (slowdowns, "bsld_mean", "mean slowdown")):
         line = []

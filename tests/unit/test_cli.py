@@ -145,6 +145,11 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
         ("[nonsense]\n", r"config.toml:1: unknown section 'nonsense'"),
         ("x = 1\n", r"config.toml:1: 'x' stands outside any \[section\]"),
         ("[cycle\n", r"config.toml: not valid TOML"),
+        (
+            '[policy]\nobjective = "wait=1,speed=2"\n',
+            r"config.toml:2: policy.objective: 'speed=2' is not NAME=WEIGHT with a name of wait, slowdown, tail, idle",
+        ),
+        ("[policy]\nobjective = 3\n", r"config.toml:2: policy.objective: '3' is not NAME=WEIGHT"),
         ('[policy]\nname = "magic"\n', r"no policy 'magic'; there are auto, model, f1, "),
         ('[policy]\nname = "modle"\n', r"did you mean model\?"),
         ("[cycle]\nintervall = 3\n", r"did you mean interval\?"),
@@ -330,7 +335,7 @@ def test_the_program_starts_without_what_only_some_commands_need():
     code = "import sys; import rltuned.commands.main; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     ours = {name for name in loaded if name.split(".")[0] == "rltuned" and not name.startswith("rltuned.commands")}
-    light = {"config", "errors", "installed"}
+    light = {"cluster", "cluster.objective", "config", "errors", "installed"}
     assert ours == {"rltuned", *(f"rltuned.{name}" for name in light)}
     heavy = {"apscheduler", "matplotlib", "numba", "numpy", "prometheus_client", "rich", "structlog", "tensorflow"}
     assert sorted(heavy & set(loaded)) == []

@@ -8,6 +8,7 @@ from unit.daemon.test_loop import house
 from unit.policy.conftest import saved
 
 from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse_verdict
+from rltuned.cluster.objective import Objective
 from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
 from rltuned.daemon.auto_policy import Standing, read
 from rltuned.daemon.checks import Severity, examine
@@ -61,6 +62,16 @@ def test_a_good_verdict_is_gone_by(tmp_path, chosen, name):
     policy, made = choice(tmp_path, verdict(chosen=chosen))
     assert policy.name == name
     assert (made.standing, made.why) == (Standing.GOOD, "It waits least.")
+
+
+def test_the_model_that_is_served_is_told_what_the_site_wants(tmp_path):
+    wanted = Objective.parse("tail=1")
+    policy, _ = choice(tmp_path, verdict(), objective="tail=1")
+    assert policy.objective == wanted
+    run = house(tmp_path)
+    fresh = run.daemon.config.model_copy(update={"policy": PolicySection(objective="tail=1")})
+    assert run.daemon.reload(lambda: fresh)
+    assert run.daemon.choice.policy.objective == wanted
 
 
 def test_without_a_verdict_slurms_own_order_stays(tmp_path):

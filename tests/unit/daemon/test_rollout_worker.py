@@ -18,6 +18,7 @@ from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.tables import JobState, Partition, Snapshot
 from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection, resolve
@@ -101,6 +102,9 @@ class Desk:
     def reload(self, **settings):
         self.runtime.config = self.runtime.config.model_copy(update={"rollout": RolloutSection(**settings)})
 
+    def want(self, objective):
+        self.runtime.config = self.runtime.config.model_copy(update={"policy": PolicySection(objective=objective)})
+
     def ask(self, asked=None):
         return self.search(asked or queue())
 
@@ -168,11 +172,13 @@ def gone(process):
 
 
 def test_the_worker_answers_what_the_simulator_answers_here(desk, logs):
-    site = desk(orders=12, slowdown=0.5, utilisation=2.0, time_limit=30.0)
+    site = desk(orders=12, time_limit=30.0)
+    wanted = Objective.parse("slowdown=1,idle=2")
+    site.want(wanted)
     assert site.ask() is None, "nobody waits for the worker to get warm"
     found = site.until(lambda answer: answer is not None)
     asked = queue()
-    assert found == OrderSearch(orders=12, slowdown=0.5, utilisation=2.0, over_slurm=True)(asked)
+    assert found == OrderSearch(orders=12, objective=wanted, over_slurm=True)(asked)
     assert sorted(found.order) == sorted(found.simulated) == sorted(asked.rows.tolist())
     assert found.rollouts == 1 + 13 + 1, "each order, and Slurm's own"
     # A reload counts from the next cycle on.
@@ -189,7 +195,7 @@ def test_the_worker_answers_what_the_simulator_answers_here(desk, logs):
     recent = recent_jobs(asked.snapshot, asked.run_times, None, np.zeros(0))
     site.reload(orders=1, margin=0.9, min_jobs=16, time_limit=30.0)
     among = site.ask(replace(asked, recent=recent))
-    direct = OrderSearch(orders=1, margin=0.9, min_jobs=16, over_slurm=True)
+    direct = OrderSearch(orders=1, objective=wanted, margin=0.9, min_jobs=16, over_slurm=True)
     assert among == direct(replace(asked, recent=recent))
     assert among.cost > found.cost
     assert among.over_slurm.error > 0.0, "arrivals differ from scenario to scenario"
@@ -241,7 +247,7 @@ def test_only_what_is_needed_is_sent_and_rows_are_told_back_in_the_callers_numbe
 
 def test_the_time_limit_ends_the_search_and_the_best_so_far_counts():
     clock = VirtualClock(NOW)
-    task = SearchTask(RolloutSection(orders=12, time_limit=5.0), queue())
+    task = SearchTask(RolloutSection(orders=12, time_limit=5.0), DEFAULT, queue())
     monotonic = clock.monotonic
     clock.monotonic = lambda: (clock.sleep(0.5), monotonic())[1]  # each look at the clock takes half a second
     assert 2 < task.run(clock).rollouts < 14
@@ -300,8 +306,8 @@ def test_an_arrival_that_can_never_start_leaves_no_cost_and_so_no_answer(desk):
     asked = replace(asked, snapshot=replace(asked.snapshot, partitions=(one_node,)), recent=larger)
     found = OrderSearch()(asked)
     assert not np.isfinite(found.cost), "the arrivals are larger than the node that they may have"
-    assert SearchTask(RolloutSection(), asked).run(SystemClock()) is None
-    assert SearchTask(RolloutSection(min_jobs=0), asked).run(SystemClock()) is not None
+    assert SearchTask(RolloutSection(), DEFAULT, asked).run(SystemClock()) is None
+    assert SearchTask(RolloutSection(min_jobs=0), DEFAULT, asked).run(SystemClock()) is not None
     site = desk(time_limit=30.0)
     site.until_warm()
     skipped = site.count(SearchOutcome.SKIPPED)
@@ -468,10 +474,8 @@ def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_i
         ('enabled = "yes"', "enabled"),
         ("orders = 0", "orders"),
         ("orders = 1001", "orders"),
-        ("utilisation = -1", "utilisation"),
         ("time_limit = 0", "time_limit"),
         ("time_limit = 31", "time_limit"),
-        ("slowdown = -1", "slowdown"),
         ("margin = 1", "margin"),
         ("order = 4", "order"),
     ],

@@ -12,8 +12,8 @@ from rltuned.policy.heuristics import by_name
 from .conftest import make_snapshot, pending
 
 NAMES = {
-    "": "version time policy stage authority age_bound classes class_sizes features columns jobs window "
-    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts budget coefficients",
+    "": "version time policy stage age_bound classes class_sizes features columns jobs window "
+    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts budget coefficients objective",
     "jobs": "id class base current target base_rank rank guards held_behind seen position owed",
     "window": "score values predicted wait run_time time_limit gpus run_time_low run_time_high terms",
     "placement": "outcome apply ways",

@@ -228,11 +228,8 @@ def queue(n, seed, span):
 queues = st.builds(queue, st.integers(2, 14), st.integers(0, 2**32 - 1), st.sampled_from([3, 12, 40, 100_000]))
 
 configs = st.builds(
-    lambda hysteresis, authority, scope: settings_of(
-        decide=DecideSection(hysteresis=hysteresis, authority=authority), scope=scope
-    ),
+    lambda hysteresis, scope: settings_of(decide=DecideSection(hysteresis=hysteresis), scope=scope),
     st.sampled_from([0.0, 0.05, 0.5]),
-    st.sampled_from([1.0, 1.0, 0.5]),
     st.sampled_from(
         [
             ScopeSection(exclude_users=("bob",)),

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.decide.ranks import age_bound, defer, hand_out, policy_order, ranks_of, slurm_order, with_hysteresis
+from rltuned.decide.ranks import age_bound, defer, hand_out, ranks_of, slurm_order, with_hysteresis
 
 NOBODY = np.array([False])
 
@@ -136,12 +136,3 @@ def test_hysteresis_gives_way_where_looking_at_the_whole_class_again_and_again_w
         with_hysteresis(order, target, current, ids, ours, tolerance)
         == settle_by_rounds(order, target, current, ids, ours, tolerance)
     ).all()
-
-
-@given(classes())
-def test_authority_one_is_the_policy_and_authority_zero_is_slurm(case):
-    base, ids, order, _ = case
-    base_rank = ranks_of(slurm_order(base, ids))
-    score = -ranks_of(order).astype(float)
-    assert (policy_order(score, base_rank, 1.0) == order).all()
-    assert (policy_order(score, base_rank, 0.0) == slurm_order(base, ids)).all()

@@ -1,5 +1,6 @@
 """deploy/config.toml is the schema's own sample, and means nothing until a line is uncommented."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -76,9 +77,14 @@ def test_an_empty_path_means_none_in_file_and_environment(section, key):
 
 def test_what_show_config_prints_is_a_configuration_again(tmp_path):
     path = tmp_path / "config.toml"
-    path.write_text('[state]\nmirror = ""\n[decide]\nclass_by = ["qos"]\n[cycle]\nstage = "active"\n')
+    path.write_text(
+        '[state]\nmirror = ""\n[policy]\nobjective = "idle=3,wait=1"\n'
+        '[decide]\nclass_by = ["qos"]\n[cycle]\nstage = "active"\n'
+    )
     printed = CliRunner().invoke(cli, ["show-config", "--config", str(path)])
     assert printed.exit_code == 0
     assert tomllib.loads(printed.output)["state"]["mirror"] == ""
+    as_json = CliRunner().invoke(cli, ["show-config", "--config", str(path), "--json"]).output
+    assert json.loads(as_json)["config"]["policy"]["objective"].startswith("wait=0.25,slowdown=0,")
     again = resolve(printed.output, "printed", {}, {}).config
     assert again == resolve(path.read_text(), "config.toml", {}, {}).config

@@ -105,6 +105,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(trace, 
         (["--estimates", "limt"], "limt"),
         (["--policies", "fifo,sfa"], "sfa"),
         (["--scheduler", "bf_window=x"], "bf_window"),
+        (["--objective", "wait=x"], "'--objective': 'wait=x' is not NAME=WEIGHT"),
     ],
 )
 def test_wrong_usage_has_one_exit_code_and_is_refused_before_anything_is_read(words, said, tmp_path):

@@ -11,6 +11,7 @@ from unit.evaluate.small import busy_jobs, settings
 from unit.slurm.standin import CONFIG, StandIn
 
 from rltuned.cluster.gate_verdict import MODEL, SLURM, parse_verdict
+from rltuned.cluster.objective import Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.commands.common import processes, slurmctld_runs
 from rltuned.commands.main import cli
@@ -375,10 +376,12 @@ def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
 
 
 def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwise():
-    config = resolve('[estimates]\nsource = "limit"\n[policy]\nmodel = "base"\n', "config.toml", {}, {}).config
+    text = '[estimates]\nsource = "limit"\n[policy]\nmodel = "base"\nobjective = "wait=1"\n'
+    config = resolve(text, "config.toml", {}, {}).config
     asked = gate.as_configured(config, {})
     assert (asked.estimates, asked.model, asked.start.value, asked.gate) == ("limit", "base", "warm", True)
     assert asked.policies == gate.CANDIDATES
+    assert asked.objective == Objective.parse("wait=1")
     assert gate.as_configured(config, {"estimates": "true", "seed": 3}) == replace(asked, estimates="true", seed=3)
 
 
@@ -398,5 +401,5 @@ def test_who_takes_from_accounts_more_than_chance_does_is_not_chosen(loses, metr
 
 def test_settings_that_the_gate_does_not_play_are_named():
     assert gate.not_judged(Config()) == []
-    other = Config(decide={"authority": 0.5}, rollout={"orders": 2, "time_limit": 5.0})
-    assert gate.not_judged(other) == ["decide.authority", "rollout.orders"]
+    other = Config(decide={"borrow": 0.5}, rollout={"orders": 2, "time_limit": 5.0})
+    assert gate.not_judged(other) == ["decide.borrow", "rollout.orders"]

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from unit.evaluate.small import busy_jobs
 from unit.learn.windows import case_of
 
+from rltuned.cluster.objective import Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
 from rltuned.errors import ConfigError, EvaluationError
@@ -34,7 +35,6 @@ from rltuned.learn.training_settings import PPOSettings, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME
-from rltuned.policy.objective import Objective
 from rltuned.workers.pool import WorkerPool
 from rltuned.workload.write import write_csv
 

@@ -9,11 +9,11 @@ import pytest
 from numba.core.caching import NullCache
 from unit.simulate.instances import Instance, cluster, given, jobs_of, partition, random_instance
 
+from rltuned.cluster.objective import Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.errors import RltunedError
 from rltuned.observe import STATE_COLUMNS, Observation, observe
 from rltuned.policy.actor import RUN_TIME, Actor, on_means, plain_rule, shapes
-from rltuned.policy.objective import Objective
 from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory

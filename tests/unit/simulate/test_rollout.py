@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from unit.simulate.instances import Instance, cluster, given, jobs_of, random_instance
 
+from rltuned.cluster.objective import Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
 from rltuned.config import Config, PlacementApply, PlacementSection
@@ -19,12 +20,13 @@ from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.scenarios import Rollouts, expected_scenario, sampled_scenarios
+from rltuned.simulate.scenarios import Cost, Rollouts, expected_scenario, sampled_scenarios
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import LITERATURE, Backfill, SimulationSettings
 
 NOW = 60.0
 """All jobs are submitted before it, and it is a multiple of the intervals of the passes."""
+WAIT = Objective.parse("wait=1")
 EXACT = {
     "turnover": 0.0,
     "launch": 0.0,
@@ -220,17 +222,17 @@ def few_waiting(count=0):
 
 
 def test_what_is_best_for_the_few_who_wait_is_not_best_with_arrivals():
-    search = partial(OrderSearch, settings=LITERATURE)
+    search = partial(OrderSearch, objective=Objective.parse("wait=1,idle=1"), settings=LITERATURE)
     snapshot, rows, run, recent = few_waiting(count=20)
     assert len(rows) == 2
     scores = np.array([1.0, 0.0])
-    alone = search(slowdown=0.0, min_jobs=0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
+    alone = search(min_jobs=0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
     assert snapshot.jobs.job_id[list(alone.order)].tolist() == [7, 6]
-    assert search(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run)) == alone, "no recent job is known"
-    among = search(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
+    assert search()(RolloutRequest(snapshot, rows, scores, run)) == alone, "no recent job is known"
+    among = search()(RolloutRequest(snapshot, rows, scores, run, recent=recent))
     assert among.order is None
     assert among.rollouts > alone.rollouts
-    assert among == search(slowdown=0.0)(RolloutRequest(snapshot, rows, scores, run, recent=recent))
+    assert among == search()(RolloutRequest(snapshot, rows, scores, run, recent=recent))
 
 
 def test_a_long_queue_gets_no_arrivals():
@@ -266,7 +268,7 @@ def test_arrivals_come_at_their_times_and_take_what_such_jobs_took():
 @pytest.mark.parametrize("seed", range(12))
 def test_the_order_that_it_finds_costs_less_when_it_is_simulated(seed):
     asked = at_random(seed, seed)
-    found = OrderSearch(utilisation=0.0, slowdown=0.0)(asked)
+    found = OrderSearch(objective=WAIT)(asked)
     assert found.best < found.cost, "a random order can be bettered"
     assert sorted(found.order) == sorted(found.simulated)
     behind = len(asked.rows)
@@ -290,7 +292,7 @@ def test_jobs_exchange_places_within_their_class_only():
         assert own == sorted(own, reverse=True)
 
 
-def with_weight_of_utilisation(weight):
+def wanting(objective):
     """Mean end of the work in the orders that are found for queues in the order of SAF; and how many of these orders
     make wait or slowdown worse.
     """
@@ -298,7 +300,7 @@ def with_weight_of_utilisation(weight):
     for seed in range(8):
         snapshot, rows, run = seen(busy(seed=seed))
         scores = -run[rows] * snapshot.jobs.gpus[rows]
-        search = OrderSearch(utilisation=weight, orders=60, depth=256, margin=0.0)
+        search = OrderSearch(objective=Objective.parse(objective), orders=60, depth=256, margin=0.0)
         found = search(RolloutRequest(snapshot, rows, scores, run))
         made = rollouts(snapshot, np.array(found.simulated), run)
         place = {row: at for at, row in enumerate(found.order or found.simulated)}
@@ -308,11 +310,31 @@ def with_weight_of_utilisation(weight):
     return ends, worse
 
 
-def test_nobody_waits_longer_for_the_gpus_in_use_unless_they_weigh_more_than_all_else():
-    (alone, _), (beside, worse), (above, bought) = map(with_weight_of_utilisation, (0.0, 1.0, 10.0))
+def test_nobody_waits_longer_for_the_gpus_in_use_unless_wait_and_slowdown_weigh_less_than_all_else():
+    wanted = ("wait=1", "wait=1,idle=1", "wait=1,idle=10")
+    (alone, _), (beside, worse), (above, bought) = map(wanting, wanted)
     assert above < beside <= alone
     assert worse == 0
     assert bought > 0, "there was nothing to resist"
+
+
+def test_the_tail_is_what_the_tenth_of_the_jobs_that_wait_longest_has_waited_since_its_submission():
+    snapshot, rows, run = seen(busy())
+    made = rollouts(snapshot, rows, run)
+    tail = float(made.run(made.own).tail[0])
+    jobs = made._state.jobs[: len(rows)]
+    waits = np.sort(jobs["start"] - jobs["submit"])
+    assert len(rows) >= 20
+    assert tail == pytest.approx(waits[-round(len(rows) / 10) :].mean())
+    assert tail > waits.mean()
+
+
+def test_the_cost_of_an_order_is_the_objective_over_the_policys_own_order():
+    own = Cost(*np.array([[100.0, 300.0], [10.0, 10.0], [50.0, 150.0], [1.0, 3.0]]))
+    cost = Cost(*np.array([[50.0, 150.0], [12.0, 12.0], [100.0, 200.0], [1.0, 1.0]]))
+    search = OrderSearch(objective=Objective(0.4, 0.3, 0.2, 0.1))
+    assert search._relative(cost, own) == pytest.approx(0.4 * 0.5 + 0.3 * 1.2 + 0.2 * 1.5 + 0.1 * 0.5)
+    assert search._relative(own, own) == pytest.approx(1.0)
 
 
 def test_what_is_best_by_chance_in_the_scenarios_of_the_search_is_not_taken(monkeypatch):
@@ -362,7 +384,7 @@ def test_only_the_head_of_a_deep_queue_is_simulated():
 
 
 def test_a_gain_below_the_margin_moves_nobody():
-    asked, search = at_random(), partial(OrderSearch, slowdown=0.0, utilisation=0.0)
+    asked, search = at_random(), partial(OrderSearch, objective=WAIT)
     found = search()(asked)
     share = found.gain / found.cost
     # Run times are certain: a tenth of the margin is asked for.
@@ -456,7 +478,7 @@ def test_with_fewer_than_two_jobs_there_is_nothing_to_try(count):
 
 
 def test_jobs_that_can_never_start_weigh_nothing_and_keep_nobody_from_starting():
-    asked, search = at_random(), partial(OrderSearch, slowdown=0.0)
+    asked, search = at_random(), partial(OrderSearch, objective=Objective.parse("wait=1,idle=1"))
     rows, scores, jobs = asked.rows, asked.scores, asked.snapshot.jobs
     gpus, some = jobs.gpus.copy(), rows[::7]
     gpus[some] = 5000
@@ -553,7 +575,7 @@ def test_the_gain_over_slurms_own_order_is_that_of_the_same_jobs_simulated_in_bo
     base = np.random.default_rng(5).permutation(len(rows)).astype(np.int64)
     scores = -run[rows]
     asked = RolloutRequest(snapshot, rows, scores, run, base=base)
-    search = OrderSearch(orders=8, slowdown=0.0, utilisation=0.0, over_slurm=True)
+    search = OrderSearch(orders=8, objective=WAIT, over_slurm=True)
     found = search(asked)
     ours = list(found.simulated if found.order is None else found.order)
     theirs = sorted(ours, key=lambda row: -base[list(rows).index(row)])

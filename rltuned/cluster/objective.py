@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
 
-from rltuned.errors import EvaluationError
-
+TAIL: Final = 0.1
+"""Share of the jobs, those that wait longest, that stand for the 99th percentile where a percentile cannot be used: in
+rollouts, of which each has too few jobs, and in training, where a cost is a sum over time."""
 MOST: Final = 3.0
 """A metric counts as at most so many times Slurm's: one window must not outweigh all others."""
 _METRICS: Final[Mapping[str, tuple[str, float]]] = {
@@ -34,7 +35,7 @@ class Objective(NamedTuple):
         """Weights as `wait=5,tail=2`, 0 where none is given; only their proportions count.
 
         Raises:
-            EvaluationError: an unknown name, a weight that is no number or below 0, or none above 0.
+            ValueError: an unknown name, a weight that is no number or below 0, or none above 0.
         """
         given: dict[str, float] = {}
         for part in text.split(","):
@@ -44,14 +45,14 @@ class Objective(NamedTuple):
             except ValueError:
                 weight = math.nan
             if name not in cls._fields or not 0.0 <= weight < math.inf:
-                raise EvaluationError(
-                    f"--objective: '{part.strip()}' is not NAME=WEIGHT with a name of {', '.join(cls._fields)} and a "
-                    "weight that is not below 0"
-                )
+                known = ", ".join(cls._fields)
+                msg = f"'{part.strip()}' is not NAME=WEIGHT with a name of {known} and a weight that is not below 0"
+                raise ValueError(msg)
             given[name] = weight
-        total = sum(given.values())
+        total = math.fsum(given.values())
         if total <= 0.0:
-            raise EvaluationError(f"--objective: '{text}' has no weight above 0")
+            msg = f"'{text}' has no weight above 0"
+            raise ValueError(msg)
         return cls(*(given.get(name, 0.0) / total for name in cls._fields))
 
     def of(self, own: Mapping[str, float | None], slurm: Mapping[str, float | None]) -> float:
@@ -65,7 +66,7 @@ class Objective(NamedTuple):
         return total
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={weight:g}" for name, weight in self._asdict().items())
+        return ",".join(f"{name}={weight:.12g}" for name, weight in self._asdict().items())
 
 
 def at_least(name: str, slurm: Mapping[str, float]) -> float:
