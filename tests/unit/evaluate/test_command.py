@@ -7,6 +7,8 @@ import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import without_timings
 
+from rltuned.cluster.objective import Objective
+from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
 from rltuned.errors import EvaluationError, RltunedError
 
@@ -58,6 +60,20 @@ def test_two_equal_command_lines_differ_in_timings_only_wherever_they_are_writte
 
 def test_a_dash_prints_the_report_instead_of_the_table(trace):
     assert set(json.loads(run(trace, "--json", "-").stdout)["policies"]) == {"fifo", "saf"}
+
+
+def test_beside_slurm_the_configuration_says_what_the_site_wants_unless_the_command_line_does(
+    trace, tmp_path, monkeypatch
+):
+    path = tmp_path / "config.toml"
+    path.write_text('[policy]\nobjective = "wait=1"\n')
+    monkeypatch.setattr("rltuned.evaluate.site.of_slurm", lambda settings, *_: (settings, parse_shape("2x2")))
+    words = ["evaluate", "--trace", str(trace), "--from-slurm", "--config", str(path), "--policies", "saf"]
+    for more, wanted in (([], "wait=1"), (["--objective", "tail=2"], "tail=1")):
+        done = CliRunner().invoke(
+            cli, [*words, "--window", "20", "--windows", "1", "--workers", "1", "--json", "-", *more]
+        )
+        assert Objective.parse(json.loads(done.stdout)["meta"]["settings"]["objective"]) == Objective.parse(wanted)
 
 
 @pytest.mark.parametrize(

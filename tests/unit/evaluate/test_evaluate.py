@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
 
+from rltuned.cluster.objective import Objective
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import ConfigError, EvaluationError, ModelError
 from rltuned.estimates.run_time_history import HistoryPredictor, past
@@ -78,6 +79,12 @@ def test_a_model_does_not_correct_run_times_that_are_predicted_means():
     for estimates, corrects in (("noisy:1.5", True), ("history", False)):
         policy = contender("rl", prepared(policies=("rl",), estimates=estimates).settings).policy
         assert (RUN_TIME in policy.weights) == corrects
+
+
+def test_the_model_and_its_rollouts_are_told_what_is_wanted():
+    wanted = Objective.parse("tail=1")
+    rl = contender("rl", prepared(policies=("rl",), objective=wanted).settings)
+    assert (rl.policy.objective, rl.ranker().search.objective) == (wanted, wanted)
 
 
 def test_a_warm_start_leaves_running_and_waiting_jobs_that_the_policy_ranks_anew():
