@@ -1,7 +1,7 @@
 """`testbed ab` by the simulator alone: what each arm would give, without a cluster; a minute for an arm and a seed.
 
     python tests/measures/ab_simulated.py [--seeds 1,2,3] [--arms saf,rl] [--minutes 30] [--load 1.2]
-    python tests/measures/ab_simulated.py --objective "wait=1;wait=1,idle=1;idle=1" --plot docs/images/frontier.png
+    python tests/measures/ab_simulated.py --objective "wait=1;wait=1,idle=1" --plot frontier.png
 
 To try something out on the policy, the rollouts or the guards before it is tried on real clusters: docs/testbed.md says
 how near the two are.
