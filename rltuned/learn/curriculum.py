@@ -70,7 +70,7 @@ class CurriculumSettings:
 
     window: tuple[int, int] = (256, 1024)
     """Jobs of each, log-uniform."""
-    candidates: int = 768
+    candidates: int = 2048
     """Windows that are tried with the base rule. Those with headroom are learned from, repeatedly."""
     load: tuple[float, float] = (0.7, 1.5)
     """Jobs are submitted so many times as fast, log-uniform."""

@@ -23,7 +23,7 @@ _MOST: Final = 0.15
 _FIRST: Final = 0.9
 _SECOND: Final = 0.98
 """Of Adam's moments: a training has few steps."""
-_MEAN: Final = 20
+_MEAN: Final = 30
 """Steps that the mean forgets in (Polyak and Juditsky, SIAM J. Control 30, 1992)."""
 _LEARNED: Final = {"constant": 1.0, "change": 0.3}
 """Weights that move, each with its share of the rate: a coefficient has 14 of the second, whose noise adds up."""
@@ -33,13 +33,13 @@ _LEARNED: Final = {"constant": 1.0, "change": 0.3}
 class EvolutionSettings:
     """How a strategy goes on."""
 
-    windows: int = 64
+    windows: int = 96
     """Of a step."""
     pairs: int = 4
     """In each window."""
     spread: float = 0.2
     """σ: that of requested_time begins with −1."""
-    rate: float = 0.03
+    rate: float = 0.02
     """Of Adam at the first step; falls to a tenth as a line."""
 
 

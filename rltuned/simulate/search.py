@@ -44,6 +44,9 @@ _MARGIN_IF_CERTAIN: Final = 0.1
 """Share of the margin that is asked for where run times are certain: there is less noise."""
 _SAME: Final = 1.0001
 """A slowdown that is larger by no more than this factor counts as no worse."""
+_END: Final = 10.0
+"""So much more the mean end of the work weighs than idle GPUs, which it stands for: where these double, it moves by some
+per cent."""
 _FOR_ALL: Final = 0.5
 """Weight of wait and slowdown together from which neither may become worse for the tail or for GPUs in use."""
 _RULES: Final = ("sjf", "saf", "wfp3", "unicep", "fifo")
@@ -235,10 +238,12 @@ class OrderSearch:
 
     def _relative(self, cost: Cost, own: Cost) -> float:
         """J over the policy's own order, in all scenarios together."""
-        return sum(
-            weight * (1.0 if theirs.sum() <= 0.0 else float(ours.sum() / theirs.sum()))
-            for weight, ours, theirs in zip(self.objective, cost, own, strict=True)
-        )
+        weights = np.array(self.objective) * (1.0, 1.0, 1.0, _END)
+        over = [
+            1.0 if theirs.sum() <= 0.0 else float(ours.sum() / theirs.sum())
+            for ours, theirs in zip(cost, own, strict=True)
+        ]
+        return float(weights @ over / weights.sum())
 
 
 def _gain(before: Cost, after: Cost) -> Gain:
