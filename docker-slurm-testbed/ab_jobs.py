@@ -292,7 +292,7 @@ ARMS: Final = {
         Arm(MULTIFACTOR, None),
         _arm("saf", "saf", "off"),
         _arm("rl", "model", "on"),
-        _arm("rl-busy", "model", "on", "wait=1,slowdown=1,tail=3,idle=5"),
+        _arm("rl-busy", "model", "on", "wait=3,slowdown=1,idle=4"),
         _arm("rl-no-rollouts", "model", "off"),
     )
 }

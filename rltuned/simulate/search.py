@@ -45,8 +45,8 @@ _MARGIN_IF_CERTAIN: Final = 0.1
 _SAME: Final = 1.0001
 """A slowdown that is larger by no more than this factor counts as no worse."""
 _END: Final = 10.0
-"""So much more the mean end of the work weighs than idle GPUs, which it stands for: where these double, it moves by some
-per cent."""
+"""So much more the mean end of the work weighs than idle GPUs, which it stands for: where these double, it moves by a
+few per cent."""
 _FOR_ALL: Final = 0.5
 """Weight of wait and slowdown together from which neither may become worse for the tail or for GPUs in use."""
 _RULES: Final = ("sjf", "saf", "wfp3", "unicep", "fifo")

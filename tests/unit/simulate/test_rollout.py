@@ -333,13 +333,13 @@ def test_the_cost_of_an_order_is_the_objective_over_the_policys_own_order():
     own = Cost(*np.array([[100.0, 300.0], [10.0, 10.0], [50.0, 150.0], [1.0, 3.0]]))
     cost = Cost(*np.array([[50.0, 150.0], [12.0, 12.0], [100.0, 200.0], [1.0, 1.0]]))
     search = OrderSearch(objective=Objective(0.4, 0.3, 0.2, 0.1))
-    assert search._relative(cost, own) == pytest.approx(0.4 * 0.5 + 0.3 * 1.2 + 0.2 * 1.5 + 0.1 * 0.5)
+    assert search._relative(cost, own) == pytest.approx((0.4 * 0.5 + 0.3 * 1.2 + 0.2 * 1.5 + 10.0 * 0.1 * 0.5) / 1.9)
     assert search._relative(own, own) == pytest.approx(1.0)
 
 
 def test_what_is_best_by_chance_in_the_scenarios_of_the_search_is_not_taken(monkeypatch):
-    request = at_random(spread=1.0)
-    assert OrderSearch()(request).order is not None
+    request, search = at_random(spread=1.0), OrderSearch(objective=Objective.parse("wait=1"))
+    assert search(request).order is not None
     real, confirmed = Rollouts.run, []
 
     def worse_in_the_others(self, keys, first=0, last=None):
@@ -350,7 +350,7 @@ def test_what_is_best_by_chance_in_the_scenarios_of_the_search_is_not_taken(monk
         return cost._replace(wait=cost.wait * 10.0)
 
     monkeypatch.setattr(Rollouts, "run", worse_in_the_others)
-    found = OrderSearch()(request)
+    found = search(request)
     assert (found.order, found.gain) == (None, 0.0)
     # The best one and the two before it were given their chance.
     assert [len(cost.wait) for cost in confirmed] == [4, 4, 4]
