@@ -45,6 +45,8 @@ FITTED: Final = 128
 """Windows whose jobs the expected run times are fitted to."""
 MAKESPAN: Final = 1.02
 """Times Slurm's own: what is beyond it costs, and the more the longer it lasts."""
+DRAWN: Final = 4
+"""Of so many windows, one is to want what is drawn."""
 OBJECTIVES: Final = 0.2
 """Standard deviation of a weight of `drawn_objective`."""
 _LEAST_SPREAD: Final = 0.02
@@ -126,9 +128,11 @@ class _Training:
         return replace(saf, objective=self.settings.objective)
 
     def _scenarios(self, rng: np.random.Generator, count: int, *, drawn: bool) -> list[tuple[int, Objective]]:
-        """Windows of a step, and what each is to want: in every other one, as the settings say."""
+        """Windows of a step, and what each is to want: in one of `DRAWN` weights that are drawn, which are noise for all
+        others.
+        """
         chosen = rng.choice(self.windows, count, replace=len(self.windows) < count)
-        wanted = [drawn_objective(rng) if drawn and at % 2 else self.settings.objective for at in range(count)]
+        wanted = [drawn_objective(rng) if drawn and at % DRAWN == 0 else self.settings.objective for at in range(count)]
         return list(zip(map(int, chosen), wanted, strict=True))
 
     def evolve(self, step: int, evolution: Evolution, left: float, *, drawn: bool) -> dict[str, float]:
