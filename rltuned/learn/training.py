@@ -46,7 +46,7 @@ FITTED: Final = 128
 MAKESPAN: Final = 1.02
 """Times Slurm's own: what is beyond it costs, and the more the longer it lasts."""
 DRAWN: Final = 4
-"""Of so many windows, one is to want what is drawn."""
+"""Of so many windows, one is to want what is drawn: for what all others want, that is noise."""
 OBJECTIVES: Final = 0.2
 """Standard deviation of a weight of `drawn_objective`."""
 _LEAST_SPREAD: Final = 0.02
@@ -128,9 +128,7 @@ class _Training:
         return replace(saf, objective=self.settings.objective)
 
     def _scenarios(self, rng: np.random.Generator, count: int, *, drawn: bool) -> list[tuple[int, Objective]]:
-        """Windows of a step, and what each is to want: in one of `DRAWN` weights that are drawn, which are noise for all
-        others.
-        """
+        """Windows of a step, and what each is to want: one of `DRAWN` has weights that are drawn."""
         chosen = rng.choice(self.windows, count, replace=len(self.windows) < count)
         wanted = [drawn_objective(rng) if drawn and at % DRAWN == 0 else self.settings.objective for at in range(count)]
         return list(zip(map(int, chosen), wanted, strict=True))
