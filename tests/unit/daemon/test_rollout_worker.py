@@ -173,7 +173,7 @@ def gone(process):
 
 def test_the_worker_answers_what_the_simulator_answers_here(desk, logs):
     site = desk(orders=12, time_limit=30.0)
-    wanted = Objective.parse("slowdown=1,idle=2")
+    wanted = Objective.parse("slowdown=1,idle=0.2")
     site.want(wanted)
     assert site.ask() is None, "nobody waits for the worker to get warm"
     found = site.until(lambda answer: answer is not None)
