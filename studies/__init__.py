@@ -8,8 +8,7 @@ import-linter). README.md says which command makes which number.
 - `tables`: the results of one protocol side by side, with intervals and verdicts.
 - `page`: docs/results.md, a summary of the results. `sheets`: docs/results/*.csv, every number. `paper`: what stands
   beside the RLTune paper, whose numbers are in paper.toml.
-- `curves`: learning curves of trainings, kept and drawn. `clusters`: A/Bs on real clusters, kept.
-- `plots`: box plots of an evaluation.
+- `clusters`: A/Bs on real clusters, kept. `plots`: box plots of an evaluation.
 - `picture`: docs/images/waiting.svg from one of them.
 - ``python -m studies`` (`make results`): all of that.
 - `manpage`: docs/rltuned.1 from the command line. `compare_checkouts`: whether a refactoring changed a number.

@@ -150,8 +150,6 @@ PAPER: Final = tuple(
     )
 )
 """The paper's own sequences, as far as `protocols` has them not: 10 of 1,024 jobs, and 10,000 jobs at once."""
-PAPER_PHILLY: Final = "philly-20x8-true-easy"
-"""Its Philly sequences; 30 of them."""
 
 
 class Part(enum.StrEnum):
@@ -167,12 +165,6 @@ class Part(enum.StrEnum):
     """The general model without rollouts: what the network alone gives."""
     PEER = "peer"
     """A published peer, in the place of `rl`, without rollouts (`studies.peers`)."""
-    BASE = "base"
-    """A model that was trained with another base policy, without rollouts."""
-    RAW = "raw"
-    """That of the base policy `RAW_BASE`, with a network that sees only what a job says of itself."""
-    STRICT = "strict"
-    """Plain rules as the paper runs them: no backfill, worst fit."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +183,6 @@ class Study:
     @property
     def labels(self) -> dict[str, str]:
         """Of its policies in tables, by their names."""
-        if self.part is Part.STRICT:
-            return {name: f"{name}-strict" for name in self.policies}
         if self.part is Part.PEER:
             return {self.label: self.label}
         return {name: self.label if name in LEARNED else name for name in self.policies}
@@ -200,18 +190,12 @@ class Study:
     def settings(self, windows: int) -> EvaluationSettings:
         """Without its model; the trace by its name alone. `windows`: at most."""
         plain = self.protocol.settings(self.policies, min(windows, self.protocol.windows))
-        if self.part is Part.STRICT:
-            plain = replace(plain, backfill=Backfill.NONE, placement=Placement.WORST)
         return replace(plain, rollout=self.rollout)
 
     @property
     def name(self) -> str:
         """Of its file."""
-        tail = {
-            Part.MAIN: "",
-            Part.PEER: f"-{self.label}",
-            Part.BASE: f"-{(self.model or '').rpartition('/')[2].removesuffix('.json')}",
-        }.get(self.part, "")
+        tail = f"-{self.label}" if self.part is Part.PEER else ""
         return self.protocol.name + ("" if self.part is Part.MAIN else f"-{self.part}{tail}")
 
 
@@ -221,10 +205,6 @@ TRACE_UNSEEN: Final = "rl, trace unseen"
 """The label of a model of all other traces."""
 NETWORK: Final = "rl, no rollouts"
 """The label of what the general model gives by itself."""
-BASES: Final = ("fifo", "sjf", "f1", "wfp3", "multifactor")
-"""Base policies that the paper trains with (Tables 5 and 7, § 5.4); the shipped model has SAF."""
-RAW_BASE: Final = "fifo"
-"""With it the network replaces the rule: what its columns are worth shows in its order."""
 
 
 def studies() -> Iterator[Study]:
@@ -245,21 +225,10 @@ def studies() -> Iterator[Study]:
             yield Study(protocol, Part.UNSEEN, ("rl",), TRACE_UNSEEN, f"unseen/{trace}.json")
         for peer in PEERS if trace in LEARNING and protocol.estimates != HISTORY else ():
             yield Study(protocol, Part.PEER, ("rl",), peer, f"peers/{peer}-{trace}.json", rollout=False)
-    for protocol in every:
-        if protocol.easy and protocol.trace.window == 256 and protocol.estimates == "true":
-            yield from _bases(protocol)
-            raw = f"bases/{RAW_BASE}-raw.json"
-            yield Study(protocol, Part.RAW, ("rl",), f"{base_label(RAW_BASE)}, raw columns", raw, rollout=False)
-
-    yield from _of_the_paper(next(protocol for protocol in every if protocol.name == PAPER_PHILLY))
+    yield from _of_the_paper()
 
 
-def _bases(protocol: Protocol) -> Iterator[Study]:
-    for base in BASES:
-        yield Study(protocol, Part.BASE, ("rl",), base_label(base), f"bases/{base}.json", rollout=False)
-
-
-def _of_the_paper(philly: Protocol) -> Iterator[Study]:
+def _of_the_paper() -> Iterator[Study]:
     """What stands beside the paper's cells, and is nothing else's."""
     *sequences, many = PAPER
     for protocol in sequences:
@@ -267,13 +236,4 @@ def _of_the_paper(philly: Protocol) -> Iterator[Study]:
         yield Study(protocol, Part.ORDER, ("rl",), NETWORK, rollout=False)
         for peer in PEERS:
             yield Study(protocol, Part.PEER, ("rl",), peer, f"peers/{peer}-{protocol.trace.name}.json", rollout=False)
-    for protocol in (philly, *sequences):
-        # FIFO is among the policies of the main study.
-        yield Study(protocol, Part.STRICT, tuple(base for base in BASES if base != "fifo"), "")
-        yield from _bases(protocol)
     yield Study(many, Part.MAIN, ("saf", "rl"), "rl")
-
-
-def base_label(base: str) -> str:
-    """Of a model that was trained with this base policy."""
-    return f"rl, base {base}, no rollouts"

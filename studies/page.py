@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.errors import EvaluationError
-from studies import clusters, curves, plots
+from studies import clusters, plots
 from studies.catalogue import GUARD, HISTORY, LONGEST, NOISY, TRACE_UNSEEN, Study
 from studies.clusters import RealCluster
-from studies.curves import Curve
-from studies.paper import chosen, paper, picture_of, tables
+from studies.paper import paper
 from studies.sheets import ABOUT, LONG_WAIT, Target, sheets, targets
 from studies.tables import Together, heading, number, ratio_text, row, together
 
@@ -84,7 +83,6 @@ class Kept:
     """By the name of the protocol."""
     clusters: Mapping[str, RealCluster]
     """A/Bs on real clusters, by name."""
-    curves: Sequence[Curve]
 
     @property
     def shown(self) -> dict[str, Together]:
@@ -96,13 +94,13 @@ def collect(studies: Sequence[Study], results: Path) -> Kept:
     """Read the results, as far as there are any.
 
     Raises:
-        EvaluationError: as `together`, `clusters.read` and `curves.read`.
+        EvaluationError: as `together` and `clusters.read`.
     """
     found = {}
     for protocol in dict.fromkeys(study.protocol for study in studies):
         if (one := together(protocol, studies, results)) is not None:
             found[protocol.name] = one
-    return Kept(found, clusters.read(results), curves.read(results))
+    return Kept(found, clusters.read(results))
 
 
 def page(results: Kept, studies: Sequence[Study], images: str) -> str:
@@ -121,7 +119,7 @@ def page(results: Kept, studies: Sequence[Study], images: str) -> str:
         lines += ["## On real clusters", "", _REAL, "", *_real(results.clusters, images), ""]
     if of:
         lines += ["## Each protocol", "", *_protocols(of, images), ""]
-    lines += [*paper({**results.of, **results.clusters}, results.curves, images), ""]
+    lines += [*paper({**results.of, **results.clusters}), ""]
     lines += ["## The data", "", "Six significant digits; `lo` and `hi` are the ends of the 95 % interval.", ""]
     lines += [f"- [{name}.csv](results/{name}.csv): {about}" for name, about in ABOUT.items()]
     return "\n".join(_wrapped(lines)) + "\n"
@@ -140,16 +138,13 @@ def _wrapped(lines: Sequence[str]) -> Iterator[str]:
 
 
 def write(results: Kept, studies: Sequence[Study], target: Path, images: Path) -> None:
-    """Write the page, its data, its box plots and its learning curves.
+    """Write the page, its data and its box plots.
 
     Raises:
         EvaluationError: matplotlib is not there, or a file cannot be written.
     """
     for name, one in results.shown.items():
         plots.draw(one.merged(), images / name, tuple(PLOTTED))
-    for table in tables():
-        if table.curves and (found := chosen(table, results.curves)):
-            curves.draw(found, table.curves["metric"], images / curves.FIGURE / picture_of(table))
     beside = target.with_suffix("")
     texts = {target: page(results, studies, images.relative_to(target.parent).as_posix())}
     texts |= {beside / f"{sheet.name}.csv": sheet.text for sheet in sheets(results.of, results.clusters, studies)}

@@ -4,7 +4,7 @@ import enum
 import math
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -12,7 +12,6 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison
 from studies import clusters
 from studies.catalogue import Study
-from studies.curves import FIGURE, Curve
 from studies.tables import heading, number, ratio_text, row
 
 CELLS: Final = Path(__file__).with_name("paper.toml")
@@ -24,14 +23,14 @@ _DIGITS: Final = {"bsld_mean": 1, "utilization": 1}
 
 _INTRODUCTION: Final = """\
 RLTune: Dongare et al., "Hybrid Learning and Optimization-Based Dynamic Scheduling for DL Workloads on Heterogeneous GPU
-Clusters", SoCC'25, doi 10.1145/3772052.3772257; code: github.com/dshruti20/RLTune. Two of its tables stand here, all of
-them in [paper.csv](results/paper.csv). –: the paper has no number, or only a plot. Below each of its rows are ours.
+Clusters", SoCC'25, doi 10.1145/3772052.3772257; code: github.com/dshruti20/RLTune. Two of its tables stand here, others
+in [paper.csv](results/paper.csv). –: the paper has no number. Below each of its rows are ours.
 
 Ours are other windows of the same traces. The paper's row of FIFO on Philly comes out again only without backfill and
-with worst fit (*strict*), while its learned policy places by best fit. So most tables have our numbers twice: over the
-strict rule, and over the rule with EASY backfill and best fit. The second says what learning gives. In the paper's code
-WFP3 and UNICEP are inverted, multifactor is the smallest GPU count first, and "utilisation" counts busy nodes of 8
-GPUs. Run times are known in all tables but Table 8."""
+with worst fit (*strict*), while its learned policy places by best fit. In the paper's code WFP3 and UNICEP are
+inverted, multifactor is the smallest GPU count first, and "utilisation" counts busy nodes of 8 GPUs. Run times are
+known in all tables but Table 8. The paper's Tables 6 and 7 and Figs. 10 to 16 are not here: they compare training from
+several base policies, which this project no longer does."""
 SHOWN: Final = ("Table 9", "Figs. 18 and 19")
 """Tables of the paper that stand on the page; the others are in its data."""
 
@@ -135,17 +134,15 @@ class Table:
     source: str
     differs: str
     """How its protocol and ours differ."""
-    ours: Mapping[str, str] = field(default_factory=dict)
-    columns: Sequence[Mapping[str, str]] = ()
-    rows: Sequence[Mapping[str, Any]] = ()
-    variants: Sequence[Mapping[str, str]] = ()
-    curves: Mapping[str, Any] = field(default_factory=dict)
+    ours: Mapping[str, str]
+    columns: Sequence[Mapping[str, str]]
+    rows: Sequence[Mapping[str, Any]]
+    variants: Sequence[Mapping[str, str]]
 
     def beside(self, column: Mapping[str, str], line: Mapping[str, Any], variant: Mapping[str, str]) -> Ours:
         """Ours of a cell."""
         merged = {**self.ours, **column, **line, **variant}
-        known = {name: value for name, value in merged.items() if name != "values"}
-        of = {name: known[name].format_map(known) for name in Ours.__dataclass_fields__ if name in known}
+        of = {name: merged[name] for name in Ours.__dataclass_fields__ if name in merged}
         return Ours(**{**of, "kind": Kind(of["kind"])})
 
     def named(self, line: Mapping[str, Any], variant: Mapping[str, str]) -> str:
@@ -170,22 +167,12 @@ def tables(path: Path = CELLS) -> list[Table]:
     return found
 
 
-def paper(measured: Mapping[str, Measured], curves: Sequence[Curve], images: str) -> Iterator[str]:
-    """The paper's main tables beside ours, and its learning curves.
-
-    Args:
-        measured: results by the name of the protocol or of the A/B.
-        curves: learning curves that are kept.
-        images: where pictures are, from the page.
-    """
+def paper(measured: Mapping[str, Measured]) -> Iterator[str]:
+    """The paper's main tables beside ours. `measured`: results by the name of the protocol or of the A/B."""
     yield from ["## Beside the RLTune paper", "", _INTRODUCTION]
     for table in tables():
         if table.name in SHOWN:
             yield from ["", f"### {table.name}: {table.title}", "", table.differs, "", *_beside(table, measured)]
-    drawn = [table for table in tables() if table.curves and chosen(table, curves)]
-    if drawn:
-        pictures = (f"[{table.name}]({images}/{FIGURE}/{picture_of(table)})" for table in drawn)
-        yield from ["", f"Learning curves of ours: {', '.join(pictures)}."]
 
 
 def _beside(table: Table, measured: Mapping[str, Measured]) -> Iterator[str]:
@@ -198,14 +185,3 @@ def _beside(table: Table, measured: Mapping[str, Measured]) -> Iterator[str]:
         for variant in table.variants:
             cells = (table.beside(column, line, variant).text(measured) for column in table.columns)
             yield row((f"{line['name']}, ours: {table.named(line, variant)}", *cells))
-
-
-def chosen(table: Table, curves: Sequence[Curve]) -> list[Curve]:
-    """Pick the curves of a figure that are kept."""
-    kept = {curve.name: curve for curve in curves if curve.of(table.curves["metric"])}
-    return [kept[name] for name in table.curves["runs"] if name in kept]
-
-
-def picture_of(table: Table) -> str:
-    """Name of the file with its learning curves."""
-    return "".join(letter if letter.isalnum() else "-" for letter in table.name.lower()) + ".png"

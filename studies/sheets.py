@@ -98,7 +98,7 @@ ABOUT: Final = {
     "targets": "what is aimed at, and whether it is met.",
     "clusters": "the A/Bs on real clusters: together, by seed, by user and by size of the jobs. `points`: the "
     "simulator's ratio less the real one, in per cent.",
-    "paper": "each number of the paper, and ours. `studies/paper.toml` says where each stands and how the protocols "
+    "paper": "numbers of the paper, and ours. `studies/paper.toml` says where each stands and how the protocols "
     "differ.",
 }
 """What the sheets hold, by name; for the page."""
