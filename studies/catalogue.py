@@ -41,7 +41,7 @@ class Trace:
     """A trace, with the cluster that its jobs are run on, and what is aimed at there."""
 
     name: str
-    """Also of the models that belong to it."""
+    """Also of the peers that belong to it."""
     file: str
     cluster: str
     window: int
@@ -50,7 +50,7 @@ class Trace:
     windows: int = WINDOWS
     """Fewer where more would be the same jobs again, or days of simulation."""
     seen: bool = False
-    """Whether the general model was trained on these very jobs: the page then shows the one that never saw them."""
+    """Whether the general model was trained on these very jobs: the page says so."""
 
     @property
     def nodes(self) -> str:
@@ -58,8 +58,6 @@ class Trace:
         return self.cluster.partition(":")[0]
 
 
-UNSEEN: Final = Aims(true=0.98)
-"""Of a model that was never trained on the trace."""
 _PHILLY: Final = Aims(true=0.90, noisy=0.92, easy=0.86, multifactor=0.36)
 
 TRACES: Final = (
@@ -101,18 +99,18 @@ class Protocol:
         """Of the simulated cluster, in words."""
         return "EASY backfill and best fit" if self.easy else "Slurm's own backfill and placement"
 
-    def wait(self, *, unseen: bool) -> float:
+    @property
+    def wait(self) -> float:
         """Mean wait over the best plain rule's, at most."""
-        aims = UNSEEN if unseen else self.trace.aims
+        aims = self.trace.aims
         if self.estimates != NOISY:
             return aims.true
         return aims.easy if self.easy else aims.noisy
 
-    def multifactor(self, *, unseen: bool) -> float | None:
+    @property
+    def multifactor(self) -> float | None:
         """Mean wait over that of Slurm's own order with the usual weights, at most; None: there is no target."""
-        if self.easy or self.estimates != NOISY:
-            return None
-        return (UNSEEN if unseen else self.trace.aims).multifactor
+        return None if self.easy or self.estimates != NOISY else self.trace.aims.multifactor
 
     def settings(self, policies: tuple[str, ...], windows: int) -> EvaluationSettings:
         """Without any models; the trace by its name alone."""
@@ -157,10 +155,6 @@ class Part(enum.StrEnum):
 
     MAIN = "main"
     """All plain rules and the general model."""
-    OWN = "own"
-    """A model of this trace alone, without rollouts: is it better than the general one?"""
-    UNSEEN = "unseen"
-    """A model of all other traces."""
     ORDER = "order"
     """The general model without rollouts: what the network alone gives."""
     PEER = "peer"
@@ -176,9 +170,11 @@ class Study:
     policies: tuple[str, ...]
     label: str
     """Of its learned policy, in tables."""
-    model: str | None = None
-    """Path below the directory of models; None: the general model."""
-    rollout: bool = True
+
+    @property
+    def peer(self) -> str | None:
+        """Path of a peer's model below the directory of models; None: the general model is measured."""
+        return f"peers/{self.label}-{self.protocol.trace.name}.json" if self.part is Part.PEER else None
 
     @property
     def labels(self) -> dict[str, str]:
@@ -190,7 +186,7 @@ class Study:
     def settings(self, windows: int) -> EvaluationSettings:
         """Without its model; the trace by its name alone. `windows`: at most."""
         plain = self.protocol.settings(self.policies, min(windows, self.protocol.windows))
-        return replace(plain, rollout=self.rollout)
+        return replace(plain, rollout=self.part is Part.MAIN)
 
     @property
     def name(self) -> str:
@@ -201,8 +197,6 @@ class Study:
 
 LEARNING: Final = ("philly", "venus", "pai")
 """Traces of deep learning, which is what the peers are compared on."""
-TRACE_UNSEEN: Final = "rl, trace unseen"
-"""The label of a model of all other traces."""
 NETWORK: Final = "rl, no rollouts"
 """The label of what the general model gives by itself."""
 
@@ -213,27 +207,15 @@ def studies() -> Iterator[Study]:
     for protocol in every:
         yield Study(protocol, Part.MAIN, (STRICT, *PLAIN, "rl"), "rl")
     for protocol in every:
-        yield Study(protocol, Part.ORDER, ("rl",), NETWORK, rollout=False)
+        yield Study(protocol, Part.ORDER, ("rl",), NETWORK)
     for protocol in every:
-        trace = protocol.trace.name
-        if protocol.easy:
-            yield Study(protocol, Part.OWN, ("rl",), "rl, own model, no rollouts", f"{trace}.json", rollout=False)
-        # On the large Philly cluster it is the model of the small one again, and takes as long as all others together.
-        # Under Slurm as it is, only what has a target or says something new: rollouts take most of the time.
-        new = protocol.easy or protocol.estimates == NOISY or protocol.trace.seen
-        if protocol.trace.cluster != "20x8" and new:
-            yield Study(protocol, Part.UNSEEN, ("rl",), TRACE_UNSEEN, f"unseen/{trace}.json")
-        for peer in PEERS if trace in LEARNING and protocol.estimates != HISTORY else ():
-            yield Study(protocol, Part.PEER, ("rl",), peer, f"peers/{peer}-{trace}.json", rollout=False)
-    yield from _of_the_paper()
-
-
-def _of_the_paper() -> Iterator[Study]:
-    """What stands beside the paper's cells, and is nothing else's."""
+        for peer in PEERS if protocol.trace.name in LEARNING and protocol.estimates != HISTORY else ():
+            yield Study(protocol, Part.PEER, ("rl",), peer)
+    # What stands beside the paper's cells, and is nothing else's.
     *sequences, many = PAPER
     for protocol in sequences:
         yield Study(protocol, Part.MAIN, (STRICT, *PLAIN, "rl"), "rl")
-        yield Study(protocol, Part.ORDER, ("rl",), NETWORK, rollout=False)
+        yield Study(protocol, Part.ORDER, ("rl",), NETWORK)
         for peer in PEERS:
-            yield Study(protocol, Part.PEER, ("rl",), peer, f"peers/{peer}-{protocol.trace.name}.json", rollout=False)
+            yield Study(protocol, Part.PEER, ("rl",), peer)
     yield Study(many, Part.MAIN, ("saf", "rl"), "rl")

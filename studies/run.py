@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import rltuned
 from rltuned.config import DEFAULT_MODEL
-from rltuned.errors import EvaluationError, ModelError
+from rltuned.errors import EvaluationError
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import LEARNED, EvaluationSettings
 from rltuned.evaluate.executors import Executor, LocalExecutor
@@ -20,7 +20,7 @@ from rltuned.policy import files
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.shapes import read_shape
 from studies import kept
-from studies.catalogue import Part, Study
+from studies.catalogue import Study
 from studies.peers import measure
 from studies.traces import read
 
@@ -58,7 +58,7 @@ class Sources:
 
     traces: Path
     models: Path
-    """Holds `philly.json` …, and more below `unseen/`, `peers/` and `bases/` (`catalogue.studies`)."""
+    """Holds `peers/rlscheduler-philly.json` … (`Study.peer`)."""
     general: str = DEFAULT_MODEL
     """The general model: a shipped name, or the path of its manifest."""
 
@@ -66,25 +66,15 @@ class Sources:
         """Local ones, with the paths of this machine, and portable ones, which say nothing about it and are kept."""
         portable = study.settings(windows)
         local = replace(portable, trace=str(self.traces / portable.trace))
-        if study.part is not Part.PEER and study.model is not None:
-            return (
-                replace(local, model=str(self.models / study.model)),
-                replace(portable, model=f"models/{study.model}"),
-            )
         general = f"models/{Path(self.general).name}" if self.general.endswith(".json") else self.general
         return replace(local, model=self.general), replace(portable, model=general)
 
     def missing(self, study: Study) -> str:
-        """Which file a study cannot do without, or why it cannot be used; "" when all are there and good."""
+        """Which file a study cannot do without; "" when all are there."""
         if not (self.traces / study.protocol.trace.file).exists():
             return f"{study.protocol.trace.file} is not among the traces"
-        if study.model is not None and not (self.models / study.model).exists():
-            return f"models/{study.model} is not trained here yet"
-        if study.model is not None and study.part is not Part.PEER:
-            try:
-                files.info(str(self.models.resolve() / study.model))
-            except ModelError as error:
-                return str(error)
+        if study.peer is not None and not (self.models / study.peer).exists():
+            return f"models/{study.peer} is not trained here yet"
         return ""
 
 
@@ -114,7 +104,7 @@ def run(
             continue
         local, portable = sources.settings(study, windows)
         path = out / f"{study.name}.json"
-        peer = sources.models / (study.model or "") if study.part is Part.PEER else None
+        peer = None if study.peer is None else sources.models / study.peer
         command = portable.command if peer is None else f"python -m studies --only {study.name}"
         made_from = inputs(local, command, begun) if peer is None else peer_inputs(local, command, begun, study, peer)
         if changed := _changed(path, made_from):

@@ -20,8 +20,6 @@ from studies.clusters import RealCluster
 from studies.paper import Measured, tables
 from studies.tables import Together, verdict
 
-JUDGED: Final = (Part.MAIN, Part.UNSEEN)
-"""Parts whose models have targets."""
 LONG_WAIT: Final = "windows_with_long_wait"
 """Share of the windows in which the longest wait is above `LONGEST` times FIFO's."""
 METRICS: Final = ("wait_mean", "wait_p99", "wait_max", "bsld_mean", "jct_mean", "utilization", "fairness")
@@ -75,14 +73,13 @@ def targets(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[Ta
     for name, one in of.items():
         for study in studies:
             label = study.label
-            if study.protocol != one.protocol or study.part not in JUDGED or label not in one.parts:
+            if study.protocol != one.protocol or study.part is not Part.MAIN or label not in one.parts:
                 continue
-            unseen = study.part is Part.UNSEEN
             aims = [
-                ("wait_mean", one.best, one.protocol.wait(unseen=unseen)),
+                ("wait_mean", one.best, one.protocol.wait),
                 ("bsld_mean", one.best, GUARD),
                 ("wait_p99", one.best, GUARD),
-                ("wait_mean", "multifactor", one.protocol.multifactor(unseen=unseen)),
+                ("wait_mean", "multifactor", one.protocol.multifactor),
             ]
             for metric, over, most in aims:
                 if most is not None:

@@ -109,7 +109,7 @@ def together(protocol: Protocol, studies: Sequence[Study], results: Path) -> Tog
         reports[study.name] = report
         for name, label in study.labels.items():
             seconds[label] = report["policies"][name]["seconds"]
-            if label != name or name in (*LEARNED, *PEERS):
+            if name in (*LEARNED, *PEERS):
                 parts[label] = study.part
             values[label] = {metric: _column(report, name, metric) for metric in COMPARED}
     return Together(protocol, reports, parts, values, seconds) if reports else None

@@ -39,11 +39,9 @@ TRACE = Trace("tiny", "tiny.csv", "2x4", 14, (NOISY,), Aims(noisy=0.9, multifact
 PROTOCOL = Protocol(TRACE, NOISY, easy=False)
 RULES = ("fifo-strict", "fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor")
 MAIN = Study(PROTOCOL, Part.MAIN, (*RULES, "rl"), "rl")
-ORDER = Study(PROTOCOL, Part.ORDER, ("rl",), NETWORK, rollout=False)
-OWN = Study(PROTOCOL, Part.OWN, ("rl",), "rl, own model", "tiny.json", rollout=False)
-UNSEEN = Study(PROTOCOL, Part.UNSEEN, ("rl",), "rl, trace unseen", "unseen/tiny.json")
-PEER = Study(PROTOCOL, Part.PEER, ("rl",), "rlscheduler", "peers/rlscheduler-tiny.json", rollout=False)
-STUDIES = [MAIN, ORDER, OWN, UNSEEN, PEER]
+ORDER = Study(PROTOCOL, Part.ORDER, ("rl",), NETWORK)
+PEER = Study(PROTOCOL, Part.PEER, ("rl",), "rlscheduler")
+STUDIES = [MAIN, ORDER, PEER]
 
 
 def trained(directory, name, seed=0):
@@ -105,19 +103,10 @@ def rows_of(out, wanted, sheet, **where):
     return [row for row in rows if all(row[column] == value for column, value in where.items())]
 
 
-def test_a_study_whose_model_cannot_be_used_is_left_out(site):
-    sources, _ = site
-    (sources.models / "tiny.json").write_text('{"format_version": 1}')
-    names, told = worked(site, [OWN])
-    assert names == []
-    assert told[0].startswith(f"{OWN.name}: left out: ")
-    assert "tiny.json: format version 1; this release reads version 2" in told[0]
-
-
 def test_the_page_has_the_ratios_of_the_evaluations_and_the_same_bytes_twice(site):
     names, told = worked(site)
     assert names == [MAIN.name, ORDER.name]
-    assert any("models/tiny.json is not trained here yet" in sentence for sentence in told)
+    assert any("models/peers/rlscheduler-tiny.json is not trained here yet" in sentence for sentence in told)
     _, out = site
     text = page(collect(STUDIES, out), STUDIES, "images")
     assert text == page(collect(STUDIES, out), STUDIES, "images")
@@ -205,22 +194,18 @@ def test_an_unchanged_study_is_not_run_again_and_one_with_another_model_trace_or
     assert worked(site, [ORDER], windows=2)[1] == [f"{ORDER.name}: run again: changed command"]
 
 
-def test_the_model_that_a_study_waited_for_is_measured_when_it_comes(site):
-    worked(site, [MAIN, OWN])
+def test_a_peer_is_measured_when_it_comes_on_the_same_windows_under_its_own_name(site):
     sources, out = site
-    trained(sources.models, "tiny", seed=9)
-    assert worked(site, [MAIN, OWN])[0] == [OWN.name]
-    assert rows_of(out, STUDIES, "policies", policy="rl, own model", kind="own")
-
-
-def test_a_peer_is_measured_on_the_same_windows_under_its_own_name(site):
-    sources, out = site
+    assert worked(site)[0] == [MAIN.name, ORDER.name]
     model.save(rlscheduler.fresh(1, "rlscheduler-tiny"), sources.models / "peers", {}, {})
-    assert worked(site, [MAIN, ORDER, PEER])[0] == [MAIN.name, ORDER.name, PEER.name]
+    assert worked(site)[0] == [PEER.name]
     report = json.loads((out / f"{PEER.name}.json").read_text())
     assert report["meta"]["policies"]["rlscheduler"]["model"]["name"] == "rlscheduler-tiny"
     assert means(out, PEER, "rlscheduler").tolist() != means(out, ORDER).tolist()
-    assert rows_of(out, STUDIES, "policies", policy="rlscheduler")
+    assert rows_of(out, STUDIES, "policies", policy="rlscheduler", kind="peer")
+    (row,) = rows_of(out, STUDIES, "comparisons", policy="rlscheduler", over=NETWORK, metric="wait_mean")
+    ratio = means(out, PEER, "rlscheduler").mean() / means(out, ORDER).mean()
+    assert float(row["ratio"]) == pytest.approx(ratio, rel=1e-5)
     assert worked(site, [PEER])[1] == [f"{PEER.name}: unchanged"]
 
 
@@ -228,14 +213,6 @@ def means(out, study, policy="rl"):
     """Mean wait of a result, (W,)."""
     report = json.loads((out / f"{study.name}.json").read_text())
     return np.array([window["policies"][policy]["wait_mean"] for window in report["windows"]])
-
-
-def test_ablations_are_told_beside_the_network_alone(site):
-    sources, out = site
-    trained(sources.models, "tiny", seed=9)
-    worked(site, [MAIN, ORDER, OWN])
-    (row,) = rows_of(out, STUDIES, "comparisons", policy=OWN.label, over=NETWORK, metric="wait_mean")
-    assert float(row["ratio"]) == pytest.approx(means(out, OWN).mean() / means(out, ORDER).mean(), rel=1e-5)
 
 
 def test_an_interrupted_study_goes_on_where_it_stopped(site):
@@ -309,16 +286,15 @@ def test_the_catalogue_has_the_targets_of_the_yardstick_and_names_each_study_onc
     names = [study.name for study in wanted]
     assert len(set(names)) == len(names)
     assert {policy for study in wanted for policy in study.policies} == set(POLICIES) - {AGAIN}
-    aimed = {protocol.name: protocol.wait(unseen=False) for protocol in protocols()}
+    aimed = {protocol.name: protocol.wait for protocol in protocols()}
     where = ("philly-20x8", "philly-4x8", "venus-16x8", "pai-8x8")
     assert [aimed[f"{name}-noisy"] for name in where] == [0.92, 0.92, 0.94, 0.87]
     assert [aimed[f"{name}-noisy-easy"] for name in where] == [0.86, 0.86, 0.87, 0.88]
     assert [aimed[f"{name}-true"] for name in where] == [aimed[f"{name}-true-easy"] for name in where]
     assert [aimed[f"{name}-true"] for name in where] == [0.9, 0.9, 0.92, 0.94]
-    beside = {protocol.name: protocol.multifactor(unseen=False) for protocol in protocols()}
+    beside = {protocol.name: protocol.multifactor for protocol in protocols()}
     assert [beside[f"{name}-noisy"] for name in where] == [0.36, 0.36, 0.42, 0.26]
     assert {beside[f"{name}-{rest}"] for name in where for rest in ("true", "true-easy", "noisy-easy")} == {None}
-    assert {protocol.wait(unseen=True) for protocol in protocols()} == {0.94, 0.98}
     for protocol in protocols():
         asked = protocol.settings(("fifo",), 30)
         assert str(asked.split) == "test"
