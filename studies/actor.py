@@ -44,17 +44,17 @@ CURVES: Final = Path("studies/actor-curves.csv")
 PICTURE: Final = Path("docs/images/actor-curves.svg")
 SITES: Final = {
     "Venus": ("helios-venus.csv.gz", "16x8:v100"),
-    "Venus users": ("helios-venus-users.csv.gz", "8x8:v100"),
     "PAI": ("alibaba-pai.csv.gz", "8x8:v100"),
     "Philly": ("philly.csv.gz", "20x8:p100"),
     "Philly small": ("philly.csv.gz", "4x8:p100"),
-    "Philly users": ("philly-users.csv.gz", "4x8:p100"),
-    "Graham": ("drac-graham.csv.gz", "14x8"),
     "HPC2N": ("hpc2n.swf.gz", "120x2"),
     "SDSC-BLUE": ("sdsc-blue.swf.gz", "144x8"),
+    "Venus users": ("helios-venus-users.csv.gz", "8x8:v100"),
+    "Philly users": ("philly-users.csv.gz", "4x8:p100"),
+    "Graham": ("drac-graham.csv.gz", "14x8"),
 }
 """File and cluster of each."""
-STEPS: Final = "30,150,15"
+STEPS: Final = "30,120,15"
 WINDOW: Final = 384
 """Most jobs of a training window."""
 JUDGED: Final = (256, 60, 5)
