@@ -31,7 +31,7 @@ def test_info_says_that_the_shipped_model_is_a_plain_rule():
     words = " ".join(line[line.find(" " * 3) :].strip() for line in said.splitlines())
     assert "-1.00 · requested_time -0.56 · requested_gpus" in words
     assert "the same at every moment" in words
-    assert json.loads(run("info", "general", "--json").stdout)["hidden"] == 0
+    assert json.loads(run("info", "general", "--json").stdout)["hidden"] == 14
 
 
 def test_a_relative_path_names_a_model_as_well(one, monkeypatch):
