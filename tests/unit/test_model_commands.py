@@ -1,6 +1,7 @@
 """`rltuned model …` as typed."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -26,11 +27,11 @@ def test_info_tells_the_manifest(one):
     assert json.loads(run("info", one, "--json").stdout)["settings"] == {"steps": 1}
 
 
-def test_info_says_that_the_shipped_model_is_a_plain_rule():
+def test_info_says_of_the_shipped_model_what_each_term_weighs_and_how_far_the_moment_changes_that():
     said = run("info", "general").stdout.partition("\n\n")[0]
     words = " ".join(line[line.find(" " * 3) :].strip() for line in said.splitlines())
-    assert "-1.00 · requested_time -0.56 · requested_gpus" in words
-    assert "the same at every moment" in words
+    assert re.search(r"-\d\.\d\d ± \d\.\d\d · requested_time", words)
+    assert "what the moment changes, by 14 hidden units" in words
     assert json.loads(run("info", "general", "--json").stdout)["hidden"] == 14
 
 
