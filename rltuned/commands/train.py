@@ -65,7 +65,7 @@ from rltuned.commands.common import (
     default=True,
     help="Whether a network sees the moment; without one the coefficients are the same at every moment.",
 )
-@click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 1024]")
+@click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 384]")
 @click.option("--processes", type=NUMBER, help="Worker processes that simulate windows. [default: cores]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
 @click.option(

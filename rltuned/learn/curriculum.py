@@ -68,7 +68,7 @@ def with_limits(jobs: Workload) -> bool:
 class CurriculumSettings:
     """What windows are made of."""
 
-    window: tuple[int, int] = (256, 1024)
+    window: tuple[int, int] = (96, 384)
     """Jobs of each, log-uniform."""
     candidates: int = 2048
     """Windows that are tried with the base rule. Those with headroom are learned from, repeatedly."""

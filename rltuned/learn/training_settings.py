@@ -38,10 +38,10 @@ class PPOSettings:
     """KL from the policy of the trajectories at which the iteration ends early (Spinning Up)."""
 
 
-STEPS_PER_MINUTE: Final = 6
+STEPS_PER_MINUTE: Final = 12
 """Of the default settings on 2 cores, validation counted in; measured (docs/training.md). `--budget` is turned into
 steps by it, so that a faster machine ends sooner with the same model instead of ending with another."""
-SHARES: Final = (0.15, 0.65, 0.2)
+SHARES: Final = (0.2, 0.7, 0.1)
 """Of the steps: search of the static rule, evolution strategy, PPO."""
 
 
@@ -52,7 +52,7 @@ class TrainSettings:
     name: str = "site"
     """Of the model."""
     seed: int = 7
-    steps: tuple[int, int, int] = (30, 115, 35)
+    steps: tuple[int, int, int] = (30, 120, 15)
     """Of the search of a static rule, of the evolution strategy, of PPO."""
     objective: Objective = DEFAULT
     """What most of the windows are trained for; in the others the weights are drawn."""
@@ -63,7 +63,7 @@ class TrainSettings:
     estimates: str = MIXED
     check: int = 10
     """Steps from one validation, and checkpoint, to the next."""
-    validation_window: int = 512
+    validation_window: int = 384
     """Jobs of a validation window."""
     validation_windows: int = 40
     """Of each trace."""

@@ -338,14 +338,14 @@ def test_the_command_refuses_what_it_cannot_do():
 @pytest.mark.parametrize(
     ("asked", "expected", "told"),
     [
-        ({}, {"steps": (27, 117, 36), "columns": STATE_COLUMNS, "network": True, "objective": Objective()}, ""),
+        ({}, {"steps": (72, 252, 36), "columns": STATE_COLUMNS, "network": True, "objective": Objective()}, ""),
         (
             {"columns": "requested_gpus, job_urgency"},
             {"columns": ("requested_gpus", "job_urgency")},
             "--columns requested_gpus,job_urgency ",
         ),
         ({"network": False}, {"network": False}, ""),
-        ({"budget": 10.0}, {"steps": (9, 39, 12)}, ""),
+        ({"budget": 10.0}, {"steps": (24, 84, 12)}, ""),
         ({"budget": 10.0, "steps": "1,2,3"}, {"steps": (1, 2, 3)}, ""),
     ],
 )
@@ -354,11 +354,11 @@ def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected
     assert {name: vars(made)[name] for name in expected} == expected
     assert command.line(["a"], ["1x1"], None, made) == (
         f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed {told}--seed 7 "
-        f"--steps {','.join(map(str, made.steps))} --window 1024{'' if made.network else ' --no-network'}"
+        f"--steps {','.join(map(str, made.steps))} --window 384{'' if made.network else ' --no-network'}"
     )
     own = command.line([], [], 3.0, made, form="swf", skip_bad=True)
     assert own.startswith("rltuned train --from-sacct 3 --name x ")
-    assert own.endswith(f" --window 1024 --form swf{'' if made.network else ' --no-network'} --skip-bad")
+    assert own.endswith(f" --window 384 --form swf{'' if made.network else ' --no-network'} --skip-bad")
 
 
 @pytest.mark.parametrize(
