@@ -9,7 +9,7 @@ TAIL: Final = 0.1
 rollouts, of which each has too few jobs, and in training, where a cost is a sum over time."""
 MOST: Final = 3.0
 """A metric counts as at most so many times Slurm's: one window must not outweigh all others."""
-_METRICS: Final[Mapping[str, tuple[str, float]]] = {
+METRICS: Final[Mapping[str, tuple[str, float]]] = {
     "wait": ("wait_mean", 60.0),
     "slowdown": ("bsld_mean", 1.0),
     "tail": ("wait_p99", 60.0),
@@ -59,10 +59,10 @@ class Objective(NamedTuple):
         """J of one window, smaller is better; NaN where a metric is not known."""
         total = 0.0
         for name, weight in self._asdict().items():
-            mine, theirs = own[_METRICS[name][0]], slurm[_METRICS[name][0]]
+            mine, theirs = own[METRICS[name][0]], slurm[METRICS[name][0]]
             if mine is None or theirs is None:
                 return math.nan
-            total += weight * min(mine / at_least(name, {_METRICS[name][0]: theirs}), MOST)
+            total += weight * min(mine / at_least(name, {METRICS[name][0]: theirs}), MOST)
         return total
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Objective(NamedTuple):
 
 def at_least(name: str, slurm: Mapping[str, float]) -> float:
     """What a metric in Slurm's own order counts as: the weight `name` is over it."""
-    metric, least = _METRICS[name]
+    metric, least = METRICS[name]
     return max(slurm[metric], least)
 
 

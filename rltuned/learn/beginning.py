@@ -21,14 +21,15 @@ def run_time_coefficients(cases: Sequence[Case]) -> Singles:
 
     (0, 1, 0), the estimate itself, where these are too few to say, and the limit counts as one of 30 days at most.
     """
+    estimate_itself = np.array([0.0, 1.0, 0.0], dtype=np.float32)
     if not cases:
-        return np.array([0.0, 1.0, 0.0], dtype=np.float32)
+        return estimate_itself
     r = np.concatenate([case.estimates.run_time for case in cases])
     limit = np.minimum(np.concatenate([case.estimates.time_limit for case in cases]), RUN_TIME_HORIZON)
     true = np.maximum(np.concatenate([case.jobs.run_time for case in cases]), 1.0)
     known = r < limit
     if np.count_nonzero(known) < 100:
-        return np.array([0.0, 1.0, 0.0], dtype=np.float32)
+        return estimate_itself
     columns = np.column_stack((np.ones(known.sum()), np.log(r[known]), np.log(limit[known])))
     found, *_ = np.linalg.lstsq(columns, np.log(true[known]), rcond=None)
     return np.asarray(found, dtype=np.float32)

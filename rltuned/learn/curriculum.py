@@ -5,7 +5,7 @@ like is not known, so load, size of the cluster and error of the estimates are d
 known, half of the windows have the run times that the daemon would have predicted: that is what it serves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -157,11 +157,15 @@ def validation_windows(
         if estimates == MIXED:
             kinds = ("true", "noisy:1.5", "limit")[: 2 + with_limits(site.jobs)]
             kinds = (HISTORY, *kinds) if site.predicted else kinds
+        name = site.jobs.source.name
+        group = name if files.count(name) == 1 else f"{name} on {site.shape.text}"
         for turn, kind in enumerate(kinds):
-            predicted, name = site.predicted if kind == HISTORY else None, site.jobs.source.name
-            made = predicted or estimate(site.jobs, kind, seed)
-            group = name if files.count(name) == 1 else f"{name} on {site.shape.text}"
-            part = windows[turn :: len(kinds)]
-            of_group = cases(site.jobs, made, site.shape, part)
-            found += [(group, replace(case, predicted=predicted is not None)) for case in of_group]
+            found += [(group, case) for case in cases_of(site, kind, seed, windows[turn :: len(kinds)])]
     return found
+
+
+def cases_of(site: Site, kind: str, seed: int, windows: Sequence[Window]) -> Iterator[Case]:
+    """These windows of a site as they are there, with one kind of estimates; of `HISTORY`, its own predictions."""
+    predicted = site.predicted if kind == HISTORY else None
+    for case in cases(site.jobs, predicted or estimate(site.jobs, kind, seed), site.shape, windows):
+        yield replace(case, predicted=predicted is not None)

@@ -98,7 +98,10 @@ def in_slurms_order(case: Case) -> Measures:
 
 def judge(case: Case, slurm: Measures, actor: Actor) -> Measures:
     """Metrics of an actor in a window, and as `objective` its J by what it is to want; no sampling."""
-    run = episode(case).run(actor, temperature=0.0, heads=0, seed=0, record=False)
+    return _judged(case, slurm, actor, episode(case).run(actor, temperature=0.0, heads=0, seed=0, record=False))
+
+
+def _judged(case: Case, slurm: Measures, actor: Actor, run: Trajectory) -> Measures:
     own = case.metrics(run.start, run.end).as_dict()
     return {**own, "objective": actor.objective.of(own, slurm)}
 
@@ -112,7 +115,7 @@ def judge_pairs(
     nothing to choose, or no number.
     """
     window, moments = episode(case), np.zeros((0, len(MOMENT)))
-    metrics: list[tuple[float, float]] = []
+    metrics: list[Measures] = []
     for by in (sign * each for each in moved for sign in (1.0, -1.0)):
         constant = (actor.weights["constant"] + by).astype(np.float32)
         tried = replace(actor, weights={**actor.weights, "constant": constant})
@@ -120,11 +123,13 @@ def judge_pairs(
         run = window.run(tried, temperature=0.0, heads=0, seed=0, record=first)
         if first:
             choices = run.moment[np.diff(run.ptr) > 1]
+            if not len(choices):
+                return None
             moments = choices[np.linspace(0, len(choices) - 1, min(len(choices), _MOMENTS)).astype(np.intp)]
-        own = case.metrics(run.start, run.end).as_dict()
-        metrics.append((actor.objective.of(own, slurm), own["makespan"] / max(slurm["makespan"], 1.0)))
-    objective, makespan = np.array(metrics).T
-    if not len(moments) or not np.isfinite(metrics).all():
+        metrics.append(_judged(case, slurm, actor, run))
+    objective = np.array([one["objective"] for one in metrics])
+    makespan = np.array([one["makespan"] for one in metrics]) / max(slurm["makespan"], 1.0)
+    if not np.isfinite([objective, makespan]).all():
         return None
     cost = (objective + price * makespan).reshape(-1, 2)
     return Tried(moments, cost), objective.tolist(), makespan.tolist()

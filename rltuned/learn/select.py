@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from rltuned.cluster.objective import METRICS
 from rltuned.evaluate.case import Case
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.policy.actor import Actor
@@ -19,8 +20,9 @@ CHANCE: Final = 0.005
 """A smaller difference between two scores may be chance. A static rule is not given up for it."""
 TOLERATED: Final = 1.02
 """Mean wait may be at most so many times the static rule's in any group: a gain in J must not cost that."""
-WATCHED: Final = {"objective": 1.0, "wait_mean": 60.0, "bsld_mean": 1.0, "wait_p99": 60.0, "idle": 1.0, "makespan": 1.0}
-"""Metrics, and the least that Slurm's own counts as: below it there is nothing to win."""
+WATCHED: Final = ("objective", "wait_mean", "bsld_mean", "wait_p99", "idle", "makespan")
+_LEAST: Final = dict(METRICS.values())
+"""That Slurm's own metric counts as, as in J; of the others 1."""
 
 
 class Validation(NamedTuple):
@@ -59,7 +61,7 @@ class Validator:
 
 def over(own: Measures, slurm: Measures) -> Measures:
     """The metrics of a window over Slurm's own there, which J is already: windows of minutes and weeks count alike."""
-    return {name: own[name] / max(slurm.get(name, 1.0), least) for name, least in WATCHED.items()}
+    return {name: own[name] / max(slurm.get(name, 1.0), _LEAST.get(name, 1.0)) for name in WATCHED}
 
 
 def _ratios(windows: Sequence[tuple[Measures, Measures]]) -> dict[str, float]:

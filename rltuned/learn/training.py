@@ -208,12 +208,13 @@ class _Run:
         """Steps done; the step that `best` is of, and how good it is: over smallest area first while the rule is
         searched, then over the rule."""
         self.best = self.rule = run.beginning()
-        self.evolution = self._search()
+        self.evolution = self._strategy(self.best, searching=True)
         self.ppo: PPO | None = None
 
-    def _search(self) -> Evolution:
-        columns = [name for name in STATIC if name in self.settings.columns]
-        return Evolution(self.best, self.settings.evolution, columns)
+    def _strategy(self, start: Actor, *, searching: bool) -> Evolution:
+        """From there on; while a static rule is searched, over its columns alone."""
+        columns = [name for name in STATIC if name in self.settings.columns] if searching else self.settings.columns
+        return Evolution(start, self.settings.evolution, columns)
 
     def advance(self) -> dict[str, float]:
         """One step, and what is to be said of it."""
@@ -243,7 +244,7 @@ class _Run:
         """The best static rule is found: the network begins with it."""
         self.rule, self.kept, self.step = self.best, Validation(1.0, {}, {}), 0
         start = with_network(self.rule, *self.run.usual()) if self.settings.network else self.rule
-        self.evolution = Evolution(start, self.settings.evolution, self.settings.columns)
+        self.evolution = self._strategy(start, searching=False)
 
     @property
     def actor(self) -> Actor:
@@ -281,10 +282,8 @@ class _Run:
         self.done, self.step, self.kept = done, facts["step"], Validation(**facts["kept"])
         self.run.skipped, self.run.price, self.run.seen = facts["skipped"], facts["price"], arrays["moments/seen"]
         self.best, self.rule = (replace(self.best, weights=part(of)) for of in ("best", "rule"))
-        searching = done <= self.ends[0]
-        columns = [name for name in STATIC if name in self.settings.columns] if searching else self.settings.columns
         start = replace(self.best, weights=part("start"))
-        self.evolution = Evolution(start, self.settings.evolution, columns)
+        self.evolution = self._strategy(start, searching=done <= self.ends[0])
         self.evolution.state = part("evolution")
         if held := part("ppo"):
             self.ppo = self._ppo()

@@ -55,7 +55,7 @@ class TrainSettings:
     steps: tuple[int, int, int] = (30, 120, 15)
     """Of the search of a static rule, of the evolution strategy, of PPO."""
     objective: Objective = DEFAULT
-    """What most of the windows are trained for; in the others the weights are drawn."""
+    """What half of the windows are trained for; in the others the weights are drawn."""
     network: bool = True
     """Whether a network sees the moment; without one the coefficients are the same at each moment."""
     columns: tuple[str, ...] = STATE_COLUMNS
