@@ -1,8 +1,8 @@
 """What training makes of published traces, and what is left of it on windows that it never saw (docs/training.md).
 
-``python -m studies.actor TRACES`` trains what `RUNS` names below build/actor, goes on where it was stopped, and writes
-studies/actor-curves.csv, studies/actor.csv and docs/images/actor-curves.svg. TRACES is the directory of the published
-traces. ``--only NAME,NAME`` trains these alone.
+``PYTHONPATH=.:tests python -m measures.trained_actor TRACES`` trains what `RUNS` names below build/actor, goes on where
+it was stopped, and writes studies/actor-curves.csv, studies/actor.csv and docs/images/actor-curves.svg. TRACES is the
+directory of the published traces. ``--only NAME,NAME`` trains these alone.
 """
 
 import argparse
@@ -24,10 +24,10 @@ from matplotlib.figure import Figure
 from rltuned import revision
 from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.evaluate.bootstrap import compare, counts
-from rltuned.evaluate.case import Case, cases
+from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Split, draw
 from rltuned.learn import command
-from rltuned.learn.curriculum import HISTORY, Site, with_limits, with_predictions
+from rltuned.learn.curriculum import HISTORY, CurriculumSettings, Site, cases_of, with_limits, with_predictions
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.learn.select import WATCHED, over
 from rltuned.policy import files
@@ -35,7 +35,6 @@ from rltuned.policy.actor import Actor
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import progress_bar
 from rltuned.workload.shapes import read_shape
-from rltuned.workload.simulated_estimates import estimate
 from studies.traces import read
 
 WORK: Final = Path("build/actor")
@@ -59,7 +58,7 @@ WINDOW: Final = 384
 """Most jobs of a training window."""
 JUDGED: Final = (256, 60, 5)
 """Jobs, number and seed of the test windows of a site."""
-LEAST: Final = 60.0
+LEAST: Final = CurriculumSettings.least_wait
 """Seconds: a window in which jobs wait less in Slurm's own order tells nothing."""
 BASELINE: Final = "seed-7"
 _JOB: Final = ("requested_time", "requested_limit", "requested_gpus", "job_urgency")
@@ -109,7 +108,7 @@ def train(name: str, run: Run, traces: Path, processes: int) -> None:
     if (out / "general.json").exists():
         return
     asked = command.settings(name="general", steps=STEPS, window=WINDOW, seed=run.seed, **run.options)
-    line = f"python -m studies.actor TRACES --only {name}"
+    line = f"python -m measures.trained_actor TRACES --only {name}"
     with progress_bar() as progress:
         command.run(
             sites_of(run, traces),
@@ -132,24 +131,22 @@ def test_windows(traces: Path, pool: WorkerPool) -> Iterator[Window]:
         drawn = draw(len(site.jobs), length, count, seed, Split.TEST)
         kinds = ["noisy:1.5", *([HISTORY] if site.predicted else []), *(["limit"] if with_limits(site.jobs) else [])]
         for kind in kinds:
-            predicted = site.predicted if kind == HISTORY else None
-            made = predicted or estimate(site.jobs, kind, seed)
-            found = [
-                replace(case, predicted=predicted is not None) for case in cases(site.jobs, made, site.shape, drawn)
-            ]
+            found = list(cases_of(site, kind, seed, drawn))
             own = pool.map(call, [partial(in_slurms_order, case) for case in found])
             for case, slurm in zip(found, own, strict=True):
                 if slurm["wait_mean"] >= LEAST:
                     yield Window(name, kind, case, slurm)
 
 
-def judged(rule: Actor, actor: Actor, windows: Sequence[Window], pool: WorkerPool) -> Iterator[dict[str, Any]]:
-    """A row of the table for each site and kind of estimates: the actor over the rule, J by what the actor wants."""
-    rule = replace(rule, objective=actor.objective)
-    both = [
-        [over(found, window.slurm) for window, found in zip(windows, pool.map(call, tasks), strict=True)]
-        for tasks in ([partial(judge, window.case, window.slurm, one) for window in windows] for one in (actor, rule))
-    ]
+def measured(actor: Actor, windows: Sequence[Window], pool: WorkerPool) -> list[Measures]:
+    """`WATCHED` of each window over Slurm's own."""
+    tasks = [partial(judge, window.case, window.slurm, actor) for window in windows]
+    return [over(found, window.slurm) for window, found in zip(windows, pool.map(call, tasks), strict=True)]
+
+
+def judged(mine: Sequence[Measures], theirs: Sequence[Measures], windows: Sequence[Window]) -> Iterator[dict[str, Any]]:
+    """A row of the table for each site and kind of estimates: what is `measured` of an actor over that of a rule."""
+    both = mine, theirs
     of = list(dict.fromkeys((window.site, window.estimates) for window in windows))
     for site, kind in of:
         rows = [at for at, window in enumerate(windows) if (window.site, window.estimates) == (site, kind)]
@@ -171,8 +168,9 @@ def variants(actor: Actor, name: str) -> Iterator[tuple[str, Actor]]:
 
 
 def table(traces: Path, processes: int) -> list[dict[str, Any]]:
-    """Of all runs whose models are there."""
+    """Of all runs whose models are there, over the static rule of the first, J by what each actor wants."""
     rows = []
+    by_rule: dict[Objective, list[Measures]] = {}
     with WorkerPool(processes) as pool:
         windows = list(test_windows(traces, pool))
         rule = files.load(str((WORK / BASELINE / "general-rule.json").resolve()))
@@ -181,7 +179,11 @@ def table(traces: Path, processes: int) -> list[dict[str, Any]]:
                 continue
             actor = files.load(str((WORK / name / "general.json").resolve()))
             for policy, one in variants(replace(actor, objective=RUNS[name].options.get("objective", DEFAULT)), name):
-                rows += [{"run": name, "policy": policy, **row} for row in judged(rule, one, windows, pool)]
+                wanted = one.objective
+                if wanted not in by_rule:
+                    by_rule[wanted] = measured(replace(rule, objective=wanted), windows, pool)
+                found = judged(measured(one, windows, pool), by_rule[wanted], windows)
+                rows += [{"run": name, "policy": policy, **row} for row in found]
     return rows
 
 
@@ -226,7 +228,7 @@ def picture(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, judge, write; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m studies.actor", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m measures.trained_actor", description=__doc__)
     parser.add_argument("traces", type=Path)
     parser.add_argument("--only", default=",".join(RUNS), help="runs to train (default: all)")
     parser.add_argument("--processes", type=int, default=2)

@@ -3,10 +3,10 @@
 import csv
 
 import pytest
+from measures import trained_actor as actor
 from unit.evaluate.small import busy_jobs
 
 from rltuned.workload.write import write_csv
-from studies import actor
 
 pytestmark = pytest.mark.learn
 
