@@ -119,15 +119,16 @@ def features(
 
 def time_to_free(gpus: Floats, pool: npt.NDArray[np.intp], stats: PoolStats, now: float) -> Floats:
     """(n,) seconds until the job's pool has its GPUs if nothing else starts, at most `RUN_TIME_HORIZON`: never."""
-    found = np.zeros(len(gpus))
-    ends = np.append(stats.release_time, np.inf) - now
-    for each in np.unique(pool):
-        of = np.flatnonzero(pool == each)
-        # Shares of GPUs are rounded.
-        least = stats.released[each].searchsorted(gpus[of] - stats.free_gpus[each] - 1e-6)
-        found[of] = np.where(least > 0, np.clip(ends[least - 1], 0.0, RUN_TIME_HORIZON), 0.0)
-        found[of[least == stats.released.shape[1]]] = RUN_TIME_HORIZON
-    return found
+    # One search for the pools together: the row of each is lifted above that of the pool before it. Shares of GPUs are
+    # rounded.
+    lift = float(stats.released[:, -1].max()) + 1.0
+    missing = np.clip(gpus - stats.free_gpus[pool] - 1e-6, 0.0, lift - 0.5)
+    rows, columns = stats.released.shape
+    lifted = (stats.released + lift * np.arange(rows)[:, None]).ravel()
+    least = lifted.searchsorted(missing + lift * pool) - columns * pool
+    # The first column stands for now, the last one for never.
+    ends = np.concatenate(((0.0,), np.clip(stats.release_time - now, 0.0, RUN_TIME_HORIZON), (RUN_TIME_HORIZON,)))
+    return np.asarray(ends[least])
 
 
 def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: PoolStats) -> npt.NDArray[np.int8]:
