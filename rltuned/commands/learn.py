@@ -21,6 +21,7 @@ from rltuned.commands.common import (
     store_root,
     usage,
 )
+from rltuned.config import DEFAULT_MODEL
 
 BUDGET = 30.0
 """Minutes on 2 cores, as of `rltuned train`."""
@@ -128,7 +129,13 @@ def learn(
             # Two windows at least in the part that chooses the checkpoint.
             most = min(CurriculumSettings().window[1], round(0.15 * len(jobs)) // 2)
             asked = command.settings(
-                name="site", budget=budget, steps=steps, seed=seed, window=most, objective=settings.objective
+                name="site",
+                budget=budget,
+                steps=steps,
+                seed=seed,
+                window=most,
+                objective=settings.objective,
+                begin=DEFAULT_MODEL,
             )
             made = command.run(
                 [Site(jobs, shape)],

@@ -20,6 +20,7 @@ from rltuned.commands.common import (
     remark,
     usage,
 )
+from rltuned.config import DEFAULT_MODEL
 
 
 @click.command()
@@ -65,6 +66,14 @@ from rltuned.commands.common import (
     default=True,
     help="Whether a network sees the moment; without one the coefficients are the same at every moment.",
 )
+@click.option(
+    "--from",
+    "begin",
+    default=DEFAULT_MODEL,
+    metavar="MODEL",
+    help="Model that training goes on from, a name or FILE.json; none: from the best static rule, as always with "
+    "--no-network and --columns. [default: the shipped one]",
+)
 @click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 384]")
 @click.option("--processes", type=NUMBER, help="Worker processes that simulate windows. [default: cores]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
@@ -97,10 +106,9 @@ def train(
 ) -> None:
     """Train a policy on jobs of the past (needs the extra [train]).
 
-    The best static rule is searched; an evolution strategy and PPO go on from there, on the simulator. The first 70 %
-    of each trace is learned from, the next 15 % decides which step is kept; the rest is for `rltuned evaluate --split
-    test`.
-    docs/training.md explains every file in --out.
+    The best static rule is searched; an evolution strategy and PPO go on from the shipped model, on the simulator. The
+    first 70 % of each trace is learned from, the next 15 % decides which step is kept; the rest is for `rltuned
+    evaluate --split test`. docs/training.md explains every file in --out.
 
     \b
     Examples:

@@ -9,6 +9,7 @@ from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.config import SlurmSection
 from rltuned.errors import ConfigError
 from rltuned.evaluate import site as this_site
+from rltuned.evaluate.policies import model_path
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.training_settings import SHARES, STEPS_PER_MINUTE, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
@@ -19,6 +20,8 @@ from rltuned.workload.simulated_estimates import parse_estimates
 if TYPE_CHECKING:
     from rltuned.learn.training import Trained
 
+NONE: Final = "none"
+"""Of `--from`: no model."""
 BUDGET: Final = 30.0
 """Minutes on 2 cores."""
 _SHOWN: Final = {
@@ -40,6 +43,7 @@ def settings(
     estimates: str = MIXED,
     seed: int = 7,
     network: bool = True,
+    begin: str = "",
     columns: str | None = None,
 ) -> TrainSettings:
     """Of the command line's options.
@@ -61,6 +65,7 @@ def settings(
         steps=_steps(steps, budget),
         objective=objective,
         network=network,
+        begin="" if begin == NONE or not network or columns is not None else model_path(begin),
         estimates=estimates,
         columns=seen,
         validation_window=most,
@@ -125,6 +130,7 @@ def line(
         ("--name", asked.name),
         ("--objective", None if asked.objective == DEFAULT else asked.objective),
         ("--estimates", asked.estimates),
+        ("--from", asked.begin or NONE),
         ("--columns", None if asked.columns == STATE_COLUMNS else ",".join(asked.columns)),
         ("--seed", asked.seed),
         ("--steps", ",".join(map(str, asked.steps))),

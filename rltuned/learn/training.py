@@ -37,7 +37,7 @@ from rltuned.learn.sampling import (
 from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
 from rltuned.policy.actor import MOMENT, Actor, with_network
-from rltuned.policy.files import TrainingPart, save
+from rltuned.policy.files import TrainingPart, info, load, save
 from rltuned.workers.pool import Result, WorkerPool
 from rltuned.workers.progress import Progress, silent
 
@@ -241,21 +241,25 @@ class _Run:
         return PPO(self.settings.ppo, self.best if self.step else self.evolution.mean)
 
     def _begin_network(self) -> None:
-        """The best static rule is found: the network begins with it."""
+        """The best static rule is found: the network begins with it, or with a model that is there already."""
         self.rule, self.kept, self.step = self.best, Validation(1.0, {}, {}), 0
         start = with_network(self.rule, *self.run.usual()) if self.settings.network else self.rule
+        if self.settings.begin:
+            start = replace(load(self.settings.begin), name=start.name, objective=start.objective)
         self.evolution = self._strategy(start, searching=False)
+        if self.settings.begin:
+            self.validate(max(self.ends[0], 1))
 
     @property
     def actor(self) -> Actor:
         """As it is now."""
         return self.evolution.mean if self.ppo is None else self.ppo.actor
 
-    def validate(self) -> Validation:
-        """Measure the actor, and keep it if it is the best one."""
+    def validate(self, step: int) -> Validation:
+        """Measure the actor of that step, and keep it if it is the best one."""
         found = self.run.validator.compare(self.rule, self.actor)
         if found.score < self.kept.score - (CHANCE if self.step == 0 else 0.0):
-            self.best, self.kept, self.step = self.actor, found, self.done
+            self.best, self.kept, self.step = self.actor, found, step
         return found
 
     # --- checkpoints
@@ -313,6 +317,7 @@ def train(
         EvaluationError: nothing to be learned, windows longer than a trace's part, or a directory of another run.
     """
     began = clock()
+    begun = info(settings.begin) if settings.begin else None
     deterministic()
     asked = {"settings": asdict(settings), "sites": [_described(site) for site in sites], "revision": revision}
     directory = RunDirectory(out, asked, resume=resume)
@@ -334,7 +339,7 @@ def train(
             line: dict[str, Any] = {"step": run.done + 1, **run.advance()}
             checked = run.done % settings.check == 0 or run.done in run.ends
             if checked:
-                line |= _flat(run.validate())
+                line |= _flat(run.validate(run.done))
             add(line)
             if checked:
                 directory.save(run.done, *run.state())
@@ -345,10 +350,10 @@ def train(
         chosen = run.best if run.step or run.done > run.ends[0] else run.rule
         kept, golden = training.validator.compare(run.rule, chosen), training.golden(chosen)
     part = TrainingPart(
-        method="evolution strategy, then PPO",
+        method=f"{f'from {begun.name} {begun.sha256[:12]}: ' if begun else ''}evolution strategy, then PPO",
         data=f"the first 70 % of {', '.join(f'{site.jobs.source.name} on {site.shape.text}' for site in sites)}; "
         f"the next 15 % chose step {run.step} of {run.done}",
-        traces=digests(sites),
+        traces={**(begun.traces if begun else {}), **digests(sites)},
         seed=settings.seed,
         revision=revision,
         settings=asdict(settings),

@@ -58,6 +58,8 @@ class TrainSettings:
     """What half of the windows are trained for; in the others the weights are drawn."""
     network: bool = True
     """Whether a network sees the moment; without one the coefficients are the same at each moment."""
+    begin: str = ""
+    """Model that the evolution strategy goes on from, a name or an absolute path; "": from the static rule."""
     columns: tuple[str, ...] = STATE_COLUMNS
     """Of the state, whose coefficients may change; fewer to measure what the others are worth."""
     estimates: str = MIXED

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import busy_jobs
+from unit.evaluate.test_gate import cooked
 from unit.learn.windows import case_of
 
 from rltuned.cluster.objective import Objective
@@ -69,6 +70,20 @@ def trained(tmp_path_factory):
     """One whole small run, for all who only look at it."""
     out = tmp_path_factory.mktemp("run")
     return train([site()], SMALL, out, command="rltuned train …", revision="abc"), out
+
+
+def test_training_goes_on_from_a_model_and_keeps_it_where_nothing_is_better(tmp_path):
+    model = cooked(tmp_path, "good", requested_time=-1.0, requested_gpus=-0.5, time_to_free=-1.0)
+    asked = replace(SMALL, begin=model, steps=(1, 1, 0), evolution=EvolutionSettings(pairs=2, windows=3, rate=0.0))
+    found, begun = train([site()], asked, tmp_path / "on"), files.info(model)
+    assert (found.step, found.validation.ratios["objective"] < 0.97) == (1, True)
+    assert {k: w.tolist() for k, w in files.load(str(found.path)).weights.items()} == {
+        k: w.tolist() for k, w in files.load(model).weights.items()
+    }
+    made = files.info(str(found.path))
+    assert made.name == "small"
+    assert made.method.startswith(f"from good {begun.sha256[:12]}: ")
+    assert made.traces == {**begun.traces, "by hand": "0" * 64}
 
 
 def test_windows_are_of_the_training_part_and_of_their_number_alone():
@@ -344,7 +359,9 @@ def test_the_command_refuses_what_it_cannot_do():
             {"columns": ("requested_gpus", "job_urgency")},
             "--columns requested_gpus,job_urgency ",
         ),
-        ({"network": False}, {"network": False}, ""),
+        ({"network": False, "begin": "general"}, {"network": False, "begin": ""}, ""),
+        ({"begin": "general"}, {"begin": "general"}, ""),
+        ({"begin": "none"}, {"begin": ""}, ""),
         ({"budget": 10.0}, {"steps": (24, 84, 12)}, ""),
         ({"budget": 10.0, "steps": "1,2,3"}, {"steps": (1, 2, 3)}, ""),
     ],
@@ -353,8 +370,8 @@ def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected
     made = command.settings(name="x", **asked)
     assert {name: vars(made)[name] for name in expected} == expected
     assert command.line(["a"], ["1x1"], None, made) == (
-        f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed {told}--seed 7 "
-        f"--steps {','.join(map(str, made.steps))} --window 384{'' if made.network else ' --no-network'}"
+        f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed --from {made.begin or 'none'} {told}"
+        f"--seed 7 --steps {','.join(map(str, made.steps))} --window 384{'' if made.network else ' --no-network'}"
     )
     own = command.line([], [], 3.0, made, form="swf", skip_bad=True)
     assert own.startswith("rltuned train --from-sacct 3 --name x ")
