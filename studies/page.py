@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
+from rltuned.policy.files import info
 from studies import clusters, plots
 from studies.catalogue import GUARD, HISTORY, LONGEST, NOISY, Study
 from studies.clusters import RealCluster
@@ -29,7 +31,7 @@ All windows are from the last 15 % of each trace. The model was neither trained 
 these jobs of Venus are in the training part of another trace. The best plain rule is the one with the least mean wait
 over the same windows, chosen after the fact: no admin could have chosen better."""
 _SITE: Final = """\
-The shipped model with rollouts, under Slurm's own backfill and placement. Each number is a ratio of means; below 1
+The model with rollouts, under Slurm's own backfill and placement. Each number is a ratio of means; below 1
 rltuned is better, but for GPUs in use. Slurm's order has age, fair share and QOS at a weight of 10,000, job size and
 partition at 1,000. *Run times* is what the policies know: all of them; estimates with a log-normal error of σ = 1.5
 (one of three is wrong by more than a factor of 4.5); what the daemon predicts from finished jobs; the users' time
@@ -163,6 +165,16 @@ def _states(of: Mapping[str, Together]) -> Iterator[str]:
     if len(codes) > 1:
         yield f"These results come from {len(codes)} states of the code; `make results` runs the older ones again."
         yield ""
+    yield from _former(of)
+
+
+def _former(of: Mapping[str, Together]) -> Iterator[str]:
+    """Say when results are of another model than the one that is shipped."""
+    policies = [report["meta"]["policies"] for one in of.values() for report in one.reports.values()]
+    models = [each["rl"]["model"]["sha256"] for each in policies if "rl" in each]
+    if set(models) - {info(DEFAULT_MODEL).sha256}:
+        yield "These numbers are of a model before the one that is shipped now."
+        yield ""
 
 
 def site(of: Mapping[str, Together], *, short: bool = False) -> Iterator[str]:
@@ -260,9 +272,9 @@ def with_results(readme: str, results: Kept) -> str:
         raise EvaluationError(f"README.md: the lines {first.strip()} and {last.strip()} are missing")
     parts = [
         "\n".join(_wrapped(list(lines)))
-        for lines in (site(results.shown, short=True), _real_in_short(results.clusters))
+        for lines in (_former(results.of), site(results.shown, short=True), _real_in_short(results.clusters))
     ]
-    return f"{before}{first}\n" + "\n\n".join(part for part in parts if part) + f"\n\n{last}{after}"
+    return f"{before}{first}\n" + "\n\n".join(part.strip() for part in parts if part) + f"\n\n{last}{after}"
 
 
 def _protocols(of: Mapping[str, Together], images: str) -> Iterator[str]:
