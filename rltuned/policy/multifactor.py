@@ -6,8 +6,8 @@ Source: "Multifactor Priority Plugin" and "Fair Tree Fairshare Algorithm" of Slu
 where those are silent sprio(1) and sshare(1) of real clusters (22.05, 24.11, 26.05), which the tests compare with. The
 simulator takes its base priorities from here, and adds site factor and nice.
 
-Not here: the classic fair share, FairShare=parent, PriorityFavorSmall, PriorityWeightAssoc, PriorityUsageResetPeriod,
-PriorityFlags.
+Not here: the classic fair share, FairShare=parent, PriorityWeightAssoc, PriorityUsageResetPeriod, and of PriorityFlags
+all but SMALL_RELATIVE_TO_TIME.
 """
 
 import math
@@ -43,11 +43,15 @@ class Weights:
     """PriorityMaxAge, seconds: a job that waited this long has the whole weight of the age."""
     half_life: float = 7 * DAY
     """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
+    favor_small: bool = False
+    """PriorityFavorSmall: the smaller a job, the larger its size factor."""
+    small_relative_to_time: bool = False
+    """PriorityFlags=SMALL_RELATIVE_TO_TIME: size is per minute of the time limit."""
 
     @classmethod
     def parse(cls, text: str) -> "Weights":
-        """A name of `PRESETS`, or a list as "age=1000,fairshare=100000,max_age=86400,gres/gpu=500": the fields here,
-        and TRES by their names.
+        """A name of `PRESETS`, or a list as "age=1000,fairshare=100000,max_age=86400,gres/gpu=500": the fields here
+        (`favor_small=1`: yes), and TRES by their names.
 
         Raises:
             ConfigError: it is neither; names the part.
@@ -63,9 +67,12 @@ class Weights:
             if not (name and 0.0 <= found[name] < math.inf):
                 presets = ", ".join(PRESETS)
                 raise ConfigError(f"weights '{text}': '{part}' is no NAME=NUMBER; or give one of {presets}")
-        own = {name: found.pop(name) for name in cls.__annotations__ if name != "tres" and name in found}
+        own: dict[str, Any] = {name: found.pop(name) for name in cls.__annotations__ if name in found}
+        own |= {name: bool(own[name]) for name in _FLAGS if name in own}
         return cls(**own, tres=MappingProxyType(found))
 
+
+_FLAGS: Final = ("favor_small", "small_relative_to_time")
 
 USUAL: Final = Weights(
     age=10_000,
@@ -107,12 +114,14 @@ class PendingJobs:
     """(n,) priority of its QOS over the highest of all QOS (`normalised`)."""
     tres: Floats
     """(n, T) share of its *partition's* TRES that it asks for, in the order of `Weights.tres`."""
+    time_limit: Floats
+    """(n,) seconds, above 0; infinite where neither job nor partition has one."""
 
     @classmethod
     def of(cls, n: int, **columns: Any) -> "PendingJobs":
         """From columns of length `n` or one value for all; one node and one CPU each, nothing else, where not given."""
         given: dict[str, Any] = {"eligible": 0.0, "association": 0, "nodes": 1.0, "cpus": 1.0, "partition": 0.0}
-        given |= {"qos": 0.0, "tres": np.zeros((n, 0))} | columns
+        given |= {"qos": 0.0, "tres": np.zeros((n, 0)), "time_limit": np.inf} | columns
         for name, value in given.items():
             column = np.asarray(value, dtype=np.intp if name == "association" else np.float64)
             given[name] = column if name == "tres" else np.broadcast_to(column, (n,))
@@ -134,12 +143,25 @@ def factors(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, f
     total = (
         weights.age * np.minimum(waited / weights.max_age, 1.0)
         + weights.fairshare * fairshare[jobs.association]
-        + weights.job_size * np.clip((jobs.nodes / machine.nodes + jobs.cpus / machine.cpus) / 2.0, 0.0, 1.0)
+        + weights.job_size * job_size(weights, machine, jobs)
         + weights.partition * jobs.partition
         + weights.qos * jobs.qos
     )
     tres = jobs.tres * np.array(list(weights.tres.values()))
     return np.asarray(total + tres.sum(axis=1), dtype=np.float64)
+
+
+def job_size(weights: Weights, machine: Machine, jobs: PendingJobs) -> Floats:
+    """(n,) size factor of each job, 0 … 1: of nodes and CPUs alike, or of CPUs for each minute of the time limit
+    (PriorityFavorSmall and SMALL_RELATIVE_TO_TIME of slurm.conf(5); minutes and node's average CPUs as read in
+    priority_multifactor.c).
+    """
+    nodes, cpus = jobs.nodes / machine.nodes, jobs.cpus / machine.cpus
+    if weights.small_relative_to_time:
+        size = np.maximum(nodes, cpus) / np.ceil(jobs.time_limit / 60.0)
+    else:
+        size = (nodes + cpus) / 2.0
+    return np.clip(1.0 - size if weights.favor_small else size, 0.0, 1.0)
 
 
 def normalised(values: Floats) -> Floats:

@@ -72,6 +72,7 @@ class MultifactorPriorities:
             cpus=cpus,
             qos=self._qos(simulation, qos),
             tres=np.stack(tres, axis=1) if tres else np.zeros((n, 0)),
+            time_limit=simulation.estimates.time_limit,
         )
         self._until = simulation.now
 

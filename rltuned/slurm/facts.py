@@ -101,7 +101,12 @@ def _weights(config: Mapping[str, str]) -> dict[str, float]:
     pairs += [(name.lower(), value) for name, _, value in (part.rpartition("=") for part in tres)]
     found = {name: float(value) for name, value in pairs if _PLAIN.fullmatch(value) and float(value) > 0.0}
     times = {"max_age": config.get("PriorityMaxAge", ""), "half_life": config.get("PriorityDecayHalfLife", "")}
-    return found | {name: controller.config_seconds(value) for name, value in times.items() if value}
+    found |= {name: controller.config_seconds(value) for name, value in times.items() if value}
+    if config.get("PriorityFavorSmall", "").lower() == "yes":
+        found["favor_small"] = 1.0
+    if "SMALL_RELATIVE_TO_TIME" in config.get("PriorityFlags", "").split(","):
+        found["small_relative_to_time"] = 1.0
+    return found
 
 
 def _boot_time(value: str) -> float:

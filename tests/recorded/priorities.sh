@@ -74,3 +74,5 @@ scontrol update JobId="$(squeue -h -t PD -o %i | sort -n | head -1)" SiteFactor=
 # Two calculations later, and three minutes after that.
 sleep 125; record 1; sleep 180; record 2
 configured PriorityFavorSmall=YES; sleep 95; record 4
+configured PriorityFlags=SMALL_RELATIVE_TO_TIME; sleep 95; record 5
+configured PriorityFavorSmall=YES PriorityFlags=SMALL_RELATIVE_TO_TIME; sleep 95; record 6

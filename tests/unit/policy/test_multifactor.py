@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rltuned.cluster.durations import duration
 from rltuned.cluster.tables import Category
 from rltuned.policy.multifactor import (
     USUAL,
@@ -17,6 +18,7 @@ from rltuned.policy.multifactor import (
     associations_of_jobs,
     factors,
     fair_tree,
+    job_size,
     normalised,
 )
 
@@ -61,6 +63,7 @@ class Recording:
             partition=[JOB_FACTOR[row["partition"]] / highest["partition"] for row, _ in wanted],
             qos=[QOS[row["qos"]] / highest["qos"] for row, _ in wanted],
             tres=np.array([shares(asked["tres"], row["partition"]) for row, asked in wanted]),
+            time_limit=[duration(asked["limit"]) for _, asked in wanted],
         )
 
 
@@ -106,16 +109,26 @@ def recording(number, release="24.11"):
     return Recording(tree, usage, fairshare, rows, asked, float(round(time)))
 
 
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("number", [1, 2])
-def test_every_priority_of_the_real_cluster_is_found_to_the_last_digit(number, release):
-    now = recording(number, release)
-    usage = Usage(now.tree, SITE, now.time)
+@pytest.mark.parametrize(
+    ("number", "release", "flags"),
+    [
+        *((number, release, {}) for number in (1, 2) for release in RELEASES),
+        *((4, release, {"favor_small": True}) for release in RELEASES),
+        (5, "24.11", {"small_relative_to_time": True}),
+        (6, "24.11", {"small_relative_to_time": True, "favor_small": True}),
+    ],
+)
+def test_every_priority_of_the_real_cluster_is_found_to_the_last_digit(number, release, flags):
+    now, site = recording(number, release), replace(SITE, **flags)
+    usage = Usage(now.tree, site, now.time)
     usage.raw = now.usage
     theirs = [int(row["site"]) - int(row["nice"]) for row in now.rows]
-    found = np.maximum(factors(SITE, MACHINE, now.time, now.jobs, usage.factors()) + theirs, 1.0)
+    found = np.maximum(factors(site, MACHINE, now.time, now.jobs, usage.factors()) + theirs, 1.0)
     assert len(found) > 30
     assert found.astype(int).tolist() == [int(row["priority"]) for row in now.rows]
+    sizes = [float(row["size_norm"]) for row in now.rows]
+    assert job_size(site, MACHINE, now.jobs) == pytest.approx(sizes, abs=1e-7)
+    assert len(set(sizes)) > 5
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -152,6 +165,16 @@ def jobs(n=3, **columns):
 def test_age_grows_to_its_weight_and_no_further_and_a_job_that_is_not_eligible_has_none():
     waited = jobs(4, eligible=[1000.0, 1000.0 - USUAL.max_age / 4, -1e7, np.nan], nodes=0, cpus=0)
     assert factors(USUAL, Machine(10, 100), 1000.0, waited, np.zeros(1)).tolist() == [0.0, 2500.0, 10_000.0, 0.0]
+
+
+def test_of_two_jobs_of_a_size_the_one_of_a_short_limit_counts_as_the_larger_one():
+    # 10 nodes of 10 CPUs: two count as 20 CPUs, a fifth of all, over 1 minute, and over 10 (a begun one is whole).
+    of = jobs(4, nodes=[2, 2, 1, 1], cpus=[2, 2, 40, 1], time_limit=[60.0, 541.0, 60.0, np.inf])
+    site = replace(USUAL, small_relative_to_time=True)
+    assert job_size(site, Machine(10, 100), of) == pytest.approx([0.2, 0.02, 0.4, 0.0])
+    small = replace(site, favor_small=True)
+    assert job_size(small, Machine(10, 100), of) == pytest.approx([0.8, 0.98, 0.6, 1.0])
+    assert job_size(replace(USUAL, favor_small=True), Machine(10, 100), of) == pytest.approx([0.89, 0.89, 0.75, 0.945])
 
 
 def test_the_factor_of_a_partition_or_qos_is_its_priority_over_the_highest():

@@ -211,6 +211,8 @@ def test_the_weights_of_multifactor_are_those_that_are_above_0(slurm):
         "PriorityWeightTRES": "CPU=100,Mem=0,GRES/gpu=1000.5",
         "PriorityMaxAge": "1-00:00:00",
         "PriorityDecayHalfLife": "00:21:00",
+        "PriorityFavorSmall": "Yes",
+        "PriorityFlags": "SMALL_RELATIVE_TO_TIME,CALCULATE_RUNNING",
     }
     more = "".join(f"{key:<23} = {value}\n" for key, value in lines.items())
     assert facts(slurm, CONFIG.replace("SLURM_VERSION", more + "SLURM_VERSION")).priority_weights == {
@@ -220,4 +222,6 @@ def test_the_weights_of_multifactor_are_those_that_are_above_0(slurm):
         "gres/gpu": 1000.5,
         "max_age": 86_400.0,
         "half_life": 1260.0,
+        "favor_small": 1.0,
+        "small_relative_to_time": 1.0,
     }
