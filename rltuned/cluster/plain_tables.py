@@ -86,6 +86,7 @@ def node_table(
     tmp: Any = 0.0,
     usable: Any = True,
     features: Sequence[frozenset[str]] | None = None,
+    weight: Any = 1,
 ) -> NodeTable:
     """A node table; `gpus` and `gpus_alloc` are (M, T) or broadcast to it, the other columns (M,) or one value."""
     m, t = len(names), len(gpu_types)
@@ -105,4 +106,5 @@ def node_table(
         gpus=np.broadcast_to(np.asarray(gpus, dtype=np.int32), (m, t)).copy(),
         gpus_alloc=np.broadcast_to(np.asarray(gpus_alloc, dtype=np.int32), (m, t)).copy(),
         features=tuple(features) if features is not None else (frozenset[str](),) * m,
+        weight=column(weight, np.int64),
     )

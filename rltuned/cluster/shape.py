@@ -76,6 +76,8 @@ class Pool:
     """MiB; so is the local disk `tmp`."""
     tmp: float = 0.0
     features: frozenset[str] = frozenset()
+    weight: int = 1
+    """slurm.conf(5) Weight: Slurm takes nodes of a smaller one first."""
 
 
 def shape(
@@ -114,6 +116,7 @@ def shape(
         mem=column(pool.mem or MEM_PER_GPU * max(pool.gpus, 1) for pool in pools),
         tmp=column(pool.tmp for pool in pools),
         features=[pool.features for pool in pools for _ in range(pool.nodes)],
+        weight=column(pool.weight for pool in pools),
     )
     if not partitions:
         partitions = ((Partition(MAIN, NO_ROWS, default=True), range(len(pools))),)
@@ -215,7 +218,7 @@ def from_json(value: Any, text: str, inherited: Mapping[str, Any] = MappingProxy
     """A cluster from a JSON value::
 
         {"pools": [{"name": "new", "nodes": 4, "gpus_per_node": 8, "gpu_type": "a100", "cpus": 128, "mem_gib": 1024,
-                    "disk_gib": 3500, "features": ["nvme"]},
+                    "disk_gib": 3500, "features": ["nvme"], "weight": 10},
                    {"name": "old", "nodes": 16, "gpus_per_node": 2, "gpu_type": "p100"}],
          "partitions": [{"name": "prod", "pools": ["new"], "tier": 2, "max_time": "2-00:00:00", "default": true},
                         {"name": "all", "max_nodes": 8, "oversubscribe": "NO"},
@@ -360,6 +363,8 @@ class _JsonShape:
             raise ShapeError(f"{where}: {_shown(named)} is not the name of a GPU type")
         features = item.get("features", [])
         _expect(_are_names(features), where, "features are a list of names", features)
+        weight = item.get("weight", 1)
+        _expect(type(weight) is int and 0 <= weight < 2**32, where, "weight: expected a whole number", weight)
         amount = {kind: _amount(item, keys, where) for kind, keys in _AMOUNTS.items()}
         if not amount["cpus"].is_integer():
             raise ShapeError(f"{where}: cpus: expected a whole number, not {amount['cpus']}")
@@ -375,6 +380,7 @@ class _JsonShape:
             mem=amount["memory"],
             tmp=amount["disk"],
             features=frozenset(features),
+            weight=weight,
         )
         self.found.append(_checked(where, pool))
         return len(self.found) - 1

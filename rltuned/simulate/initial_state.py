@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, Partition, Rows, Snapshot
+from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, NodeTable, Partition, Rows, Snapshot
 from rltuned.decide.scope import priority_tiers
 from rltuned.observe.supply import exclusive_partitions
 from rltuned.simulate import kernel as k
@@ -91,7 +91,7 @@ def initial_state(
         need,
         int(slot[-1]) + (0 if room is None else room.slots),
         capacity(nodes),
-        nodes.usable,
+        nodes,
         pool_nodes,
         partitions,
         settings,
@@ -261,7 +261,7 @@ def idle_cluster(
         np.stack((asked.gpus, asked.cpus, asked.mem, asked.tmp), axis=1),
         int(slot[-1]),
         asked.capacity,
-        shape.nodes.usable,
+        shape.nodes,
         asked.pool_nodes,
         shape.partitions,
         settings,
@@ -284,7 +284,7 @@ def idle_state(
     need: Ints,
     slots: int,
     capacity: Ints,
-    usable: Bools,
+    table: NodeTable,
     pool_nodes: Bools,
     partitions: Sequence[Partition],
     settings: SimulationSettings,
@@ -297,7 +297,7 @@ def idle_state(
         need: (J, 4), as in `kernel.State`.
         slots: nodes that all jobs together may get.
         capacity: (M, 4) what an empty node has.
-        usable: (M,)
+        table: whether they are usable, and their weights.
         pool_nodes: (L, M) the sets that `pool` of the jobs counts.
         partitions: those that `partition` of the jobs counts.
         settings: Slurm's.
@@ -307,7 +307,9 @@ def idle_state(
     amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
     amount[k.NOW_FREE] = amount[k.ROOM] = capacity
     nodes = np.zeros(m, dtype=k.NODE)
-    nodes["usable"], nodes["shadow"] = usable, np.inf
+    nodes["usable"], nodes["shadow"] = table.usable, np.inf
+    if table.weight is not None:
+        nodes["weight"] = table.weight
     pool_ptr, pool_members = _ragged([np.flatnonzero(mask) for mask in pool_nodes])
     part_ptr, part_members = _ragged([partition.nodes for partition in partitions])
     member = np.zeros((len(partitions), m), dtype=np.bool_)

@@ -169,6 +169,7 @@ JOB: Final = np.dtype(
 NODE: Final = np.dtype(
     [
         ("usable", "?"),
+        ("weight", "i8"),  # slurm.conf's; smaller ones first
         ("kept", "?"),  # not for the job that is being looked at
         ("shadow", "f8"),  # when the first reservation on it begins
         # Working memory: chosen nodes, candidates.
@@ -454,33 +455,35 @@ def pick_one(s: State, job: int, at_time: Index, until: float, fit: Index) -> in
 def pick_from_runs(s: State, at_time: Index, found: Index, wanted: Index) -> None:
     """select/cons_tres: of the runs of neighbouring candidates with enough nodes, the one with the least free CPUs.
 
-    For one node: the node of that run with the least free CPUs. For several: the run's first nodes. Where no run has
+    Those of the smallest weight go first, and are taken whole where they have too few; another weight ends a run. For
+    one node: the node of that run with the least free CPUs. For several: the run's first nodes. Where no run has
     enough, the one with the most free CPUs is taken whole, and the search goes on for the rest.
     """
     for at in range(found):
         s.nodes[at].free_cpus = max(s.amount[at_time, s.nodes[at].candidate, CPU], 0)
     picked = 0
     while picked < wanted:
-        best, best_end, best_size, best_enough = -1, 0, 0, False
+        best, best_end, best_size, best_enough, least = -1, 0, 0, False, 0
         at = 0
         while at < found:
             if s.nodes[at].free_cpus < 0:
                 at += 1
                 continue
-            begin_run, size = at, 0
+            begin_run, size, weight = at, 0, s.nodes[s.nodes[at].candidate].weight
             while at < found and s.nodes[at].free_cpus >= 0:
-                if at > begin_run and s.nodes[at].candidate != s.nodes[at - 1].candidate + 1:
+                node = s.nodes[at].candidate
+                if at > begin_run and (node != s.nodes[at - 1].candidate + 1 or s.nodes[node].weight != weight):
                     break
                 size += s.nodes[at].free_cpus
                 at += 1
             enough = bool(at - begin_run >= wanted - picked)
             if (
                 best < 0
-                or (enough and not best_enough)
-                or (enough and size < best_size)
-                or (not enough and not best_enough and size > best_size)
+                or weight < least
+                or (weight == least and enough and (not best_enough or size < best_size))
+                or (weight == least and not enough and not best_enough and size > best_size)
             ):
-                best, best_end, best_size, best_enough = begin_run, at, size, enough
+                best, best_end, best_size, best_enough, least = begin_run, at, size, enough, weight
         if wanted == 1:
             for at in range(best + 1, best_end):
                 if s.nodes[at].free_cpus < s.nodes[best].free_cpus:

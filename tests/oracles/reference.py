@@ -5,7 +5,7 @@ up; every pass sorts the queue, every question about the future replays the runn
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -131,21 +131,23 @@ def share(total: int, part: int, whole: int) -> int:
     return -(-total * part // whole)
 
 
-def from_runs(nodes: list[int], cpus: Mapping[int, int], count: int) -> list[int]:
-    """select/cons_tres: `count` of these nodes, sorted, by runs of neighbours and their free CPUs."""
+def from_runs(nodes: list[int], cpus: Mapping[int, int], count: int, weight: Sequence[int]) -> list[int]:
+    """select/cons_tres: `count` of these nodes, sorted, by runs of neighbours of one weight and their free CPUs."""
     runs: list[list[int]] = []
     for node in nodes:
-        if runs and runs[-1][-1] == node - 1:
+        if runs and runs[-1][-1] == node - 1 and weight[node - 1] == weight[node]:
             runs[-1].append(node)
         else:
             runs.append([node])
     chosen: list[int] = []
     while runs and len(chosen) < count:
         left = count - len(chosen)
-        if enough := [run for run in runs if len(run) >= left]:
+        least = min(weight[run[0]] for run in runs)
+        lightest = [run for run in runs if weight[run[0]] == least]
+        if enough := [run for run in lightest if len(run) >= left]:
             run = min(enough, key=lambda run: sum(cpus[node] for node in run))
             return chosen + ([min(run, key=cpus.__getitem__)] if count == 1 else run[:left])
-        run = max(runs, key=lambda run: sum(cpus[node] for node in run))
+        run = max(lightest, key=lambda run: sum(cpus[node] for node in run))
         chosen += run
         runs.remove(run)
     return chosen
@@ -199,6 +201,7 @@ class Reference:
         nodes = len(shape.nodes)
         self.full = [[int(amount) for amount in row] for row in asked.capacity]
         self.usable = [bool(usable) for usable in shape.nodes.usable]
+        self.weight = [1] * nodes if shape.nodes.weight is None else shape.nodes.weight.tolist()
         self.room = Room([list(row) for row in self.full], [set() for _ in range(nodes)], [False] * nodes)
         self.to_come = [job for job in self.every if job.fate is JobFate.WAITING]
         self.queue: list[Job] = []
@@ -405,7 +408,7 @@ class Reference:
     ) -> list[int]:
         """`count` of these nodes (or all that there are), by the rule of fit and what is free; ties in their order."""
         if self.settings.fit is Fit.SLURM:
-            return from_runs(sorted(nodes), cpus, count)
+            return from_runs(sorted(nodes), cpus, count, self.weight)
         sign = 1 if self.settings.fit is Fit.BEST else -1
         return sorted(nodes, key=lambda node: (sign * free[node], node))[:count]
 

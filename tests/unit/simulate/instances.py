@@ -59,6 +59,7 @@ def cluster(
     cpus: Any = 64,
     mem: Any = 256_000.0,
     tmp: Any = 0.0,
+    weight: Any = 1,
     partitions: Sequence[Partition] = (),
 ) -> ClusterShape:
     """One node for each number of GPUs; the first partition is the default one."""
@@ -67,7 +68,8 @@ def cluster(
     table = np.zeros((len(gpus), len(every)), dtype=np.int32)
     for node, (count, name) in enumerate(zip(gpus, named, strict=True)):
         table[node, every.index(name)] = count
-    nodes = node_table([f"n{node}" for node in range(len(gpus))], every, table, cpus=cpus, mem=mem, tmp=tmp)
+    names = [f"n{node}" for node in range(len(gpus))]
+    nodes = node_table(names, every, table, cpus=cpus, mem=mem, tmp=tmp, weight=weight)
     parts = tuple(partitions) or (partition("main", range(len(gpus))),)
     return ClusterShape(nodes, (replace(parts[0], default=True), *parts[1:]), "by hand")
 
@@ -153,7 +155,8 @@ def random_cluster(rng: np.random.Generator, named: tuple[str, str, str] = ("p10
                 )
             )
     cpus, mem, tmp = rng.choice([8, 16, 64], 3)[pick], rng.choice([100.0, 400.0], 3)[pick], rng.choice([0, 50.0], nodes)
-    return cluster(gpus, types=types, cpus=cpus, mem=mem, tmp=tmp, partitions=parts)
+    weight = rng.spawn(1)[0].choice([1, 1, 1, 7], 3)[pick]
+    return cluster(gpus, types=types, cpus=cpus, mem=mem, tmp=tmp, weight=weight, partitions=parts)
 
 
 def random_jobs(rng: np.random.Generator, shape: ClusterShape) -> tuple[Workload, Estimates]:

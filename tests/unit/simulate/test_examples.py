@@ -107,6 +107,16 @@ def test_cons_tres_goes_by_runs_of_neighbours_and_their_free_cpus(simulate):
     assert [nodes(result, row) for row in range(4)] == [{0}, {3, 4}, {4}, {1, 2}]
 
 
+def test_nodes_of_a_smaller_weight_go_first_whatever_else_would_fit_better(simulate):
+    # Node 0 has the fewest CPUs; but node 3, then 1 and 2, weigh less. A job of two nodes takes the rest of the lighter
+    # ones, though no run of them has two.
+    shape = cluster([4] * 4, cpus=[8, 16, 16, 64], weight=[9, 5, 5, 1])
+    rows = [(0, 100, 100, 4), (0, 100, 100, 4), (0, 100, 100, 8)]
+    result = run(simulate, shape, rows, replace(AT_EVENTS, fit=Fit.SLURM), nodes=[1, 1, 2])
+    assert result.start.tolist() == [0, 0, 0]
+    assert [nodes(result, row) for row in range(3)] == [{3}, {1}, {0, 2}]
+
+
 def test_the_first_job_of_a_partition_that_does_not_fit_blocks_that_partition_only(simulate):
     # n0 is the partition left, n1 the partition right. No backfill: only blocking decides.
     shape = cluster([4, 4], partitions=[partition("left", [0]), partition("right", [1])])
