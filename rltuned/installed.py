@@ -18,6 +18,7 @@ from rltuned.errors import MissingError
 MODULES: Final = {
     "matplotlib": "simulate",
     "numba": "simulate",
+    "scipy": "simulate",
     "tensorflow": "train",
     "pyslurm": "pyslurm",
 }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXIT_FINDINGS = 10
 """`doctor` found an error, `restore` left something."""
 EXIT_UNPROVEN = 14
-"""`gate`, `learn`: nothing is certainly better than Slurm's own order."""
+"""`gate`, `learn`: nothing is certainly better than Slurm's own order; `tune`: than the site's slurm.conf."""
 EXIT_ABSENT = 16
 """`explain`: the job does not wait."""
 

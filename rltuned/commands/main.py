@@ -19,6 +19,7 @@ from rltuned.commands.model import model
 from rltuned.commands.report import report
 from rltuned.commands.traces import traces
 from rltuned.commands.train import train
+from rltuned.commands.tune import tune
 from rltuned.errors import RltunedError
 
 
@@ -41,6 +42,7 @@ from rltuned.errors import RltunedError
         traces,
         evaluate,
         gate,
+        tune,
         demo,
     ),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -159,7 +159,15 @@ def duration(evaluation: Evaluation, workers: int) -> str:
 
 
 def recent(
-    jobs: int, split: Split, length: int | None = None, count: int = WINDOWS, past: int | None = None, begin: int = 0
+    jobs: int,
+    split: Split,
+    length: int | None = None,
+    count: int = WINDOWS,
+    past: int | None = None,
+    begin: int = 0,
+    *,
+    fewest: int = FEWEST_WINDOWS,
+    whose: str = "the gate",
 ) -> tuple[Window, ...]:
     """Windows that share no job, the last ones that fit into the recent part of a trace, from early to late.
 
@@ -167,18 +175,19 @@ def recent(
     than they are. `split`: which part; the whole trace means its last half, so that there is a past to learn run times
     from. `length`: jobs of a window; None: `WINDOW`, or fewer where the part is short. `count`: at most so many.
     `past`: jobs before each window that a warm start simulates; None: as many as a window has. The first window begins
-    behind as many. `begin`: no window begins before this row. Raises EvaluationError: fewer than `FEWEST_WINDOWS` fit.
+    behind as many. `begin`: no window begins before this row. Raises EvaluationError: fewer than `fewest` fit; says of
+    `whose`.
     """
     first, last = bounds(jobs, split) if split is not Split.ALL else (jobs // 2, jobs)
     first = max(first, begin)
     there = max(last - first, 0)
-    chosen = length if length is not None else min(WINDOW, there // FEWEST_WINDOWS)
+    chosen = length if length is not None else min(WINDOW, there // fewest)
     first = max(first, chosen if past is None else past)
     fit = min((last - first) // chosen, count) if chosen else 0
-    if fit < FEWEST_WINDOWS or (length is None and chosen < SHORTEST_WINDOW):
+    if fit < fewest or (length is None and chosen < SHORTEST_WINDOW):
         wanted = length if length is not None else SHORTEST_WINDOW
         raise EvaluationError(
-            f"the gate needs {FEWEST_WINDOWS} windows of at least {wanted} jobs that share none, and the recent part "
+            f"{whose} needs {fewest} windows of at least {wanted} jobs that share none, and the recent part "
             f"of the history has {there:,} jobs: give more of it (--from-sacct DAYS, --trace), or a smaller --window"
         )
     start = last - fit * chosen

@@ -113,7 +113,7 @@ class Simulation:
                 self._predict(self._predictor, rows)
             keys = ranker.keys(self, rows)
             self.state.clock[k.REFRESH_DUE] = np.inf  # what a ranker changes is no reason to ask it again
-            if self._order(rows, np.nan_to_num(keys, nan=_LARGEST)):
+            if self._order(rows, np.where(np.isnan(keys), _LARGEST, keys)):
                 k.something_changed(self.state, self.setup)
 
     def _order(self, rows: Rows, keys: Floats) -> bool:

@@ -90,10 +90,10 @@ class MultifactorPriorities:
 
     def passed(self, simulation: Simulation) -> None:
         """Charge what ran since the last call, let all usage decay, and rank the users again."""
+        if not self.weights.fairshare:
+            return
         now, since = simulation.now, self._until
-        result = simulation.result()
-        end = np.where(np.isnan(result.end), now, np.minimum(result.end, now))
-        seconds = end - np.maximum(result.start, since)
+        seconds = np.minimum(simulation.end, now) - np.maximum(simulation.start, since)
         ran = np.flatnonzero(seconds > 0.0)  # NaN: not started
         self._usage.decay(now)
         if len(ran):

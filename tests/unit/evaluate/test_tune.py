@@ -1,0 +1,157 @@
+"""The best that slurm.conf alone can do: what is searched, what is found, what is printed."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from unit.evaluate.small import jobs_of
+
+from rltuned.cluster.shape import parse_shape
+from rltuned.commands.main import cli
+from rltuned.config import Config
+from rltuned.errors import EvaluationError
+from rltuned.evaluate import gate
+from rltuned.evaluate.bootstrap import Comparison
+from rltuned.evaluate.tune import Site, Tuned, conf_lines, tune
+
+LENGTH = 12
+"""Jobs of a window; 30 of them are the recent half."""
+
+
+def long_and_short(users=1, **columns):
+    """Jobs of one GPU that arrive together, more than there are GPUs: long ones of an honest limit, and short ones."""
+    n = 2 * 31 * LENGTH
+    rng = np.random.default_rng(3)
+    run = np.where(rng.random(n) < 0.4, 7200.0, 600.0)
+    submit = np.repeat(np.arange(n // LENGTH) * 20_000.0, LENGTH) + np.tile(np.arange(LENGTH), n // LENGTH)
+    return jobs_of(submit, run, np.ones(n, dtype=int), user=[f"u{k % users}" for k in range(n)], **columns)
+
+
+def settings(**given):
+    asked = {"estimates": "true", "weights": "age=1000", "warm_jobs": 4, "trace": "t", "cluster": "1x2", **given}
+    return gate.as_configured(Config(), asked)
+
+
+def tuned(jobs=None, shape="1x2", *, processes=1, fairly=True, length=LENGTH, budget=40, **given):
+    return tune(
+        settings(**given),
+        jobs or long_and_short(),
+        parse_shape(shape),
+        "revision",
+        processes=processes,
+        budget=budget,
+        length=length,
+        fairly=fairly,
+        daemon=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def found():
+    return tuned()
+
+
+def test_a_site_of_fifo_with_short_and_long_jobs_is_told_to_prefer_a_short_limit(found):
+    assert found.better, found.reason
+    assert found.compared["tuned"]["wait_mean"].hi < 0.9
+    (size,) = (line for line in found.lines() if line.startswith("PriorityWeightJobSize="))
+    assert size.endswith("# large jobs of a short time limit go first; was 0")
+    assert "PriorityFlags=SMALL_RELATIVE_TO_TIME  # size is CPUs for each minute" in "\n".join(found.lines())
+
+
+def test_a_seed_gives_the_same_with_two_processes(found):
+    assert tuned(processes=2).as_dict() == found.as_dict()
+
+
+def test_what_has_no_effect_is_not_printed(found):
+    # One user: no fair share. Backfill looks at all of a dozen jobs anyway.
+    assert not [line for line in found.lines() if "Fairshare" in line or "bf_max_job_test" in line]
+
+
+def test_a_site_that_is_at_its_best_gets_no_lines():
+    n = 2 * 31 * LENGTH
+    equal = jobs_of(np.arange(n) * 300.0, np.full(n, 500.0), np.ones(n, dtype=int))  # nothing to choose between
+    best = tuned(equal, budget=10)
+    assert (best.better, best.lines(), dict(best.values)) == (False, [], dict(best.site.own))
+    assert best.reason == "Your slurm.conf is as good as any that was found."
+
+
+def test_accounts_do_not_lose_unless_they_may():
+    # One user has the long jobs and would pay for the others' shorter waits.
+    jobs = long_and_short()
+    jobs = replace(jobs, user=type(jobs.user).of(["long" if run > 600.0 else "short" for run in jobs.run_time]))
+    fair, free = (tuned(jobs, weights="age=1000", fairly=fairly) for fairly in (True, False))
+    worse = [each.fairness["tuned"]["accounts_worse"] for each in (fair, free)]
+    assert worse[0] <= fair.fairness["chance"]["accounts_worse"] + 0.05 < worse[1]
+    assert free.better
+    assert free.compared["tuned"]["objective"].ratio < fair.compared["tuned"]["objective"].ratio
+
+
+def test_weights_of_nodes_are_searched_where_jobs_may_run_on_either_type():
+    shape = parse_shape("2x1:old,3x1:new")
+    site = Site.of(settings(weights="usual", scheduler="bf_window=2880"), long_and_short(), shape)
+    values = {**site.own, "Weight of old": 5.0, "bf_window": 4320.0, "max_age": 90_000.0, "gres/gpu": 30.0}
+    assert site.run("multifactor", values).node_weights.tolist() == [5, 5, 1, 1, 1]
+    assert site.run("multifactor", site.own).node_weights is None
+    passes = "SchedulerParameters=bf_window=4320  # beside what else you have there; minutes that backfill plans ahead"
+    assert conf_lines(site, values) == [
+        "PriorityMaxAge=1-01:00:00  # so long does a job's age grow; was 1-00:00:00",
+        "PriorityWeightTRES=CPU=100,Mem=100,GRES/gpu=30  # jobs of many GPUs go first; was 1000",
+        "NodeName=node[1-2] ... Weight=5  # a job that names no type gets the nodes that weigh less; was 1",
+        f"{passes}; was 2880",
+    ]
+    named = long_and_short(gpu_type=["old"] * (2 * 31 * LENGTH))
+    assert not [one for one in Site.of(settings(), named, shape).parameters if "Weight of" in one.name]
+
+
+def test_what_is_certain_on_earlier_jobs_only_is_not_recommended(found):
+    ratio = Comparison(0.97, 0.9, 1.04)
+    unsure = replace(found, compared={"tuned": {**found.compared["tuned"], "objective": ratio}})
+    assert unsure.reason == (
+        "Your slurm.conf is as good as any that was found: on later jobs, J of the best is 0.970 [0.900, 1.040] of "
+        "yours."
+    )
+    broken = replace(found, broken=["wait p99 is beyond its bound by 0.200"])
+    assert (unsure.lines(), broken.lines()) == ([], [])
+    assert "on later jobs, wait p99 is beyond" in broken.reason
+
+
+def test_too_little_history_is_said_with_what_to_do():
+    with pytest.raises(
+        EvaluationError, match=r"a slurm.conf needs 30 windows of at least 13 jobs .* has 372 jobs: give"
+    ):
+        tuned(length=13)
+    with pytest.raises(EvaluationError, match="no job of these windows can run on 1x0"):
+        tuned(shape="1x0")
+
+
+def test_the_command_prints_the_lines_or_says_that_there_are_none(found, monkeypatch, tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("submit_time,num_gpus,run_time\n0,1,600\n30,1,7200\n")
+    answers: list[Tuned] = [found, found, replace(found, broken=["it breaks"])]
+    monkeypatch.setattr("rltuned.evaluate.tune.tune", lambda *_, **__: answers.pop(0))
+    words = ["tune", "--trace", str(trace), "--cluster", "1x2"]
+    for_people = CliRunner().invoke(cli, words)
+    assert for_people.exit_code == 0
+    assert for_people.stdout.splitlines()[-len(found.lines()) :] == found.lines()
+    for_machines = CliRunner().invoke(cli, [*words, "--json"])
+    assert json.loads(for_machines.stdout)["lines"] == found.lines()
+    none = CliRunner().invoke(cli, words)
+    assert none.exit_code == 14
+    assert "as good as any that was found" in none.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "either --from-sacct DAYS or --trace FILE"),
+        (["--trace", "t.csv"], "--trace needs --cluster"),
+        (["--from-sacct", "30", "--weights", "nonsense"], "'nonsense' is no NAME=NUMBER"),
+    ],
+)
+def test_wrong_usage_is_said(words, why):
+    done = CliRunner().invoke(cli, ["tune", *words])
+    assert done.exit_code == 2
+    assert why in done.output
