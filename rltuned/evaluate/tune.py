@@ -7,18 +7,15 @@ far as that costs next to nothing, so that few lines are left.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import differential_evolution
 
-from rltuned.cluster.borrowed import owners
-from rltuned.cluster.hostlist import compress
-from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats, Ints, NodeTable, Rows
+from rltuned.cluster.tables import Floats, Ints
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import FAIRNESS, FEWEST, MOST_WORSE, Comparison, beyond_chance, compare, counts
 from rltuned.evaluate.case import Case
@@ -27,10 +24,9 @@ from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings
 from rltuned.evaluate.gate import OWN, WINDOWS, in_words, lower, recent
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import contender
+from rltuned.evaluate.slurm_conf import SlurmConf, Values
 from rltuned.evaluate.windows import Split
-from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.rankers import compile_kernel
-from rltuned.simulate.values import Backfill
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
@@ -61,169 +57,6 @@ SHOWN: Final = {
     "makespan": "makespan",
 }
 """Metrics of the judgement, over the site's own slurm.conf, and their headings."""
-HOUR: Final = 3600.0
-
-Values = Mapping[str, float]
-"""Of slurm.conf, by the names of `Weights` and `SchedulerParameters`; `_WEIGHT_OF` and a GPU type: of its nodes."""
-_WEIGHT_OF: Final = "Weight of "
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A number of slurm.conf that may be changed."""
-
-    name: str
-    least: float
-    """Of the search; of a weight, what is less than ten times this means 0."""
-    most: float
-    says: str
-    """What it does, for the comment beside the line."""
-    step: float = 1.0
-    """Values are multiples of this."""
-
-    @property
-    def is_flag(self) -> bool:
-        """Whether it is yes or no."""
-        return self.most == 1.0
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Of the search's variable."""
-        return (0.0, 1.0) if self.is_flag else (math.log10(self.least), math.log10(self.most))
-
-    def variable(self, value: float) -> float:
-        """Of a value."""
-        return value if self.is_flag else math.log10(min(max(value, self.least), self.most))
-
-    def value(self, variable: float, own: float) -> float:
-        """Of a variable: two digits, or the site's `own` where it is all but that."""
-        if self.is_flag:
-            return float(round(variable))
-        if abs(variable - self.variable(own)) < 0.03:
-            return own
-        raw = 10.0**variable
-        if self.name in _WEIGHTS and raw < 10.0 * self.least:
-            return 0.0
-        digits = 10.0 ** (math.floor(variable) - 1)
-        return float(max(round(round(raw / digits) * digits / self.step), 1) * self.step)
-
-
-_WEIGHTS: Final = {
-    "age": "jobs that have waited longer go first",
-    "fairshare": "accounts and users that have used less than their share go first",
-    "job_size": "the size of a job",
-    "gres/gpu": "jobs of many GPUs go first",
-    "cpu": "jobs of many CPUs go first",
-}
-_RANGE: Final = 1e3
-"""Weights are tried up to so many times the largest that the site has, and down to its inverse."""
-_LARGEST_WEIGHT: Final = 4e8
-"""Priorities are numbers of 32 bits."""
-_OTHERS: Final = (
-    Parameter("max_age", HOUR, 60 * 24 * HOUR, "so long does a job's age grow", HOUR),
-    Parameter("favor_small", 0.0, 1.0, "the weight of job size prefers small jobs"),
-    Parameter("small_relative_to_time", 0.0, 1.0, "size is CPUs for each minute of the time limit"),
-)
-
-
-@dataclass(frozen=True)
-class Site:
-    """A slurm.conf, and what of it may be changed."""
-
-    settings: EvaluationSettings
-    """Of the evaluation, with the weights and the scheduler of slurm.conf."""
-    own: Values
-    parameters: tuple[Parameter, ...]
-    nodes: NodeTable
-
-    @classmethod
-    def of(cls, settings: EvaluationSettings, jobs: Workload, shape: ClusterShape) -> "Site":
-        """What has an effect on these jobs. Of weights only the proportions have: the largest stays as it is."""
-        weights = Weights.parse(settings.weights) if settings.weights else USUAL
-        scheduler = SchedulerParameters.parse(settings.scheduler)
-        own = {name: float(value) for name, value in vars(weights).items() if name != "tres"} | dict(weights.tres)
-        names = [name for name in _WEIGHTS if own.setdefault(name, 0.0) or name != "cpu"]
-        if len(np.unique(owners(jobs.account, jobs.user).codes)) < 2:
-            names.remove("fairshare")
-        largest = max(names, key=own.__getitem__)
-        unit = own[largest] or 1e4
-        ends = max(unit / _RANGE, 0.1) / 10.0, min(unit * _RANGE, _LARGEST_WEIGHT)
-        parameters = [Parameter(name, *ends, _WEIGHTS[name]) for name in names if name != largest or not own[name]]
-        parameters += _OTHERS
-        if scheduler.backfill and settings.backfill is Backfill.SLURM:
-            of = {
-                "bf_interval": (scheduler.bf_interval, 30.0, 600.0, "seconds from one backfill to the next"),
-                "bf_window": (scheduler.bf_window / 60.0, 60.0, 20_160.0, "minutes that backfill plans ahead"),
-                "bf_resolution": (scheduler.bf_resolution, 60.0, 3600.0, "seconds that backfill rounds times to"),
-                "bf_max_job_test": (float(scheduler.bf_max_job_test), 10.0, 1000.0, "jobs that backfill looks at"),
-            }
-            for name, (value, least, most, says) in of.items():
-                own[name] = value
-                parameters.append(Parameter(name, min(value, least), max(value, most), says))
-        kinds = shape.nodes.gpu_types
-        if len(kinds) > 1 and (jobs.gpu_type.codes < 0).any():
-            for kind in kinds:
-                weights_there = set(_weight(shape.nodes)[_of_type(shape.nodes, kind)].tolist())
-                if len(weights_there) == 1:
-                    own[_WEIGHT_OF + kind] = float(weights_there.pop())
-                    parameters.append(
-                        Parameter(
-                            _WEIGHT_OF + kind, 1.0, 1000.0, "a job that names no type gets the nodes that weigh less"
-                        )
-                    )
-        return cls(replace(settings, weights=_text(own, _is_weight)), own, tuple(parameters), shape.nodes)
-
-    def tuned(self, values: Values) -> EvaluationSettings:
-        """The settings of this site with that slurm.conf."""
-        return replace(
-            self.settings,
-            weights=_text(values, _is_weight),
-            scheduler=_text(values, lambda name: name.startswith("bf_")),
-        )
-
-    def node_weights(self, values: Values) -> Ints | None:
-        """(M,) of that slurm.conf; None: as they are."""
-        found = _weight(self.nodes).copy()
-        for name, value in values.items():
-            if name.startswith(_WEIGHT_OF):
-                found[_of_type(self.nodes, name.removeprefix(_WEIGHT_OF))] = int(value)
-        return found if (found != _weight(self.nodes)).any() else None
-
-    def run(self, policy: str, values: Values) -> "Run":
-        """A policy with that slurm.conf."""
-        return Run(policy, self.tuned(values), self.node_weights(values))
-
-    def candidate(self, variables: Floats) -> dict[str, float]:
-        """Of the search's variables."""
-        found = {
-            one.name: one.value(float(at), self.own[one.name])
-            for one, at in zip(self.parameters, variables, strict=True)
-        }
-        return {**self.own, **found}
-
-    def variables(self, values: Values) -> list[float]:
-        """Of a candidate."""
-        return [one.variable(values[one.name]) for one in self.parameters]
-
-
-def _is_weight(name: str) -> bool:
-    """Whether it is of `Weights`, not of the scheduler or of nodes."""
-    return not name.startswith(("bf_", _WEIGHT_OF))
-
-
-def _weight(nodes: NodeTable) -> Ints:
-    return np.ones(len(nodes), dtype=np.int64) if nodes.weight is None else nodes.weight
-
-
-def _of_type(nodes: NodeTable, kind: str) -> Rows:
-    """Rows of the nodes that have GPUs of that type."""
-    return np.flatnonzero(nodes.gpus[:, nodes.gpu_types.index(kind)] > 0)
-
-
-def _text(values: Values, which: Callable[[str], bool]) -> str:
-    return ",".join(f"{name}={value:.15g}" for name, value in values.items() if which(name))
-
-
 # --- simulating
 
 
@@ -235,6 +68,11 @@ class Run:
     settings: EvaluationSettings
     node_weights: Ints | None = None
     """(M,) None: as they are."""
+
+
+def run_of(conf: SlurmConf, policy: str, values: Values) -> Run:
+    """A policy with these values of slurm.conf."""
+    return Run(policy, conf.tuned(values), conf.node_weights(values))
 
 
 @dataclass(frozen=True)
@@ -282,17 +120,17 @@ def simulate(work: Work) -> list[Measured]:
 class Baseline:
     """Windows with what the site's own slurm.conf does on them, and what differs by chance."""
 
-    site: Site
+    conf: SlurmConf
     cases: tuple[Case, ...]
     own: tuple[Measured, ...]
     again: tuple[Measured, ...]
 
     @classmethod
-    def of(cls, site: Site, cases: Sequence[Case], pool: WorkerPool) -> "Baseline":
+    def of(cls, conf: SlurmConf, cases: Sequence[Case], pool: WorkerPool) -> "Baseline":
         """Simulate the site's own slurm.conf."""
-        runs = (Run(OWN, site.settings), Run(AGAIN, site.settings))
-        found = list(pool.map(simulate, [Work(case, site.settings, runs) for case in cases]))
-        return cls(site, tuple(cases), tuple(own for own, _ in found), tuple(again for _, again in found))
+        runs = (Run(OWN, conf.settings), Run(AGAIN, conf.settings))
+        found = list(pool.map(simulate, [Work(case, conf.settings, runs) for case in cases]))
+        return cls(conf, tuple(cases), tuple(own for own, _ in found), tuple(again for _, again in found))
 
     def table(self, measured: Sequence[Measured]) -> dict[str, Floats]:
         """(W,) of each metric on the first W windows, J over the site's own among them."""
@@ -300,7 +138,7 @@ class Baseline:
             name: np.array([each.metrics[name] for each in measured], dtype=np.float64)
             for name in (*list(SHOWN)[1:], *FAIRNESS)
         }
-        of = self.site.settings.objective.of
+        of = self.conf.settings.objective.of
         pairs = zip(measured, self.own, strict=False)
         found["objective"] = np.array([of(_known(each), _known(own)) for each, own in pairs], dtype=np.float64)
         return found
@@ -358,12 +196,12 @@ class Search:
 
     def _simulate(self, candidates: Sequence[Values], begin: int, end: int | None) -> list[list[Measured]]:
         """Of each candidate, its windows from one on to another."""
-        windows, site = self.windows, self.windows.site
-        runs = tuple(site.run(OWN, values) for values in candidates)
+        windows, conf = self.windows, self.windows.conf
+        runs = tuple(run_of(conf, OWN, values) for values in candidates)
         if not runs:
             return []
         pairs = zip(windows.cases[begin:end], windows.own[begin:end], strict=True)
-        works = [Work(case, site.settings, runs, own.times) for case, own in pairs]
+        works = [Work(case, conf.settings, runs, own.times) for case, own in pairs]
         return [list(of) for of in zip(*self._pool.map(simulate, works), strict=True)]
 
     def _judged(self, measured: Sequence[Measured]) -> tuple[float, float]:
@@ -375,12 +213,12 @@ class Search:
 
 def searched(search: Search, budget: int, seed: int, progress: Progress = silent) -> dict[str, float]:
     """The best of so many candidates that keeps all bounds, with as few changes as do; the site's own where none is."""
-    site = search.windows.site
+    conf = search.windows.conf
     rng = np.random.default_rng(seed)
-    ends = np.array([one.ends for one in site.parameters])
+    ends = np.array([one.ends for one in conf.parameters])
     population = rng.uniform(ends[:, 0], ends[:, 1], (min(POPULATION, budget), len(ends)))
     # Half of the first population is near the site's own slurm.conf: most of what is far away breaks a bound.
-    near = np.array(site.variables(site.own))
+    near = np.array(conf.variables(conf.own))
     mixed = np.where(rng.random(population.shape) < 0.7, near, population)
     population[: len(population) // 2] = mixed[: len(population) // 2]
     population[0] = near
@@ -389,7 +227,7 @@ def searched(search: Search, budget: int, seed: int, progress: Progress = silent
     def costs(columns: Floats) -> Floats:
         """(S,) of (N, S) variables, as SciPy asks for them."""
         nonlocal looked_at
-        found = search.costs([site.candidate(column) for column in columns.T])
+        found = search.costs([conf.candidate(column) for column in columns.T])
         looked_at += len(found)
         progress("searching", min(looked_at, budget), budget)
         return np.array([cost for cost, _ in found])
@@ -398,7 +236,7 @@ def searched(search: Search, budget: int, seed: int, progress: Progress = silent
         costs,
         ends,
         init=population,
-        integrality=[one.is_flag for one in site.parameters],
+        integrality=[one.is_flag for one in conf.parameters],
         maxiter=max(budget // len(population) - 1, 0),
         tol=0.0,
         polish=False,
@@ -406,16 +244,16 @@ def searched(search: Search, budget: int, seed: int, progress: Progress = silent
         updating="deferred",
         rng=rng,
     )
-    names = list(site.own)
+    names = list(conf.own)
     best = min(search.tried, key=lambda key: (search.tried[key][1], search.tried[key][0]))
     return simplified(search, dict(zip(names, best, strict=True)))
 
 
 def simplified(search: Search, found: Mapping[str, float]) -> dict[str, float]:
     """As found, but with the site's own values wherever that costs next to nothing."""
-    own, values = search.windows.site.own, dict(found)
+    own, values = search.windows.conf.own, dict(found)
     ((_, best),) = search.costs([values], wholly=True)
-    for one in search.windows.site.parameters:
+    for one in search.windows.conf.parameters:
         if values[one.name] != own[one.name]:
             without = {**values, one.name: own[one.name]}
             ((_, cost),) = search.costs([without], wholly=True)
@@ -433,7 +271,7 @@ class Tuned:
 
     about: Mapping[str, Any]
     """Program, trace, cluster and settings, as a report of an evaluation has them."""
-    site: Site
+    conf: SlurmConf
     values: Values
     candidates: int
     """That were tried."""
@@ -451,12 +289,12 @@ class Tuned:
     @property
     def better(self) -> bool:
         """Whether it is certainly better than the site's own, and keeps the bounds."""
-        return self.values != self.site.own and not self.broken and lower(self.compared["tuned"]["objective"])
+        return self.values != self.conf.own and not self.broken and lower(self.compared["tuned"]["objective"])
 
     @property
     def reason(self) -> str:
         """In a sentence."""
-        if self.values == self.site.own:
+        if self.values == self.conf.own:
             return "Your slurm.conf is as good as any that was found."
         ratio = in_words(self.compared["tuned"]["objective"])
         if self.better:
@@ -466,11 +304,7 @@ class Tuned:
 
     def lines(self) -> list[str]:
         """Lines for slurm.conf, each with what it is good for; none where nothing is certainly better."""
-        if not self.better:
-            return []
-        unseen = [f"PriorityWeight{name}" for key, name in _UNSEEN.items() if self.site.own[key]]
-        said = [f"# {' and '.join(unseen)} are not simulated: do they still decide what they should?"] if unseen else []
-        return conf_lines(self.site, self.values) + said
+        return self.conf.lines(self.values) if self.better else []
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -479,7 +313,7 @@ class Tuned:
             "better": self.better,
             "reason": self.reason,
             "lines": self.lines(),
-            "own": dict(self.site.own),
+            "own": dict(self.conf.own),
             "found": dict(self.values),
             "candidates": self.candidates,
             "windows": {"searched": self.windows[0], "judged": self.windows[1], "jobs": self.jobs},
@@ -491,73 +325,6 @@ class Tuned:
                 for name, of in self.fairness.items()
             },
         }
-
-
-_OPTION: Final = {
-    "age": "PriorityWeightAge",
-    "fairshare": "PriorityWeightFairshare",
-    "job_size": "PriorityWeightJobSize",
-    "max_age": "PriorityMaxAge",
-    "favor_small": "PriorityFavorSmall",
-    "small_relative_to_time": "PriorityFlags",
-}
-
-
-_UNSEEN: Final = {"qos": "QOS", "partition": "Partition"}
-"""No QOS and no partition of an evaluation has a priority."""
-
-
-def conf_lines(site: Site, values: Values) -> list[str]:
-    """What differs from the site's own, as slurm.conf(5) spells it."""
-    changed = [one for one in site.parameters if values[one.name] != site.own[one.name]]
-    found = [
-        f"{_OPTION[one.name]}={_written(one.name, values[one.name])}  # {_about(one, values, site)}"
-        for one in changed
-        if one.name in _OPTION
-    ]
-    tres = [one for one in changed if one.name not in _OPTION and _is_weight(one.name)]
-    if tres:
-        named = {"cpu": "CPU", "mem": "Mem", "gres/gpu": "GRES/gpu"}
-        kept = {name: value for name, value in values.items() if name not in vars(USUAL) and _is_weight(name)}
-        text = ",".join(f"{named.get(name, name)}={value:.15g}" for name, value in kept.items() if value)
-        found.append(f"PriorityWeightTRES={text}  # {'; '.join(_about(one, values, site) for one in tres)}")
-    for one in changed:
-        if one.name.startswith(_WEIGHT_OF):
-            rows = _of_type(site.nodes, one.name.removeprefix(_WEIGHT_OF))
-            names = compress(site.nodes.names[row] for row in rows.tolist())
-            found.append(f"NodeName={names} ... Weight={values[one.name]:.15g}  # {_about(one, values, site)}")
-    passes = [one for one in changed if one.name.startswith("bf_")]
-    if passes:
-        text = ",".join(f"{one.name}={values[one.name]:.15g}" for one in passes)
-        says = "; ".join(_about(one, values, site) for one in passes)
-        found.append(f"SchedulerParameters={text}  # beside what else you have there; {says}")
-    return found
-
-
-def _about(one: Parameter, values: Values, site: Site) -> str:
-    if one.name == "small_relative_to_time":
-        return (
-            f"{one.says}; beside your other flags" if values[one.name] else "your flags without SMALL_RELATIVE_TO_TIME"
-        )
-    if one.is_flag:
-        return one.says
-    says = one.says
-    if one.name == "job_size":
-        relative, small = values["small_relative_to_time"], values["favor_small"]
-        first = ("small jobs" if small else "large jobs") + (" of a short time limit" if relative and not small else "")
-        says = f"{first} go first"
-    return f"{says}; was {_written(one.name, site.own[one.name])}"
-
-
-def _written(name: str, value: float) -> str:
-    if name == "max_age":
-        days, seconds = divmod(round(value), 86_400)
-        return f"{days}-{seconds // 3600:02d}:{seconds % 3600 // 60:02d}:{seconds % 60:02d}"
-    if name == "favor_small":
-        return "YES" if value else "NO"
-    if name == "small_relative_to_time":
-        return "SMALL_RELATIVE_TO_TIME" if value else ""
-    return f"{value:.15g}"
 
 
 def tune(
@@ -587,7 +354,7 @@ def tune(
     policies = (OWN, "rl") if daemon else (OWN,)
     settled = replace(settings, window=chosen, windows=len(windows), policies=policies)
     evaluation = ready(settled, jobs, shape, revision, windows)
-    site = Site.of(settled, jobs, shape)
+    conf = SlurmConf.of(settled, jobs, shape)
     nothing = slice(0, 0)  # of earlier jobs: Slurm predicts nothing
     earlier = [
         replace(case, before=case.before.take(nothing), before_estimates=case.before_estimates.take(nothing))
@@ -596,19 +363,19 @@ def tune(
     every = round(1 / FIRST_LOOK)  # those of the first look are from all of the time
     cases = [case for first in range(every) for case in earlier[first::every]]
     with WorkerPool(processes) as pool:
-        baseline = Baseline.of(site, cases, pool)
+        baseline = Baseline.of(conf, cases, pool)
         if math.isnan(mean(baseline.table(baseline.own)["objective"])):
             raise EvaluationError(
                 f"no job of these windows can run on {shape.text}: name a --cluster that has what they ask for"
             )
         search = Search(baseline, pool, fairly=fairly)
         values = searched(search, budget, settings.seed, progress)
-        judged = Baseline.of(site, evaluation.cases[-later:], pool)
-        runs = {"tuned": site.run(OWN, values)}
+        judged = Baseline.of(conf, evaluation.cases[-later:], pool)
+        runs = {"tuned": run_of(conf, OWN, values)}
         if daemon:
-            runs |= {"rltuned": Run("rl", site.settings), "both": site.run("rl", values)}
+            runs |= {"rltuned": Run("rl", conf.settings), "both": run_of(conf, "rl", values)}
         works = [
-            Work(case, site.settings, (run,), own.times)
+            Work(case, conf.settings, (run,), own.times)
             for run in runs.values()
             for case, own in zip(judged.cases, judged.own, strict=True)
         ]
@@ -621,7 +388,7 @@ def tune(
     over = judged.excess(tables["tuned"], LATER_BOUNDS, fairly=fairly)
     return Tuned(
         about=evaluation.meta,
-        site=site,
+        conf=conf,
         values=values,
         candidates=len(search.tried),
         windows=(len(cases), later),

@@ -14,7 +14,8 @@ from rltuned.config import Config
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import Comparison
-from rltuned.evaluate.tune import Site, Tuned, conf_lines, tune
+from rltuned.evaluate.slurm_conf import SlurmConf
+from rltuned.evaluate.tune import Tuned, run_of, tune
 
 LENGTH = 12
 """Jobs of a window; 30 of them are the recent half."""
@@ -58,7 +59,7 @@ def test_a_site_of_fifo_with_short_and_long_jobs_is_told_to_prefer_a_short_limit
     assert found.compared["tuned"]["wait_mean"].hi < 0.9
     (size,) = (line for line in found.lines() if line.startswith("PriorityWeightJobSize="))
     assert size.endswith("# large jobs of a short time limit go first; was 0")
-    assert "PriorityFlags=SMALL_RELATIVE_TO_TIME  # size is CPUs for each minute" in "\n".join(found.lines())
+    assert "PriorityFlags=SMALL_RELATIVE_TO_TIME  # beside your other flags; size is CPUs" in "\n".join(found.lines())
 
 
 def test_a_seed_gives_the_same_with_two_processes(found):
@@ -74,7 +75,7 @@ def test_a_site_that_is_at_its_best_gets_no_lines():
     n = 2 * 31 * LENGTH
     equal = jobs_of(np.arange(n) * 300.0, np.full(n, 500.0), np.ones(n, dtype=int))  # nothing to choose between
     best = tuned(equal, budget=10)
-    assert (best.better, best.lines(), dict(best.values)) == (False, [], dict(best.site.own))
+    assert (best.better, best.lines(), dict(best.values)) == (False, [], dict(best.conf.own))
     assert best.reason == "Your slurm.conf is as good as any that was found."
 
 
@@ -91,19 +92,20 @@ def test_accounts_do_not_lose_unless_they_may():
 
 def test_weights_of_nodes_are_searched_where_jobs_may_run_on_either_type():
     shape = parse_shape("2x1:old,3x1:new")
-    site = Site.of(settings(weights="usual", scheduler="bf_window=2880"), long_and_short(), shape)
-    values = {**site.own, "Weight of old": 5.0, "bf_window": 4320.0, "max_age": 90_000.0, "gres/gpu": 30.0}
-    assert site.run("multifactor", values).node_weights.tolist() == [5, 5, 1, 1, 1]
-    assert site.run("multifactor", site.own).node_weights is None
-    passes = "SchedulerParameters=bf_window=4320  # beside what else you have there; minutes that backfill plans ahead"
-    assert conf_lines(site, values) == [
+    conf = SlurmConf.of(settings(weights="usual", scheduler="bf_window=2880"), long_and_short(), shape)
+    values = {**conf.own, "Weight of old": 5.0, "bf_window": 4320.0, "max_age": 90_000.0, "gres/gpu": 30.0}
+    assert run_of(conf, "multifactor", values).node_weights.tolist() == [5, 5, 1, 1, 1]
+    assert run_of(conf, "multifactor", conf.own).node_weights is None
+    passes = "SchedulerParameters=...,bf_window=4320  # minutes that backfill plans ahead"
+    assert conf.lines(values) == [
         "PriorityMaxAge=1-01:00:00  # so long does a job's age grow; was 1-00:00:00",
         "PriorityWeightTRES=CPU=100,Mem=100,GRES/gpu=30  # jobs of many GPUs go first; was 1000",
-        "NodeName=node[1-2] ... Weight=5  # a job that names no type gets the nodes that weigh less; was 1",
+        "NodeName=node[1-2] ... Weight=5  # jobs that name no type get the least first; was 1",
         f"{passes}; was 2880",
+        "# PriorityWeightQOS and PriorityWeightPartition are not simulated: do they still decide what they should?",
     ]
     named = long_and_short(gpu_type=["old"] * (2 * 31 * LENGTH))
-    assert not [one for one in Site.of(settings(), named, shape).parameters if "Weight of" in one.name]
+    assert not [one for one in SlurmConf.of(settings(), named, shape).parameters if "Weight of" in one.name]
 
 
 def test_what_is_certain_on_earlier_jobs_only_is_not_recommended(found):
