@@ -139,16 +139,26 @@ def factors(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, f
     """(n,) weighted factors together, as slurmctld calculates them every PriorityCalcPeriod; its priorities are those
     without the fractions, plus site factor, less nice, at least 1. `fairshare`: (A,) of `Usage.factors`.
     """
-    waited = np.fmax(now - jobs.eligible, 0.0)  # NaN: not eligible, no age
-    total = (
-        weights.age * np.minimum(waited / weights.max_age, 1.0)
-        + weights.fairshare * fairshare[jobs.association]
-        + weights.job_size * job_size(weights, machine, jobs)
-        + weights.partition * jobs.partition
-        + weights.qos * jobs.qos
+    total = changing_term(weights, now, jobs.eligible, fairshare[jobs.association])
+    return sum(fixed_terms(weights, machine, jobs), total)
+
+
+def changing_term(weights: Weights, now: float, eligible: Floats, fairshare: Floats) -> Floats:
+    """(n,) of age and fair share; `eligible` as of `PendingJobs`, (n,) fair-share factor of each job."""
+    waited = np.fmax(now - eligible, 0.0)  # NaN: not eligible, no age
+    total: Floats = weights.age * np.minimum(waited / weights.max_age, 1.0) + weights.fairshare * fairshare
+    return total
+
+
+def fixed_terms(weights: Weights, machine: Machine, jobs: PendingJobs) -> tuple[Floats, ...]:
+    """(n,) each: what stays while a job waits, in the order in which it is added up; none that is 0 for all jobs."""
+    terms = (
+        weights.job_size * job_size(weights, machine, jobs),
+        weights.partition * jobs.partition,
+        weights.qos * jobs.qos,
+        (jobs.tres * np.array(list(weights.tres.values()))).sum(axis=1),
     )
-    tres = jobs.tres * np.array(list(weights.tres.values()))
-    return np.asarray(total + tres.sum(axis=1), dtype=np.float64)
+    return tuple(term for term in terms if term.any())
 
 
 def job_size(weights: Weights, machine: Machine, jobs: PendingJobs) -> Floats:
@@ -256,6 +266,12 @@ class Associations:
         return paths
 
     @cached_property
+    def users_first(self) -> npt.NDArray[np.intp]:
+        """(U, D) of `paths`: siblings that tie stand in this order, users before accounts, then by row."""
+        is_account = (self.paths >= 0) & ~self.is_user[self.paths]
+        return self.paths + is_account * len(self)
+
+    @cached_property
     def users(self) -> npt.NDArray[np.intp]:
         """(U,) rows of users."""
         return np.flatnonzero(self.is_user)
@@ -337,10 +353,9 @@ def fair_tree(tree: Associations, raw: Floats) -> Floats:
     level_fs = np.divide(tree.share, used, out=np.full(len(tree), np.inf), where=used > 0)
     level_fs[tree.share == 0] = 0.0
     way = np.where(paths >= 0, level_fs[paths], -1.0)
-    is_account = (paths >= 0) & ~tree.is_user[paths]
     keys: list[npt.NDArray[Any]] = []
     for level in reversed(range(paths.shape[1])):
-        keys += [paths[:, level], is_account[:, level], -way[:, level]]
+        keys += [tree.users_first[:, level], -way[:, level]]
     order = np.lexsort(keys)
     way, paths = way[order], paths[order]
     # Where the ways of two neighbours part, they are siblings, or below siblings: these tie or do not.

@@ -15,7 +15,8 @@ from rltuned.policy.multifactor import (
     Usage,
     Weights,
     associations_of_jobs,
-    factors,
+    changing_term,
+    fixed_terms,
     normalised,
 )
 from rltuned.simulate.engine import Simulation
@@ -46,7 +47,7 @@ class MultifactorPriorities:
         n = len(jobs)
         self.weights = weights
         cpus = np.where(jobs.cpus > 0, jobs.cpus, np.maximum(jobs.gpus, 1)).astype(np.float64)
-        self._machine = Machine(max(len(shape.nodes), 1), max(int(shape.nodes.cpus.sum()), 1))
+        machine = Machine(max(len(shape.nodes), 1), max(int(shape.nodes.cpus.sum()), 1))
         tree, association = associations_of_jobs(jobs.user, jobs.account, others)
         self._usage = Usage(tree, weights, simulation.now)
         self._fairshare: Floats = self._usage.factors()
@@ -64,16 +65,16 @@ class MultifactorPriorities:
         share = np.divide(wanted, of, out=np.zeros((n, 3)), where=of > 0)
         column = {"cpu": 0, "mem": 1, "gres/gpu": 2}
         tres = [share[:, column[name]] if name in column else np.zeros(n) for name in weights.tres]
-        self._jobs = PendingJobs.of(
+        self._eligible = jobs.submit_time
+        pending = PendingJobs.of(
             n,
-            eligible=jobs.submit_time,
-            association=association,
             nodes=np.maximum(asked.nodes, 1),
             cpus=cpus,
             qos=self._qos(simulation, qos),
             tres=np.stack(tres, axis=1) if tres else np.zeros((n, 0)),
             time_limit=simulation.estimates.time_limit,
         )
+        self._fixed = fixed_terms(weights, machine, pending)
         self._until = simulation.now
 
     @staticmethod
@@ -85,7 +86,10 @@ class MultifactorPriorities:
 
     def sums(self, simulation: Simulation, rows: Rows) -> Ints:
         """(n,) of these jobs now, fractions dropped; the fair share is that of the last calculation."""
-        found = factors(self.weights, self._machine, simulation.now, self._jobs.take(rows), self._fairshare)
+        fairshare = self._fairshare[self._association[rows]]
+        found = changing_term(self.weights, simulation.now, self._eligible[rows], fairshare)
+        for term in self._fixed:
+            found += term[rows]
         return np.asarray(np.floor(found), dtype=np.int64)
 
     def passed(self, simulation: Simulation) -> None:
