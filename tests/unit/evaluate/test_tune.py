@@ -35,7 +35,7 @@ def settings(**given):
     return gate.as_configured(Config(), asked)
 
 
-def tuned(jobs=None, shape="1x2", *, processes=1, fairly=True, length=LENGTH, budget=40, **given):
+def tuned(jobs=None, shape="1x2", *, processes=1, fairly=True, length=LENGTH, budget=30, **given):
     return tune(
         settings(**given),
         jobs or long_and_short(),
@@ -83,7 +83,7 @@ def test_accounts_do_not_lose_unless_they_may():
     # One user has the long jobs and would pay for the others' shorter waits.
     jobs = long_and_short()
     jobs = replace(jobs, user=type(jobs.user).of(["long" if run > 600.0 else "short" for run in jobs.run_time]))
-    fair, free = (tuned(jobs, weights="age=1000", fairly=fairly) for fairly in (True, False))
+    fair, free = (tuned(jobs, weights="age=1000", fairly=fairly, budget=25) for fairly in (True, False))
     worse = [each.fairness["tuned"]["accounts_worse"] for each in (fair, free)]
     assert worse[0] <= fair.fairness["chance"]["accounts_worse"] + 0.05 < worse[1]
     assert free.better
