@@ -123,6 +123,14 @@ class SlurmConf:
                 parameters.append(Parameter(_WEIGHT_OF + kind, 1.0, 1e3, "jobs that name no type get the least first"))
         return cls(replace(settings, weights=_text(own, _is_weight)), own, tuple(parameters), shape.nodes)
 
+    def promising(self) -> list[Values]:
+        """Where a search should look, too: what slurm.conf has for small jobs, and for those of short limits."""
+        unit = max(self.own[name] for name in _WEIGHTS if name in self.own) or 1e4
+        return [
+            {**self.own, "job_size": unit, "favor_small": 1.0},
+            *({**self.own, "job_size": unit * times, "small_relative_to_time": 1.0} for times in (1.0, 30.0, 300.0)),
+        ]
+
     def tuned(self, values: Values) -> EvaluationSettings:
         """The settings with these values."""
         return replace(

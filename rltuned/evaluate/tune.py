@@ -221,7 +221,8 @@ def searched(search: Search, budget: int, seed: int, progress: Progress = silent
     near = np.array(conf.variables(conf.own))
     mixed = np.where(rng.random(population.shape) < 0.7, near, population)
     population[: len(population) // 2] = mixed[: len(population) // 2]
-    population[0] = near
+    for row, values in enumerate([conf.own, *conf.promising()][: len(population)]):
+        population[row] = conf.variables(values)
     looked_at = 0
 
     def costs(columns: Floats) -> Floats:
