@@ -2,6 +2,7 @@
 
     docker-slurm-testbed/testbed ab [--slurm 24.11] [--seeds 1,2,3] --json AB.json --plot DIR
     docker-slurm-testbed/testbed ab --arms multifactor,rl --jobs 200 --minutes 5
+    docker-slurm-testbed/testbed ab --trace ../shared/traces/helios-venus-users.csv.gz,philly --nodes 8
     docker-slurm-testbed/testbed ab --pool AB1.json AB2.json --json BOTH.json
 
 A cluster of its own for each arm, new for each seed, all at the same time. docs/testbed.md says what the jobs are and
@@ -18,15 +19,16 @@ import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from ab_jobs import ARMS, Arm, as_rows, chosen, draw, from_rows, slurm_conf
+from ab_jobs import AGAIN, ARMS, TRACE_ARMS, Arm, Site, as_rows, chosen, draw, from_rows, synthetic, tuned
 from ab_report import Run, Times, summary, table
 from ab_report import draw as draw_plots
 from ab_simulated import simulate
+from ab_trace import enrol, window
 from replay import (
     RLTUNED,
     described,
@@ -37,8 +39,9 @@ from replay import (
     sbatch,
     steered,
 )
-from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, say
+from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, nodes_and_gpus, say
 
+from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import from_json
 from rltuned.errors import RltunedError
 
@@ -74,14 +77,16 @@ class Cluster:
         self.cluster: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}
 
-    def run(self, jobs: Jobs, settings: Settings, together: threading.Barrier) -> list[dict[str, Any]]:
+    def run(self, jobs: Jobs, site: Site, settings: Settings, together: threading.Barrier) -> list[dict[str, Any]]:
         """All of it; when and where each job ran."""
         try:
             self.project.down()  # what a run left that was killed
             self.project.up()
             self.cluster = read_cluster(self.project)
+            if site.scale:
+                enrol(self.project, jobs, site)
             commands = sbatch(jobs, from_json(self.cluster, self.project.name), np.zeros(len(jobs.workload), np.int64))
-            with prepared(self.project, slurm_conf(settings.minutes)), ExitStack() as stack:
+            with prepared(self.project, {**site.conf, **self.arm.conf}), ExitStack() as stack:
                 daemon: dict[str, Any] = {}
                 if self.arm.sections is not None:
                     configuration = self.arm.configuration(settings.interval)
@@ -90,7 +95,7 @@ class Cluster:
                 self.said = "ready"
                 together.wait()
                 ran = self._played(jobs, commands, settings)
-            self.facts["daemon"] = daemon
+            self.facts |= {"daemon": daemon, "conf": dict(self.arm.conf)}
             self.said = f"over after {max(job['end'] for job in ran):.0f} s"
         except BaseException:
             together.abort()  # nobody waits for this one
@@ -128,28 +133,26 @@ class Cluster:
 class Settings:
     """Of an A/B."""
 
-    arms: tuple[Arm, ...]
     release: str
-    jobs: int
     minutes: float
-    load: float
     interval: float
     project: str
     """What the names of its clusters begin with."""
 
 
-def run_seed(settings: Settings, jobs: Jobs, seed: int, image: str) -> Run:
+def run_seed(settings: Settings, arms: Sequence[Arm], jobs: Jobs, site: Site, seed: int, image: str) -> Run:
     """One seed, each arm on a new cluster; whatever happens, the clusters are removed."""
+    nodes, gpus = nodes_and_gpus(site.scale or "0")
     clusters = [
-        Cluster(arm, Project(f"{settings.project}-{arm.name.replace('+', '-')}", settings.release, image))
-        for arm in settings.arms
+        Cluster(arm, Project(f"{settings.project}-{arm.name}", settings.release, image, nodes, gpus=gpus))
+        for arm in arms
     ]
     together = threading.Barrier(len(clusters))
     began = time.monotonic()
     try:
         with ThreadPoolExecutor(len(clusters)) as pool:
             try:
-                running = [pool.submit(each.run, jobs, settings, together) for each in clusters]
+                running = [pool.submit(each.run, jobs, site, settings, together) for each in clusters]
                 while wait(running, PROGRESS, FIRST_EXCEPTION).not_done and not any(map(_failed, running)):
                     shown = "; ".join(f"{each.arm.name} {each.said}" for each in clusters)
                     say(f"seed {seed}, {(time.monotonic() - began) / 60.0:.0f} min: {shown}")
@@ -166,7 +169,7 @@ def run_seed(settings: Settings, jobs: Jobs, seed: int, image: str) -> Run:
     return Run(
         seed,
         clusters[0].facts["slurm"],
-        settings.minutes,
+        site,
         settings.interval,
         jobs,
         clusters[0].cluster,
@@ -200,17 +203,21 @@ def remove(clusters: Sequence[Cluster]) -> None:
 
 def predict(run: Run, draws: int) -> None:
     """Fills in what the simulator says of a run's jobs. Where it cannot, it says why: the real numbers stand alone."""
-    unknown = sorted(run.real.keys() - ARMS)
+    arms = {
+        **(TRACE_ARMS if run.site.scale else ARMS),
+        "tuned": Arm("tuned", None, run.facts.get("tuned", {}).get("conf", {})),
+    }
+    unknown = sorted(run.real.keys() - arms)
     if unknown:
         say(f"seed {run.seed}: no prediction: there is no arm {', '.join(unknown)} any more")
         return
     try:
-        run.simulated.update(_simulated(run, draws))
+        run.simulated.update(_simulated(run, arms, draws))
     except TestbedError as error:
         say(f"seed {run.seed}: no prediction: {error}")
 
 
-def _simulated(run: Run, draws: int) -> dict[str, list[Times]]:
+def _simulated(run: Run, arms: Mapping[str, Arm], draws: int) -> dict[str, list[Times]]:
     jobs, shape = run.jobs, from_json(dict(run.cluster), "testbed")
     beyond = [times.end - times.start - jobs.workload.run_time for times in run.real.values()]
     launch = float(np.median(np.concatenate(beyond)))
@@ -220,9 +227,10 @@ def _simulated(run: Run, draws: int) -> dict[str, list[Times]]:
         found[name] = [
             Times(
                 jobs.workload.submit_time,
-                *simulate(jobs, shape, ARMS[name], run.minutes, run.interval, launch, number),
+                *simulate(jobs, shape, arms[name], run.site, run.interval, launch, number),
             )
-            for number in range(draws)
+            # Two equal arms differ by chance.
+            for number in range(draws * (name == AGAIN), draws * (1 + (name == AGAIN)))
         ]
     return found
 
@@ -243,7 +251,10 @@ def to_json(runs: Sequence[Run], argv: Sequence[str]) -> dict[str, Any]:
             {
                 "seed": run.seed,
                 "slurm": run.slurm,
-                "minutes": run.minutes,
+                "minutes": run.site.minutes,
+                "site": {**asdict(run.site), "past": [list(job) for job in run.site.past]},
+                "trace": run.jobs.workload.source.name,
+                "warm": run.jobs.warm,
                 "interval": run.interval,
                 "cluster": run.cluster,
                 "jobs": as_rows(run.jobs, described(run.jobs)),
@@ -265,15 +276,19 @@ def from_json_file(path: Path) -> list[Run]:
     def times(of: Mapping[str, Any]) -> Times:
         return Times(*(np.array(of[name], dtype=np.float64) for name in ("submit", "start", "end")))
 
+    def site(run: Mapping[str, Any]) -> Site:
+        of = run.get("site")
+        return Site(**{**of, "past": tuple(EndedJob(*job) for job in of["past"])}) if of else synthetic(run["minutes"])
+
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
         found = [
             Run(
                 run["seed"],
                 run["slurm"],
-                run["minutes"],
+                site(run),
                 run["interval"],
-                from_rows(run["jobs"], f"testbed A/B, seed {run['seed']}"),
+                from_rows(run["jobs"], run.get("trace", f"testbed A/B, seed {run['seed']}"), run.get("warm", 0)),
                 run["cluster"],
                 {name: times(of) for name, of in run["arms"].items()},
                 run["arms"],
@@ -299,8 +314,12 @@ def parser() -> argparse.ArgumentParser:
         "alone (multifactor).",
     )
     top.add_argument("--slurm", choices=SUITES, default=DEFAULT_RELEASE, help="release (default: %(default)s)")
-    top.add_argument("--arms", default=",".join(ARMS), help="default: %(default)s; multifactor always runs")
-    top.add_argument("--jobs", type=int, default=1024, help="of each seed (default: %(default)s)")
+    top.add_argument(
+        "--arms",
+        default="",
+        help=f"default: all, {', '.join(ARMS)}, and of a trace {', '.join(TRACE_ARMS)}; multifactor always runs",
+    )
+    top.add_argument("--jobs", type=int, help="of each seed (default: 1024, and 256 of a trace)")
     top.add_argument("--seeds", "--seed", default="1", help="one after the other, such as 1,2,3 (default: %(default)s)")
     top.add_argument(
         "--minutes",
@@ -313,6 +332,17 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=1.2,
         help="GPU-seconds of the jobs over those of the cluster while they arrive (default: %(default)s)",
+    )
+    trace = top.add_argument_group("windows of traces instead of drawn jobs")
+    trace.add_argument(
+        "--trace",
+        default="",
+        metavar="FILE[,…]",
+        help="jobs of a file's test part, or of a generated trace: philly, helios or pai",
+    )
+    trace.add_argument("--nodes", type=int, default=8, help="of 8 GPUs (default: %(default)s)")
+    trace.add_argument(
+        "--tuned", type=Path, metavar="FILE", help="an arm more: Slurm alone with these lines of slurm.conf"
     )
     top.add_argument("--interval", type=float, default=5.0, help="the daemon's cycle, seconds (default: %(default)s)")
     top.add_argument(
@@ -335,21 +365,30 @@ def parser() -> argparse.ArgumentParser:
 def runs_of(options: argparse.Namespace, kept: list[Run]) -> None:
     """Runs all seeds, and adds each to `kept` as soon as it is over."""
     seeds = [int(seed) for seed in options.seeds.split(",")]
-    settings = Settings(
-        tuple(chosen(options.arms)),
-        options.slurm,
-        options.jobs,
-        options.minutes,
-        options.load,
-        options.interval,
-        options.project,
-    )
+    settings = Settings(options.slurm, options.minutes, options.interval, options.project)
     # All jobs first: what cannot be drawn is no reason to start a cluster.
-    drawn = {seed: draw(settings.jobs, seed, settings.minutes, settings.load) for seed in seeds}
+    drawn: list[tuple[int, Jobs, Site]] = []
+    for seed in seeds:
+        if options.trace:
+            windows = (
+                window(name, options.nodes, options.jobs or 256, options.minutes, seed)
+                for name in options.trace.split(",")
+            )
+            drawn += [(seed, *of) for of in windows]
+        else:
+            jobs = draw(options.jobs or 1024, seed, options.minutes, options.load)
+            drawn.append((seed, jobs, synthetic(options.minutes)))
+    runs = []
+    for seed, jobs, site in drawn:
+        known = dict(TRACE_ARMS if options.trace else ARMS)
+        if options.tuned:
+            known["tuned"] = tuned(options.tuned.read_text(encoding="utf-8"), site.conf)
+        runs.append((chosen(options.arms, known), jobs, site, seed))
     ensure_engine()
-    image = build(settings.release, "rollouts" if any(arm.rollouts for arm in settings.arms) else "slurm")
-    for seed, jobs in drawn.items():
-        kept.append(run_seed(settings, jobs, seed, image))
+    rollouts = any(arm.rollouts for arms, *_ in runs for arm in arms)
+    image = build(settings.release, "rollouts" if rollouts else "slurm")
+    for run in runs:
+        kept.append(run_seed(settings, *run, image))
         if options.json:  # the next seed may be interrupted
             options.json.write_text(json.dumps(to_json(kept, options.argv), indent=1) + "\n", encoding="utf-8")
 

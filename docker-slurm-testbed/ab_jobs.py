@@ -8,7 +8,7 @@ defaults of a week are against the ten days of the paper's.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +18,13 @@ from testbed import USERS, TestbedError
 
 from rltuned.cluster.objective import DEFAULT
 from rltuned.policy.multifactor import Association, Weights
+from rltuned.slurm.facts import priority_weights
 from rltuned.workload import Source, workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from rltuned.cluster.ended import EndedJob
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -31,11 +34,11 @@ PARTITION: Final = "gpu"
 ACCOUNTS: Final = {"alice": "physics", "bob": "physics", "carol": "biology", "dave": "biology"}
 QOS: Final = {"low": 0.0, "normal": 50.0, "high": 100.0}
 """Priorities, as docker-slurm-testbed/image/testbed-accounts sets them."""
-OTHERS: Final = (
-    *(Association(account) for account in ("ops", "capped")),
-    *(Association(*who) for who in (("ops", "rltuned"), ("ops", "visitor"), ("capped", "bob"), ("root", "root"))),
+REGISTERED: Final = (
+    *((account, user) for user, account in ACCOUNTS.items()),
+    *(("ops", "rltuned"), ("ops", "visitor"), ("capped", "bob"), ("root", "root")),
 )
-"""Associations that submit nothing, likewise."""
+"""Account and user of all associations, likewise."""
 
 CLUSTER: Final[Mapping[str, Any]] = {
     "pools": [
@@ -90,6 +93,8 @@ LIMIT_MINUTES: Final = 0.25
 OVER_ASKING: Final = 1.2
 """σ of ln(limit / run time), half-normal, as `rltuned.workload.simulated_estimates` draws limits."""
 MOST_MINUTES: Final = 600
+SHOWN: Final = 12
+"""Users and accounts that a report lists, at most."""
 
 
 def draw(jobs: int, seed: int, minutes: float, load: float) -> Jobs:
@@ -230,6 +235,8 @@ PARAMETERS: Final = (
 """The testbed's, but for bf_window: limits are longer than its hour."""
 MULTIFACTOR: Final = "multifactor"
 """The arm that the others are compared with: no daemon."""
+AGAIN: Final = "multifactor-again"
+"""The same once more: what differs between the two is chance."""
 
 
 def long_minutes(minutes: float) -> int:
@@ -239,7 +246,7 @@ def long_minutes(minutes: float) -> int:
 
 def slurm_conf(minutes: float) -> dict[str, str]:
     """Of every arm."""
-    weights = dict.fromkeys(("Age", "Fairshare", "JobSize", "Partition", "QOS"), str(WEIGHT))
+    weights = dict.fromkeys(("Age", "FairShare", "JobSize", "Partition", "QOS"), str(WEIGHT))
     slow = str(long_minutes(minutes))
     return {
         **{f"PriorityWeight{name}": value for name, value in weights.items()},
@@ -249,12 +256,46 @@ def slurm_conf(minutes: float) -> dict[str, str]:
     }
 
 
-def weights(minutes: float) -> Weights:
-    """The same for the simulator; all partitions have the same priority."""
-    slow = long_minutes(minutes) * MINUTE
-    return Weights(
-        age=WEIGHT, fairshare=WEIGHT, job_size=WEIGHT, partition=WEIGHT, qos=WEIGHT, max_age=slow, half_life=slow
-    )
+@dataclass(frozen=True)
+class Site:
+    """The Slurm that the jobs of a run are given to."""
+
+    minutes: float
+    """That a run is planned to take."""
+    conf: Mapping[str, str]
+    """slurm.conf, as far as it differs from the testbed's."""
+    factor: float
+    """Seconds that a second of a run stands for."""
+    past: tuple[EndedJob, ...] = ()
+    """Jobs that the accounting knows; ends are seconds before the first submission."""
+    scale: str = ""
+    """Nodes and GPUs of each ("8x8"); "": the profile "paper"."""
+
+    def others(self, jobs: Jobs) -> list[Association]:
+        """Associations that submit nothing. They take places in the fair share."""
+        own = associations(jobs)
+        more = list(dict.fromkeys((*REGISTERED, *((job.account, job.user) for job in self.past))))
+        accounts = dict.fromkeys(account for account, _ in more)
+        submitting = {account for account, _ in own} | {"root"}
+        return [
+            *(Association(account) for account in accounts if account not in submitting),
+            *(Association(*who) for who in more if who not in own),
+        ]
+
+
+def synthetic(minutes: float) -> Site:
+    """Of the jobs that `draw` draws."""
+    return Site(minutes, slurm_conf(minutes), LIMIT_MINUTES * MINUTE)
+
+
+def associations(jobs: Jobs) -> set[tuple[str, str]]:
+    """Account and user of all that submit."""
+    return set(zip(jobs.workload.account.texts(), jobs.workload.user.texts(), strict=True))
+
+
+def weights(conf: Mapping[str, str]) -> Weights:
+    """Of these lines of slurm.conf, for the simulator; all partitions have the same priority."""
+    return Weights.parse(",".join(f"{name}={value:.15g}" for name, value in priority_weights(conf).items()))
 
 
 @dataclass(frozen=True)
@@ -264,6 +305,8 @@ class Arm:
     name: str
     sections: Mapping[str, Mapping[str, Any]] | None
     """What differs from the daemon's defaults; None: no daemon."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Its own lines of slurm.conf."""
 
     @property
     def rollouts(self) -> bool:
@@ -280,35 +323,68 @@ class Arm:
         }
 
 
-def _arm(name: str, policy: str, rollout: str, objective: str = str(DEFAULT)) -> Arm:
-    # What an order gains is asked here, not what accounts may borrow from each other.
-    free = {"decide": {"borrow": 1000.0}, "placement": {"apply": "off"}}
-    return Arm(name, {"policy": {"name": policy, "objective": objective}, "rollout": {"enabled": rollout}, **free})
+FREE: Final = {"decide": {"borrow": 1000.0}, "placement": {"apply": "off"}}
+"""What an order gains is asked of the drawn jobs, not what accounts may borrow from each other."""
 
 
-ARMS: Final = {
-    arm.name: arm
-    for arm in (
-        Arm(MULTIFACTOR, None),
-        _arm("saf", "saf", "off"),
-        _arm("rl", "model", "on"),
-        _arm("rl-busy", "model", "on", "wait=3,slowdown=1,idle=4"),
-        _arm("rl-no-rollouts", "model", "off"),
-    )
-}
+def _arms(*arms: Arm) -> dict[str, Arm]:
+    return {arm.name: arm for arm in arms}
 
 
-def chosen(names: str) -> list[Arm]:
-    """The arms of a comma list, multifactor first.
+def _arm(
+    name: str, policy: str, rollout: str, more: Mapping[str, Mapping[str, Any]], objective: str = str(DEFAULT)
+) -> Arm:
+    return Arm(name, {"policy": {"name": policy, "objective": objective}, "rollout": {"enabled": rollout}, **more})
+
+
+ARMS: Final = _arms(
+    Arm(MULTIFACTOR, None),
+    _arm("saf", "saf", "off", FREE),
+    _arm("rl", "model", "on", FREE),
+    _arm("rl-busy", "model", "on", FREE, "wait=3,slowdown=1,idle=4"),
+    _arm("rl-no-rollouts", "model", "off", FREE),
+)
+TRACE_ARMS: Final = _arms(
+    Arm(MULTIFACTOR, None),
+    Arm(AGAIN, None),
+    _arm("saf", "saf", "off", {}),
+    _arm("rl-no-rollouts", "model", "off", {}),
+    _arm("rl", "model", "on", {}),
+)
+"""On windows of traces: what a site gets by default, and what chance does."""
+
+
+def tuned(text: str, conf: Mapping[str, str]) -> Arm:
+    """Slurm alone with these lines of slurm.conf beside or instead of `conf`; SchedulerParameters one by one.
+
+    Raises:
+        TestbedError: a line that is none.
+    """
+    names, found = {name.lower(): name for name in conf}, dict[str, str]()
+    for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or not name.isidentifier():
+            message = f"tuned: not a line of slurm.conf: {line}"
+            raise TestbedError(message)
+        found[names.get(name.lower(), name)] = value
+    if of_tuned := found.get("SchedulerParameters"):
+        both = [part.partition("=") for of in (conf["SchedulerParameters"], of_tuned) for part in of.split(",")]
+        merged = {name: equals + value for name, equals, value in both}
+        found["SchedulerParameters"] = ",".join(name + value for name, value in merged.items())
+    return Arm("tuned", None, found)
+
+
+def chosen(names: str, arms: Mapping[str, Arm] = ARMS) -> list[Arm]:
+    """Those of `arms` in a comma list, multifactor first; "": all.
 
     Raises:
         TestbedError: one that does not exist, or none but multifactor.
     """
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if unknown := [name for name in wanted if name not in ARMS]:
-        message = f"there is no arm {unknown[0]!r}; there are {', '.join(ARMS)}"
+    wanted = [name.strip() for name in names.split(",") if name.strip()] or list(arms)
+    if unknown := [name for name in wanted if name not in arms]:
+        message = f"there is no arm {unknown[0]!r}; there are {', '.join(arms)}"
         raise TestbedError(message)
-    found = [arm for name, arm in ARMS.items() if name in wanted or name == MULTIFACTOR]
+    found = [arm for name, arm in arms.items() if name in wanted or name == MULTIFACTOR]
     if len(found) < 2:
         message = "nothing to compare: name an arm besides multifactor"
         raise TestbedError(message)
@@ -322,9 +398,12 @@ def sizes(jobs: Jobs) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
     return {"CPUs only": gpus == 0, **found, "6 and more GPUs": gpus >= 6, "several nodes": several}
 
 
-def users(jobs: Jobs) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """(N,) which jobs are whose."""
-    return {name: np.array([owner == name for owner in jobs.workload.user.texts()]) for name in USERS}
+def owned(jobs: Jobs, of: str) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """(N,) which jobs are whose: of each "user" or "account", those with the most jobs."""
+    texts = np.array(getattr(jobs.workload, of).texts())
+    names, count = np.unique(texts[jobs.warm :], return_counts=True)
+    most = names[np.sort(np.argsort(-count, kind="stable")[:SHOWN])]
+    return {str(name): texts == name for name in most}
 
 
 def as_rows(jobs: Jobs, described: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -344,7 +423,7 @@ def as_rows(jobs: Jobs, described: Sequence[Mapping[str, Any]]) -> list[dict[str
 COLUMNS: Final = ("cpus", "mem", "time_limit", "gpu_type", "user", "account", "qos", "partition")
 
 
-def from_rows(rows: Sequence[Mapping[str, Any]], name: str) -> Jobs:
+def from_rows(rows: Sequence[Mapping[str, Any]], name: str, warm: int = 0) -> Jobs:
     """The jobs that `as_rows` wrote."""
 
     def column(key: str) -> list[Any]:
@@ -359,4 +438,4 @@ def from_rows(rows: Sequence[Mapping[str, Any]], name: str) -> Jobs:
         nodes=column("nodes_asked"),
         **{key: column(key) for key in COLUMNS},
     )
-    return Jobs(made, np.array(column("estimate"), dtype=np.float64), tuple(column("class")), {})
+    return Jobs(made, np.array(column("estimate"), dtype=np.float64), tuple(column("class")), {}, warm)

@@ -7,10 +7,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from ab_jobs import GPUS, MULTIFACTOR, sizes, users
+from ab_jobs import MULTIFACTOR, owned, sizes
 
+from rltuned.cluster.borrowed import owners
 from rltuned.evaluate.bootstrap import compare, counts
-from rltuned.evaluate.window_metrics import busy, measure
+from rltuned.evaluate.window_metrics import busy, idle_while_waiting, measure, over_slurm
 from rltuned.installed import needed
 from rltuned.simulate.values import bounded_slowdown
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ab_jobs import Site
     from replay import Jobs
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -39,8 +41,14 @@ NAMES: Final = {
     "makespan": "makespan, s",
     "gpus": "GPUs in use over the makespan",
     "gpus_arriving": "GPUs in use while jobs arrive",
+    "gpus_waiting": "GPUs in use while jobs wait",
 }
 """Metrics of the report, in its order."""
+OVER_SLURM: Final = {
+    "accounts_worse": "accounts worse off, %",
+    "service_moved": "service moved, %",
+}
+"""Metrics against Slurm alone (`rltuned.evaluate.window_metrics`), which have no ratio."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,11 @@ class Times:
     start: Floats
     end: Floats
 
+    @property
+    def columns(self) -> tuple[Floats, Floats, Floats]:
+        """All three."""
+        return self.submit, self.start, self.end
+
 
 @dataclass(frozen=True)
 class Run:
@@ -59,8 +72,7 @@ class Run:
     seed: int
     slurm: str
     """Release."""
-    minutes: float
-    """That it was planned to take."""
+    site: Site
     interval: float
     """Of the daemon's cycle, seconds."""
     jobs: Jobs
@@ -74,14 +86,31 @@ class Run:
     """By arm, one for each draw; empty where nothing was simulated."""
 
 
-def measured(jobs: Jobs, times: Times) -> dict[str, float]:
-    """The metrics of one arm."""
-    gpus, everything = jobs.workload.gpus.astype(np.float64), np.ones(len(jobs.workload), dtype=np.bool_)
-    found = measure(times.submit, times.start, times.end, gpus, everything, jobs.workload.user, GPUS).as_dict()
-    first, last = float(times.submit.min()), float(times.submit.max())
+def capacity(run: Run) -> int:
+    """GPUs."""
+    return int(sum(pool["nodes"] * pool["gpus_per_node"] for pool in run.cluster["pools"]))
+
+
+def measured(run: Run, times: Times, slurm: Times) -> dict[str, float]:
+    """The metrics of one arm. `slurm`: the times of Slurm alone."""
+    jobs, all_gpus = run.jobs, capacity(run)
+    gpus, window = jobs.workload.gpus.astype(np.float64), np.arange(len(jobs.workload)) >= jobs.warm
+    found = measure(times.submit, times.start, times.end, gpus, window, jobs.workload.user, all_gpus).as_dict()
+    first, last = float(times.submit[window].min()), float(times.submit.max())
     in_use = busy(times.start, times.end, gpus, first, last) / (last - first) if last > first else float("nan")
-    own = {"gpus": found.pop("utilization") / 100.0 * GPUS, "gpus_arriving": in_use}
-    return {name: {**found, **own}[name] for name in NAMES}
+
+    def idle(gpus_of_all: float) -> float:
+        span = first, float(times.end.max())
+        return idle_while_waiting(times.submit, times.start, times.end, gpus, span, gpus_of_all)
+
+    waiting = idle(1.0) - idle(0.0)  # seconds
+    found |= {"gpus": found["utilization"] / 100.0 * all_gpus, "gpus_arriving": in_use}
+    found |= {"gpus_waiting": -idle(0.0) / waiting if waiting else float("nan")}
+    of = owners(jobs.workload.account, jobs.workload.user)
+    real = [tuple(run.site.factor * each for each in (one.start, one.end)) for one in (times, slurm)]
+    worse, moved = over_slurm(run.site.factor * times.submit, real[0], real[1], gpus, window, of)
+    found |= {"accounts_worse": 100.0 * worse, "service_moved": 100.0 * moved}
+    return {name: found[name] for name in (*NAMES, *OVER_SLURM)}
 
 
 def in_use(jobs: Jobs, times: Times, edges: Floats) -> Floats:
@@ -91,11 +120,11 @@ def in_use(jobs: Jobs, times: Times, edges: Floats) -> Floats:
     return np.array(taken) / np.diff(edges)
 
 
-def per_job(times: Times) -> dict[str, Floats]:
-    """(N,) of each job, by the name of the metric that is their mean."""
-    wait = np.maximum(times.start - times.submit, 0.0)
-    slowdown = bounded_slowdown(wait, times.end - times.start)
-    return {"wait_mean": wait, "jct_mean": times.end - times.submit, "bsld_mean": slowdown}
+def per_job(run: Run, arm: str) -> dict[str, Floats]:
+    """Of each measured job, by the name of the metric that is their mean."""
+    submit, start, end = (of[run.jobs.warm :] for of in run.real[arm].columns)
+    wait = np.maximum(start - submit, 0.0)
+    return {"wait_mean": wait, "jct_mean": end - submit, "bsld_mean": bounded_slowdown(wait, end - start)}
 
 
 def blocks(values: Floats) -> Floats:
@@ -118,11 +147,12 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
     arms = shared_arms(runs)
     each: list[dict[str, Any]] = []
     for run in runs:
-        real = {arm: measured(run.jobs, run.real[arm]) for arm in arms}
+        real = {arm: measured(run, run.real[arm], run.real[MULTIFACTOR]) for arm in arms}
         each.append(
             {
                 "seed": run.seed,
                 "slurm": run.slurm,
+                "trace": run.jobs.workload.source.name,
                 "arms": real,
                 "ratios": {arm: _ratios(real[arm], real[MULTIFACTOR]) for arm in arms},
                 "submitted_late": {arm: _late(run, arm) for arm in arms},
@@ -131,12 +161,12 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
     pooled = {arm: _mean([of["arms"][arm] for of in each]) for arm in arms}
     ratios = {arm: {k: {"ratio": v} for k, v in _ratios(pooled[arm], pooled[MULTIFACTOR]).items()} for arm in arms}
     for name in MEANS:
-        values = np.array([np.concatenate([blocks(per_job(run.real[arm])[name]) for run in runs]) for arm in arms])
+        values = np.array([np.concatenate([blocks(per_job(run, arm)[name]) for run in runs]) for arm in arms])
         over = arms.index(MULTIFACTOR)
         for at, compared in enumerate(compare(values, counts(values.shape[1], 1, RESAMPLES))):
             ratios[arms[at]][name] |= {"lo": compared[over].lo, "hi": compared[over].hi}
     found: dict[str, Any] = {
-        "jobs": sum(len(run.jobs.workload) for run in runs),
+        "jobs": sum(len(run.jobs.workload) - run.jobs.warm for run in runs),
         "runs": each,
         "arms": pooled,
         "ratios": ratios,
@@ -152,7 +182,7 @@ def _ratios(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, f
 
 
 def _mean(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([of[name] for of in several])) for name in NAMES}
+    return {name: float(np.mean([of[name] for of in several])) for name in (*NAMES, *OVER_SLURM)}
 
 
 def _late(run: Run, arm: str) -> float:
@@ -161,19 +191,22 @@ def _late(run: Run, arm: str) -> float:
 
 
 def _groups(runs: Sequence[Run], arms: Sequence[str]) -> dict[str, Any]:
-    """Mean wait and slowdown by user and by size, all seeds together."""
+    """Mean wait and slowdown by user, account and size, all seeds together."""
     found: dict[str, Any] = {}
-    for what, of in (("user", users), ("size", sizes)):
-        masks = [of(run.jobs) for run in runs]
+    several = {what: [owned(run.jobs, what) for run in runs] for what in ("user", "account")}
+    for what, masks in {**several, "size": [sizes(run.jobs) for run in runs]}.items():
         found[what] = {}
-        for name in masks[0]:
-            chosen = [mask[name] for mask in masks]
+        for name in dict.fromkeys(name for mask in masks for name in mask):
+            chosen = [
+                mask.get(name, np.zeros(len(run.jobs.workload), np.bool_))[run.jobs.warm :]
+                for mask, run in zip(masks, runs, strict=True)
+            ]
             number = int(sum(rows.sum() for rows in chosen))
             if not number:
                 continue
             found[what][name] = {"jobs": number}
             for arm in arms:
-                values = [per_job(run.real[arm]) for run in runs]
+                values = [per_job(run, arm) for run in runs]
                 found[what][name][arm] = {
                     metric: float(np.concatenate([v[metric][r] for v, r in zip(values, chosen, strict=True)]).mean())
                     for metric in ("wait_mean", "bsld_mean")
@@ -185,7 +218,16 @@ def _prediction(
     runs: Sequence[Run], arms: Sequence[str], real: Mapping[str, Mapping[str, Mapping[str, float]]]
 ) -> dict[str, Any]:
     """Ratios as the simulator predicts them, and how far they are from the real ones, in points."""
-    pooled = {arm: _mean([measured(run.jobs, times) for run in runs for times in run.simulated[arm]]) for arm in arms}
+    pooled = {
+        arm: _mean(
+            [
+                measured(run, *both)
+                for run in runs
+                for both in zip(run.simulated[arm], run.simulated[MULTIFACTOR], strict=True)
+            ]
+        )
+        for arm in arms
+    }
     found: dict[str, Any] = {}
     for arm in arms:
         predicted = _ratios(pooled[arm], pooled[MULTIFACTOR])
@@ -197,6 +239,7 @@ def _prediction(
             }
             for name in NAMES
         }
+        found[arm] |= {name: {"value": pooled[arm][name]} for name in OVER_SLURM}
     return found
 
 
@@ -208,13 +251,13 @@ def table(found: Mapping[str, Any]) -> str:
     arms = list(found["arms"])
     wide = max(22, *(len(arm) + 2 for arm in arms))
     runs = found["runs"]
-    lines = [f"{found['jobs']} jobs; " + ", ".join(f"seed {of['seed']} on {of['slurm']}" for of in runs), ""]
+    lines = [f"{found['jobs']} jobs; " + ", ".join(f"{of['trace']} on {of['slurm']}" for of in runs), ""]
 
     def row(name: str, cells: Sequence[str]) -> None:
         lines.append(f"  {name:<34}" + "".join(f"{cell:>{wide}}" for cell in cells))
 
     row("", arms)
-    for metric, name in NAMES.items():
+    for metric, name in {**NAMES, **OVER_SLURM}.items():
         row(name, [f"{found['arms'][arm][metric]:.2f}" for arm in arms])
     others = [arm for arm in arms if arm != MULTIFACTOR]
     lines += ["", f"over {MULTIFACTOR} (95 % interval over blocks of {BLOCK} jobs)"]
@@ -224,12 +267,14 @@ def table(found: Mapping[str, Any]) -> str:
         lines += ["", f"mean wait over {MULTIFACTOR}, by run"]
         for of in runs:
             cells = [f"{of['ratios'][arm]['wait_mean']:.3f}" for arm in others]
-            row(f"seed {of['seed']} on {of['slurm']}", ["", *cells])
+            row(f"{of['trace']} on {of['slurm']}", ["", *cells])
     if "prediction" in found:
         lines += ["", "the same, as simulated, and simulated less real in points"]
         for metric, name in NAMES.items():
             of = [found["prediction"][arm][metric] for arm in others]
             row(name, ["", *(f"{each['ratio']:.3f} {each['points']:+.1f}" for each in of)])
+        for metric, name in OVER_SLURM.items():
+            row(name, [f"{found['prediction'][arm][metric]['value']:.2f}" for arm in arms])
     for what, groups in found["groups"].items():
         lines += ["", f"mean wait by {what}, s (jobs)"]
         for name, of in groups.items():
@@ -255,14 +300,15 @@ def draw(runs: Sequence[Run], directory: Path) -> list[Path]:
         from matplotlib.figure import Figure  # noqa: PLC0415 - see above
     directory.mkdir(parents=True, exist_ok=True)
     arms = shared_arms(runs)
-    title = f"{sum(len(run.jobs.workload) for run in runs)} jobs on a real Slurm {runs[0].slurm}, {GPUS} GPUs"
+    jobs = sum(len(run.jobs.workload) - run.jobs.warm for run in runs)
+    title = f"{jobs} jobs on a real Slurm {runs[0].slurm}, {capacity(runs[0])} GPUs"
     waits = Figure(figsize=(10.0, 4.5), layout="constrained")
     FigureCanvasAgg(waits)
     for axes, metric, label in zip(
         waits.subplots(1, 2), ("wait_mean", "bsld_mean"), ("wait (s)", "bounded slowdown"), strict=True
     ):
         for arm in arms:
-            values = np.sort(np.concatenate([per_job(run.real[arm])[metric] for run in runs]))
+            values = np.sort(np.concatenate([per_job(run, arm)[metric] for run in runs]))
             share = np.arange(1, len(values) + 1) / len(values)
             axes.plot(np.maximum(values, 1.0), share, drawstyle="steps-post", label=f"{arm}, mean {values.mean():.1f}")
         axes.set_xscale("log")
@@ -278,7 +324,7 @@ def draw(runs: Sequence[Run], directory: Path) -> list[Path]:
             end = float(run.real[arm].end.max())
             edges = np.linspace(0.0, end, POINTS + 1)
             axes.plot(edges[1:] / 60.0, _smooth(in_use(run.jobs, run.real[arm], edges)), label=f"{arm}, {end:.0f} s")
-        axes.axhline(GPUS, color="grey", linewidth=0.5)
+        axes.axhline(capacity(run), color="grey", linewidth=0.5)
         axes.set_ylabel("GPUs in use")
         axes.set_xlabel(f"minutes, seed {run.seed}")
         axes.grid(alpha=0.3)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from ab_jobs import OTHERS, PARAMETERS, QOS, weights
+from ab_jobs import QOS, weights
 from fidelity import DRIFT, LATE
 from replay import MINUTE
 from testbed import TestbedError
@@ -36,7 +36,7 @@ from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates, SimulationSettings
 
 if TYPE_CHECKING:
-    from ab_jobs import Arm
+    from ab_jobs import Arm, Site
     from replay import Jobs
 
     from rltuned.cluster.shape import ClusterShape
@@ -50,12 +50,12 @@ PATIENCE: Final = 10
 """Planned run times after which a simulation that does not end is an error."""
 
 
-def settings(launch: float) -> SimulationSettings:
-    """Of the testbed's Slurm (docs/simulator.md) with `ab_jobs.PARAMETERS`. `launch`: seconds that a job takes beyond
-    its sleep.
+def settings(parameters: str, launch: float) -> SimulationSettings:
+    """Of the testbed's Slurm (docs/simulator.md) with these SchedulerParameters. `launch`: seconds that a job takes
+    beyond its sleep.
     """
     return replace(
-        SimulationSettings.of_parameters(PARAMETERS),
+        SimulationSettings.of_parameters(parameters),
         sched_interval=1.0,
         bf_offset=0.5,
         launch=launch,
@@ -64,7 +64,7 @@ def settings(launch: float) -> SimulationSettings:
 
 
 def simulate(
-    jobs: Jobs, shape: ClusterShape, arm: Arm, minutes: float, interval: float, launch: float, draw: int
+    jobs: Jobs, shape: ClusterShape, arm: Arm, site: Site, interval: float, launch: float, draw: int
 ) -> tuple[Floats, Floats]:
     """(N,) start and end of each job, seconds.
 
@@ -72,7 +72,7 @@ def simulate(
         jobs: of the A/B.
         shape: the cluster.
         arm: whose daemon.
-        minutes: that a run is planned to take.
+        site: whose Slurm.
         interval: of the daemon's cycle, seconds.
         launch: seconds that a job takes beyond its sleep.
         draw: simulations of different numbers differ in milliseconds (as in `rltuned.evaluate.fidelity`).
@@ -83,19 +83,22 @@ def simulate(
     rng = np.random.default_rng(draw)
     late = np.sort(rng.uniform(0.0, LATE, len(jobs.workload)))
     drawn = replace(jobs.workload, submit_time=jobs.workload.submit_time + late - late[0])
-    slurm_settings = settings(launch)
+    conf = {**site.conf, **arm.conf}
+    slurm_settings = settings(conf["SchedulerParameters"], launch)
     offset = float((slurm_settings.bf_offset + rng.normal(0.0, DRIFT)) % slurm_settings.bf_interval)
     limit = jobs.workload.time_limit
+    profile = Profile(calc_period=LISTED)
     slurm = SimulatedSlurm(
         shape,
         drawn,
         Estimates(limit, limit.copy()),
         replace(slurm_settings, bf_offset=offset),
-        weights(minutes),
-        profile=Profile(calc_period=LISTED),
+        weights(conf),
+        profile=profile,
+        past=[job._replace(end=profile.epoch + job.end) for job in site.past],
     )
-    slurm.priorities = MultifactorPriorities(slurm.simulation, weights(minutes), QOS, OTHERS)
-    until = PATIENCE * minutes * MINUTE
+    slurm.priorities = MultifactorPriorities(slurm.simulation, weights(conf), QOS, site.others(jobs))
+    until = PATIENCE * site.minutes * MINUTE
     if arm.sections is None:
         while not slurm.done and slurm.simulation.now < until:
             slurm.advance(slurm.simulation.now + interval)

@@ -96,6 +96,8 @@ class Jobs:
     """Class of each job, for the comparison."""
     left_out: dict[str, int]
     """Jobs of the file that this cluster could never run, by reason."""
+    warm: int = 0
+    """The first so many make the initial state of an A/B and are not measured."""
 
 
 def mixture(jobs: int, seed: int, span: float, mean: float) -> Jobs:
@@ -163,10 +165,11 @@ def from_trace(jobs: Workload, shape: ClusterShape, how: str, seed: int, factor:
         raise TestbedError(message)
     small = small.take(kept)
     shown = np.clip(estimates.run_time[kept] / factor, 1.0, limit[kept])
-    return Jobs(small, shown, tuple(_size(int(gpus)) for gpus in small.gpus), left_out)
+    return Jobs(small, shown, tuple(size_class(int(gpus)) for gpus in small.gpus), left_out)
 
 
-def _size(gpus: int) -> str:
+def size_class(gpus: int) -> str:
+    """`Jobs.kind` of a trace's job."""
     if gpus == 0:
         return "CPUs only"
     return "1 GPU" if gpus == 1 else "2 to 4 GPUs" if gpus <= 4 else "5 GPUs or more"
@@ -228,7 +231,8 @@ def read_cluster(project: Project) -> dict[str, Any]:
                 **({"disk_mib": float(node["TmpDisk"])} if node["TmpDisk"] != "0" else {}),
             }
         )
-    pools.sort(key=lambda pool: str(pool["name"]))
+    # As slurmctld does: n2 before n10.
+    pools.sort(key=lambda pool: [(not part.isdigit(), part.zfill(9)) for part in re.split(r"(\d+)", str(pool["name"]))])
     partitions = []
     for line in project.execute("scontrol -o show partition").stdout.splitlines():
         part = _pairs(line)
@@ -263,7 +267,7 @@ def prepared(project: Project, settings: Mapping[str, str]) -> Iterator[None]:
     change = f"""
         set -e
         cp {CONF} {CONF}.replay
-        grep -vE '^({replaced})' {CONF}.replay >{CONF}.new
+        grep -viE '^({replaced})' {CONF}.replay >{CONF}.new
         cat >>{CONF}.new
         cat {CONF}.new >{CONF}
         rm {CONF}.new

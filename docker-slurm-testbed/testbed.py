@@ -3,7 +3,8 @@
 
 Needs Python 3.11 and nothing else; engine.sh gets the container engine. The nodes are shaped like
 the paper's cluster (2 x 4 P100, 2 x 2 K80, 1 x 1 M40, stub devices), with --scale N are N nodes
-of 4 GPUs in one container, with --profile mixed one of each kind that real sites have. See docs/testbed.md.
+of 4 GPUs in one container (--scale NxG: of G), with --profile mixed one of each kind that real
+sites have. See docs/testbed.md.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ DEFAULT_RELEASE = "24.11"
 DEFAULT_PROJECT = "rltuned-testbed"
 USERS = ("alice", "bob", "carol", "dave")
 NODES_OF = {"paper": 5, "mixed": 12, "pair": 4}
+SCALE_GPUS = 4
 READY_SECONDS = 300
 
 
@@ -224,11 +226,13 @@ def remove_images(*filters: str, keep: set[str]) -> None:
 class Project:
     """One cluster: a compose project of one release."""
 
-    def __init__(self, name: str, release: str, image: str, scale: int = 0, profile: str = "paper") -> None:
+    def __init__(
+        self, name: str, release: str, image: str, scale: int = 0, profile: str = "paper", gpus: int = SCALE_GPUS
+    ) -> None:
         self.name = name
         self.release = release
         self.image = image
-        self.scale = scale
+        self.scale, self.gpus = scale, gpus
         self.profile = "scale" if scale else profile
 
     def compose(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -236,7 +240,7 @@ class Project:
         files = "compose.yaml" if self.profile == "paper" else f"compose.{self.profile}.yaml"
         env = {**os.environ, "RLTUNED_TESTBED_IMAGE": self.image}
         if self.scale:
-            env["RLTUNED_TESTBED_SCALE"] = str(self.scale)
+            env |= {"RLTUNED_TESTBED_SCALE": str(self.scale), "RLTUNED_TESTBED_SCALE_GPUS": str(self.gpus)}
         return run([HERE / "compose.sh", "-p", self.name, "-f", HERE / files, *arguments], env=env)
 
     def container(self, service: str = "ctl") -> str:
@@ -308,7 +312,8 @@ def discover(name: str) -> Project:
     environment = dict(entry.split("=", 1) for entry in described["Env"])
     release = described["Image"].rpartition(":")[2].split("-")[0]
     scale = int(environment.get("TESTBED_SCALE_NODES", "0"))
-    return Project(name, release, described["Image"], scale, environment.get("TESTBED_PROFILE", "paper"))
+    gpus = int(environment.get("TESTBED_SCALE_GPUS", SCALE_GPUS))
+    return Project(name, release, described["Image"], scale, environment.get("TESTBED_PROFILE", "paper"), gpus)
 
 
 # --- workload ----------------------------------------------------------------------------------
@@ -558,7 +563,7 @@ def command_up(options: argparse.Namespace) -> int:
     """`testbed up`."""
     ensure_engine()
     release = options.slurm or DEFAULT_RELEASE
-    Project(options.project, release, build(release), options.scale, options.profile).up()
+    Project(options.project, release, build(release), options.scale[0], options.profile, options.scale[1]).up()
     return 0
 
 
@@ -647,6 +652,12 @@ def command_demo(options: argparse.Namespace) -> int:
     return 0
 
 
+def nodes_and_gpus(text: str) -> tuple[int, int]:
+    """Of `--scale`: 32, or 16x8. A ValueError is the parser's."""
+    nodes, _, gpus = text.partition("x")
+    return int(nodes), int(gpus or SCALE_GPUS)
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="testbed", description=__doc__.split("\n\n", maxsplit=1)[0])
@@ -668,7 +679,13 @@ def parser() -> argparse.ArgumentParser:
     add("prune", command_prune, "remove the images of other states of the source that no container uses")
     sub = add("up", command_up, "bring a cluster up and wait until its nodes are idle")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
-    sub.add_argument("--scale", type=int, default=0, metavar="N", help="N nodes of 4 GPUs in one container instead")
+    sub.add_argument(
+        "--scale",
+        type=nodes_and_gpus,
+        default=(0, SCALE_GPUS),
+        metavar="N[xGPUS]",
+        help=f"N nodes in one container instead, of {SCALE_GPUS} GPUs unless it says",
+    )
     sub.add_argument(
         "--profile",
         choices=NODES_OF,

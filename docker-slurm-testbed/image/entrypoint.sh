@@ -8,6 +8,7 @@ set -euo pipefail
 readonly role=$1
 readonly profile=${TESTBED_PROFILE:-paper}
 readonly scale_nodes=${TESTBED_SCALE_NODES:-0}
+readonly scale_gpus=${TESTBED_SCALE_GPUS:-4}
 version=$(slurmctld -V | grep -oE '[0-9]+\.[0-9]+' | head -1)
 readonly version
 
@@ -22,9 +23,9 @@ write_config() {
         printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >/etc/slurm/cgroup.conf
     fi
     if [[ $profile == scale ]]; then
-        local last=$((scale_nodes - 1)) i
+        local last=$((scale_nodes - 1)) cores=$((scale_gpus * 4)) i
         for ((i = 0; i <= last; i++)); do
-            echo "NodeName=n$i NodeHostname=scale NodeAddr=scale Port=$((17000 + i)) CPUs=32 Sockets=2 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=256000 TmpDisk=400000 Gres=gpu:p100:4 Feature=p100,gpu State=UNKNOWN"
+            echo "NodeName=n$i NodeHostname=scale NodeAddr=scale Port=$((17000 + i)) CPUs=$((2 * cores)) Sockets=2 CoresPerSocket=$cores ThreadsPerCore=1 RealMemory=256000 TmpDisk=400000 Gres=gpu:p100:$scale_gpus Feature=p100,gpu State=UNKNOWN"
         done >>$conf
         {
             echo "PartitionName=DEFAULT Nodes=n[0-$last] State=UP DefaultTime=01:00:00 MaxTime=7-00:00:00 DefMemPerCPU=1000"
@@ -32,7 +33,7 @@ write_config() {
             echo "PartitionName=share  OverSubscribe=YES:4"
             echo "PartitionName=urgent PriorityTier=10 OverSubscribe=NO"
         } >>$conf
-        echo "NodeName=n[0-$last] Name=gpu Type=p100 File=/dev/rlgpu[0-3]" >/etc/slurm/gres.conf
+        echo "NodeName=n[0-$last] Name=gpu Type=p100 File=/dev/rlgpu[0-$((scale_gpus - 1))]" >/etc/slurm/gres.conf
     else
         local nodes=/usr/share/testbed/etc/nodes-$profile.conf
         # What the profile sets as well is the profile's.
@@ -124,7 +125,7 @@ node)
     exec slurmd -D
     ;;
 scale)
-    stub_gpus 4
+    stub_gpus "$scale_gpus"
     wait_for ctl 6817
     for ((i = 0; i < scale_nodes; i++)); do
         mkdir -p "/var/spool/slurmd/n$i"

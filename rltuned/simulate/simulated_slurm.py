@@ -430,6 +430,7 @@ class SimulatedSlurm:
             accounting_reachable=True,
             accounting_tres=("gres/gpu", *(f"gres/gpu:{kind}" for kind in self.shape.nodes.gpu_types)),
             priority_calc_period=self.profile.calc_period,
+            half_life=self.priorities.weights.half_life,
         )
 
     def snapshot(self, now: float) -> Snapshot:

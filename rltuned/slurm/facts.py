@@ -76,7 +76,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         half_life=controller.config_seconds(config.get("PriorityDecayHalfLife", "7-00:00:00")),
         started=_boot_time(config.get("BOOT_TIME", "")),
         priority_flags=tuple(part for part in _plugin(config.get("PriorityFlags", "")).split(",") if part),
-        priority_weights=_weights(config),
+        priority_weights=priority_weights(config),
         job_submit_plugins=_plugin(notation.text(config.get("JobSubmitPlugins", ""))),
         controllers=tuple(name for name, _ in controllers),
         addresses=tuple(address for _, address in controllers),
@@ -94,7 +94,7 @@ _WEIGHTS: Final = {
 }
 
 
-def _weights(config: Mapping[str, str]) -> dict[str, float]:
+def priority_weights(config: Mapping[str, str]) -> dict[str, float]:
     """As `ClusterFacts.priority_weights`."""
     pairs = [(name, config.get(key, "")) for key, name in _WEIGHTS.items()]
     tres = config.get("PriorityWeightTRES", "").split(",")

@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docker-slurm-testbed"))
 
-from ab_jobs import ARMS, CLUSTER, Arm, chosen, draw
+from ab_jobs import ARMS, CLUSTER, Arm, chosen, draw, synthetic
 from ab_report import Run, Times, summary, table
 from ab_simulated import simulate
 from matplotlib import pyplot as plt
@@ -45,15 +45,15 @@ def main() -> None:
         arms.append(Arm(f"rl, {objective}", {**sections, "policy": policy}))
     shape, runs = from_json(dict(CLUSTER), "testbed"), []
     for seed in map(int, options.seeds.split(",")):
-        jobs = draw(options.jobs, seed, options.minutes, options.load)
+        jobs, site = draw(options.jobs, seed, options.minutes, options.load), synthetic(options.minutes)
         times = {
             arm.name: Times(
                 jobs.workload.submit_time,
-                *simulate(jobs, shape, arm, options.minutes, options.interval, LAUNCH, draw=0),
+                *simulate(jobs, shape, arm, site, options.interval, LAUNCH, draw=0),
             )
             for arm in arms
         }
-        runs.append(Run(seed, "simulated", options.minutes, options.interval, jobs, CLUSTER, times, {}))
+        runs.append(Run(seed, "simulated", site, options.interval, jobs, CLUSTER, times, {}))
     found = summary(runs)
     sys.stdout.write(table(found) + "\n")
     if options.plot:

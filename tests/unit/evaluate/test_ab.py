@@ -19,7 +19,7 @@ from rltuned.estimates.run_time_history import HistoryPredictor
 from rltuned.workload.simulated_estimates import Estimates
 
 TESTBED = Path(__file__).resolve().parents[3] / "docker-slurm-testbed"
-MODULES = ("ab", "ab_jobs", "ab_report", "ab_simulated", "replay", "testbed")
+MODULES = ("ab", "ab_jobs", "ab_report", "ab_simulated", "ab_trace", "replay", "testbed")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_the_jobs_are_those_of_a_busy_cluster(ab: Any, seed: int):
     # Every kind, size, user, account and QOS is there, kinds by their weights.
     counted = Counter(drawn.kind)
     assert all(counted[kind.name] >= 10 * kind.weight for kind in ab.ab_jobs.KINDS)
-    for masks in (ab.ab_jobs.sizes(drawn), ab.ab_jobs.users(drawn)):
+    for masks in (ab.ab_jobs.sizes(drawn), ab.ab_jobs.owned(drawn, "user")):
         assert all(mask.sum() >= 30 for mask in masks.values())
     assert Counter(small.account.texts()).keys() == {"physics", "biology"}
     assert Counter(small.qos.texts()).keys() == {"low", "normal", "high"}
@@ -140,8 +140,9 @@ def test_each_arm_has_a_configuration_that_the_daemon_takes(ab: Any):
 
 
 def test_slurm_and_the_simulator_have_the_same_equal_weights(ab: Any):
-    conf, weights = ab.ab_jobs.slurm_conf(30.0), ab.ab_jobs.weights(30.0)
-    equal = {conf[f"PriorityWeight{name}"] for name in ("Age", "Fairshare", "JobSize", "Partition", "QOS")}
+    conf = ab.ab_jobs.slurm_conf(30.0)
+    weights = ab.ab_jobs.weights(conf)
+    equal = {conf[f"PriorityWeight{name}"] for name in ("Age", "FairShare", "JobSize", "Partition", "QOS")}
     assert {float(each) for each in equal} == {weights.age, weights.fairshare, weights.job_size, weights.qos}
     assert int(conf["PriorityMaxAge"]) * 60.0 == weights.max_age == weights.half_life == 21 * 60.0
 
@@ -156,14 +157,15 @@ def one_after_the_other(ab: Any, jobs: Any, seconds: float) -> Any:
 def run_of(ab: Any, jobs: Any, waits: dict[str, float], seed: int = 1) -> Any:
     real = {arm: one_after_the_other(ab, jobs, seconds) for arm, seconds in waits.items()}
     facts = {arm: {"daemon": {"cycles": 1}} for arm in waits}
-    return ab.ab_report.Run(seed, "24.11.5", 30.0, 5.0, jobs, ab.ab_jobs.CLUSTER, real, facts)
+    return ab.ab_report.Run(seed, "24.11.5", ab.ab_jobs.synthetic(30.0), 5.0, jobs, ab.ab_jobs.CLUSTER, real, facts)
 
 
 def test_the_metrics_of_two_jobs_worked_out_by_hand(ab: Any):
     made = ab.replay.workload(ab.replay.Source("two"), [0.0, 10.0], [20.0, 100.0], [4, 1], user=["alice", "bob"])
     jobs = ab.replay.Jobs(made, made.run_time, ("a", "b"), {})
     times = ab.ab_report.Times(*(np.array(of) for of in ([0.0, 10.0], [0.0, 30.0], [20.0, 130.0])))
-    found = ab.ab_report.measured(jobs, times)
+    run = replace(run_of(ab, jobs, {}), real={"multifactor": times})
+    found = ab.ab_report.measured(run, times, times)
     assert found["wait_mean"] == 10.0
     assert found["wait_max"] == 20.0
     assert found["jct_mean"] == 70.0
@@ -171,6 +173,7 @@ def test_the_metrics_of_two_jobs_worked_out_by_hand(ab: Any):
     assert found["makespan"] == 130.0
     assert found["gpus"] == pytest.approx((4 * 20 + 100) / 130)
     assert found["gpus_arriving"] == 4.0
+    assert found["gpus_waiting"] == (4 * 10 + 0 * 10) / 20
     assert ab.ab_report.in_use(jobs, times, np.array([0.0, 10.0, 40.0])).tolist() == pytest.approx(
         [4.0, (4 * 10 + 10) / 30]
     )
@@ -212,7 +215,7 @@ def test_several_seeds_are_pooled_and_each_is_told(ab: Any, jobs: Any):
     assert found["arms"]["rl"]["wait_mean"] == pytest.approx(175.0)
     assert found["ratios"]["rl"]["wait_mean"]["ratio"] == pytest.approx(350 / 400)
     assert [of["ratios"]["rl"]["wait_mean"] for of in found["runs"]] == pytest.approx([0.5, 1.0])
-    assert "seed 2 on 24.11.5" in ab.ab_report.table(found)
+    assert "testbed A/B, seed 2 on 24.11.5" in ab.ab_report.table(found)
 
 
 def test_what_is_written_can_be_pooled_again(ab: Any, jobs: Any, tmp_path: Path, capsys: Any):
@@ -257,7 +260,9 @@ def test_the_simulated_daemon_makes_the_same_jobs_wait_less(ab: Any):
     jobs, shape = ab.ab_jobs.draw(300, 12, 3.0, 1.8), from_json(ab.ab_jobs.CLUSTER, "here")
     waits = {}
     for name in ("multifactor", "saf"):
-        start, end = ab.ab_simulated.simulate(jobs, shape, ab.ab_jobs.ARMS[name], 3.0, 2.0, 0.1, draw=0)
+        start, end = ab.ab_simulated.simulate(
+            jobs, shape, ab.ab_jobs.ARMS[name], ab.ab_jobs.synthetic(3.0), 2.0, 0.1, draw=0
+        )
         assert np.allclose(end - start, jobs.workload.run_time + 0.1)
         waits[name] = float((start - jobs.workload.submit_time).mean())
     assert waits["saf"] < 0.8 * waits["multifactor"]
