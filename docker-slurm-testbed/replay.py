@@ -466,6 +466,8 @@ def steered(project: Project, sections: Sections, warm_up: str = "") -> Iterator
         project.execute("pkill -TERM -u rltuned -x rltuned; sleep 1; true", check=False)
         log = project.execute("cat /var/log/rltuned-replay.log", check=False).stdout
         cycles = [json.loads(line) for line in log.splitlines() if '"cycle.done"' in line]
+        read = next((json.loads(line) for line in log.splitlines() if '"history.read"' in line), {"sentence": "0"})
+        facts["history"] = int(read["sentence"].split()[0])
         facts["cycles"] = len(cycles)
         facts["changes"] = sum(sum(cycle.get("changes", {}).values()) for cycle in cycles)
 

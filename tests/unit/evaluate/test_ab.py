@@ -1,13 +1,9 @@
 """`testbed ab` without clusters: the jobs that it draws, what it measures of them, what it writes."""
 
-import importlib
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,24 +13,6 @@ from rltuned.cluster.shape import from_json
 from rltuned.config import Config
 from rltuned.estimates.run_time_history import HistoryPredictor
 from rltuned.workload.simulated_estimates import Estimates
-
-TESTBED = Path(__file__).resolve().parents[3] / "docker-slurm-testbed"
-MODULES = ("ab", "ab_jobs", "ab_report", "ab_simulated", "ab_trace", "replay", "testbed")
-
-
-@pytest.fixture(scope="module")
-def ab() -> Iterator[Any]:
-    """Everything of ab.py and of what it imports, by module."""
-    before = {name: sys.modules.pop(name, None) for name in MODULES}
-    sys.path.insert(0, str(TESTBED))
-    try:
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
-    finally:
-        sys.path.remove(str(TESTBED))
-        for name in MODULES:
-            sys.modules.pop(name, None)
-            if isinstance(before[name], ModuleType):
-                sys.modules[name] = before[name]
 
 
 @pytest.fixture(scope="module")
