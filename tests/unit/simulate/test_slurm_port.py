@@ -60,8 +60,10 @@ def test_a_site_factor_counts_at_once_ageing_goes_on_and_zero_undoes_it():
 def test_its_facts_are_those_of_the_simulated_scheduler():
     settings = SimulationSettings(bf_interval=7.0, bf_resolution=1.0, bf_max_job_test=2000, bf_window=7200.0)
     jobs = workload(Source("test"), [0.0], [60.0], [1])
-    slurm = SimulatedSlurm(parse_shape("1x4"), jobs, Estimates(jobs.run_time, jobs.run_time), settings)
+    estimates = Estimates(jobs.run_time, jobs.run_time)
+    slurm = SimulatedSlurm(parse_shape("1x4"), jobs, estimates, settings, Weights(half_life=600.0))
     assert SimulationSettings.of_cluster(slurm.facts().scheduler) == settings
+    assert slurm.facts().scheduler.half_life == 600.0
 
 
 def test_a_qos_counts_as_its_share_of_the_highest_one_and_idle_users_take_places_in_the_fair_share():
