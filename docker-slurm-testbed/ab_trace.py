@@ -141,6 +141,9 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
     """Jobs of a trace whose window begins at row `begins`, and how many run times were cut.
 
     Those of before are the past, or, as far as they run or wait when the window begins, its initial state.
+
+    Raises:
+        TestbedError: they are too many.
     """
     spread = np.maximum(jobs.nodes, 1)
     jobs = replace(
@@ -164,9 +167,12 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
     run[: len(running)] -= since
     limit[: len(running)] -= since
     longest = CLIP * minutes * MINUTE
-    span = float(jobs.submit_time[-1])
-    factor = span / (ARRIVING * minutes * MINUTE)
-    while np.clip(run / factor, SHORTEST, longest) @ jobs.gpus[rows] > FULL * shape.gpus * minutes * MINUTE:
+    gpus, most = jobs.gpus[rows], FULL * shape.gpus * minutes * MINUTE
+    if SHORTEST * gpus.sum() > most:
+        message = f"{len(rows)} jobs are too many for {minutes:g} minutes on {shape.gpus} GPUs"
+        raise TestbedError(message)
+    factor = max(float(jobs.submit_time[-1]), 1.0) / (ARRIVING * minutes * MINUTE)
+    while np.clip(run / factor, SHORTEST, longest) @ gpus > most:
         factor *= 1.01
 
     def scaled(run: Floats, limit: Floats) -> tuple[Floats, Floats]:
@@ -180,7 +186,7 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
     small = replace(jobs.take(rows), submit_time=submit, run_time=short, time_limit=short_limit)
     before = jobs.take(np.setdiff1d(np.arange(begins), rows))
     site = Site(minutes, _slurm_conf(factor, short_limit), factor, _past(before, factor, scaled), shape.text)
-    kind = tuple(size_class(int(gpus)) for gpus in small.gpus)
+    kind = tuple(map(size_class, gpus.tolist()))
     return Jobs(small, short_limit.copy(), kind, dict(left_out), warm), site, int((run / factor > longest).sum())
 
 

@@ -112,6 +112,12 @@ def test_a_job_that_no_node_can_hold_is_left_out_and_said(ab: Any):
     assert len(made.workload) - made.warm == 49
 
 
+def test_more_jobs_than_fit_the_time_are_refused(ab: Any):
+    shape = from_json(ab.ab_trace.cluster(1), "1x8")
+    with pytest.raises(ab.testbed.TestbedError, match="too many"):
+        ab.ab_trace.compressed(busy_trace(), 1, shape, 1.0)
+
+
 def test_a_trace_without_users_gets_some_and_a_preset_stands_in_for_a_file(ab: Any, tmp_path: Path):
     path = tmp_path / "nobody.csv"
     path.write_text("submit_time,run_time,num_gpus\n" + "".join(f"{at},60,{1 + at // 3 % 2}\n" for at in range(300)))
