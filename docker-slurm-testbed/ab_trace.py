@@ -1,7 +1,7 @@
 """Windows of real traces for an A/B: which jobs, how they are compressed, and the accounts and the past they need.
 
 A window comes from the trace's test part. The jobs before it make its initial state, and those before that its
-history. All times are divided by one factor; but limits, which Slurm keeps in whole minutes, only as far as `LIMITS`.
+history. All times are divided by one factor; limits, which Slurm keeps in whole minutes, are rounded up.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ MEM: Final = 256_000
 """MiB of a node. Both as `up --scale` makes nodes."""
 PAST: Final = 2_000
 """Jobs before the window that the accounting knows."""
-LIMITS: Final = 4.0
-"""Seconds of a limit that stand for a second of the compressed one."""
 LONGEST_LIMIT: Final = 7 * 1440.0
 """MaxTime of the testbed's partition, minutes."""
 SPARE: Final = 5.0
@@ -177,7 +175,7 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
 
     def scaled(run: Floats, limit: Floats) -> tuple[Floats, Floats]:
         short = np.round(np.clip(run / factor, SHORTEST, longest), 2)
-        whole = np.maximum(np.ceil(LIMITS * limit / factor / MINUTE), np.ceil((short + SPARE) / MINUTE))
+        whole = np.maximum(np.ceil(limit / factor / MINUTE), np.ceil((short + SPARE) / MINUTE))
         return short, np.minimum(whole, LONGEST_LIMIT) * MINUTE
 
     submit = BEGINS + np.maximum(jobs.submit_time[rows], 0.0) / factor
