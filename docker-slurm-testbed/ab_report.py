@@ -211,6 +211,8 @@ def _groups(runs: Sequence[Run], arms: Sequence[str]) -> dict[str, Any]:
                     metric: float(np.concatenate([v[metric][r] for v, r in zip(values, chosen, strict=True)]).mean())
                     for metric in ("wait_mean", "bsld_mean")
                 }
+    if list(found["user"].values()) == list(found["account"].values()):  # each has one of his own
+        del found["user"]
     return found
 
 

@@ -193,6 +193,7 @@ def test_jobs_of_the_initial_state_are_not_measured(ab: Any, drawn: Any):
     assert found["arms"]["multifactor"]["wait_mean"] == pytest.approx(30.0)
     assert found["ratios"]["saf"]["wait_mean"]["ratio"] == pytest.approx(0.5)
     assert sum(of["jobs"] for of in found["groups"]["account"].values()) == 60
+    assert "user" not in found["groups"]  # the same once more
 
 
 def test_an_account_that_waits_longer_is_counted_and_so_is_the_service_that_moved(ab: Any, drawn: Any):
