@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-LISTED: Final = 5.0
-"""Seconds from one calculation of priorities to the next. Slurm's is a minute; but the simulated sprio lists a job only
-after the next one, and the real one at once (docs/testbed.md)."""
 PATIENCE: Final = 10
 """Planned run times after which a simulation that does not end is an error."""
 
@@ -87,7 +84,7 @@ def simulate(
     slurm_settings = settings(conf["SchedulerParameters"], launch)
     offset = float((slurm_settings.bf_offset + rng.normal(0.0, DRIFT)) % slurm_settings.bf_interval)
     limit = jobs.workload.time_limit
-    profile = Profile(calc_period=LISTED)
+    profile = Profile(calc_period=MINUTE, listed_at_once=True)  # as the testbed's (docs/testbed.md)
     slurm = SimulatedSlurm(
         shape,
         drawn,

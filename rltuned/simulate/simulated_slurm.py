@@ -55,6 +55,8 @@ class Profile:
     """Epoch seconds of the workload's 0."""
     calc_period: float = 60.0
     """PriorityCalcPeriod, seconds."""
+    listed_at_once: bool = False
+    """Whether sprio lists a new job before the next calculation."""
     # Virtual seconds that an answer takes; measured on 24.11 with some thousand jobs (two shared cores).
     reading: float = 0.2
     update: float = 0.002  # per job
@@ -238,7 +240,8 @@ class SimulatedSlurm:
 
     def _sprio(self, rows: Rows) -> Bools:
         """(n,) whether sprio lists each of these pending jobs."""
-        return np.asarray(self._listed[rows] & (self._hold[rows] == 0) & (self._explicit[rows] < 0))
+        listed = self._listed[rows] | self.profile.listed_at_once
+        return np.asarray(listed & (self._hold[rows] == 0) & (self._explicit[rows] < 0))
 
     @property
     def _waits(self) -> Bools:

@@ -57,6 +57,16 @@ def test_a_site_factor_counts_at_once_ageing_goes_on_and_zero_undoes_it():
     assert slurm.priority(np.array([2])) == slurm.alone(np.array([2]))
 
 
+def test_sprio_lists_a_new_job_at_once_where_it_is_said_to_and_else_after_the_next_calculation():
+    for at_once in (False, True):
+        slurm = cluster(submit=(0, 10, 20, 125), calc_period=60.0, listed_at_once=at_once)
+        slurm.advance(130.0)
+        assert (look(slurm, 4).site_factor is None) == (not at_once)
+        assert look(slurm, 3).site_factor == 0
+        slurm.advance(181.0)
+        assert look(slurm, 4).site_factor == 0
+
+
 def test_its_facts_are_those_of_the_simulated_scheduler():
     settings = SimulationSettings(bf_interval=7.0, bf_resolution=1.0, bf_max_job_test=2000, bf_window=7200.0)
     jobs = workload(Source("test"), [0.0], [60.0], [1])
