@@ -222,9 +222,9 @@ class ScopeSection(_Section):
 class RolloutSection(_Section):
     """Rollouts: the queue simulated forward in several orders (docs/rollout.md), in a process of its own."""
 
-    enabled: Literal["auto", "on", "off"] = "auto"
-    """`auto`: under a learned model, where Numba is installed (the extra [simulate]); `on`: under any policy but a rule
-    that a verdict chose, and the daemon does not start without Numba; `off`: the policy's order stands."""
+    enabled: Literal["auto", "on", "off"] = "off"
+    """`off`: the policy's order stands; `auto`: under a learned model, where Numba is installed (the extra [simulate]);
+    `on`: under any policy but a rule that a verdict chose, and the daemon does not start without Numba."""
     orders: Annotated[int, Field(ge=1, le=1000)] = 48
     """Orders that are tried beside the policy's own."""
     min_jobs: Annotated[int, Field(ge=0, le=256)] = 8

@@ -74,9 +74,6 @@ CLUSTER: Final[Mapping[str, Any]] = {
 
 TOP_K: Final = 24
 """Jobs from the front that are placed: fewer than by default, for a cycle every few milliseconds."""
-ORDERS: Final = 8
-DEPTH: Final = 24
-"""Orders that rollouts try and jobs that they simulate: fewer than by default, for the same reason."""
 INTERVAL: Final = 240.0
 """Virtual seconds between two cycles: four times the default, so that a day passes in a quarter of a minute."""
 WELL_ON: Final = 0.75
@@ -265,7 +262,6 @@ class Demo:
             "cycle": {"stage": Stage.ACTIVE, "interval": INTERVAL},
             "policy": {"name": settings.policy, "model": settings.model},
             "placement": {"apply": settings.placement, "top_k": TOP_K},
-            "rollout": {"orders": ORDERS, "depth": DEPTH},
             "estimates": {"cache": False},
             "metrics": {"enabled": settings.metrics_port is not None, "port": settings.metrics_port or 0},
             "state": {"directory": str(directory), "mirror": ""},
@@ -525,8 +521,7 @@ def what_it_is(policy: str, configured: str) -> str:
     """An honest sentence about the policy that made the difference."""
     if configured == "model":
         return (
-            f"The learned model '{policy}', rollouts of the queue, and rltuned's safety around both. "
-            "What that gives over plain rules on real traces is in docs/results.md; what it gives on your cluster, "
-            "`rltuned gate` finds out."
+            f"The learned model '{policy}', with rltuned's safety around it. What it gives over plain rules on real "
+            "traces is in docs/training.md; what it gives on your cluster, `rltuned gate` finds out."
         )
     return f"The plain rule '{policy}', with rltuned's safety around it; no learned model took part."

@@ -56,7 +56,9 @@ _OF_BOTH = (
     click.option("--seed", type=click.IntRange(min=0), help="Of windows, estimates, resamples. [default: 7]"),
     click.option("--model", help="Of rl: a name, or a manifest's path."),
     click.option(
-        "--rollout/--no-rollout", default=None, help="Whether rl makes rollouts, as the daemon does (docs/rollout.md)."
+        "--rollout/--no-rollout",
+        default=None,
+        help="Whether rl makes rollouts (docs/rollout.md). [default: no; of gate: as the daemon is configured]",
     ),
     click.option(
         "--estimates",

@@ -387,7 +387,7 @@ def rollout(config: Config, now: float) -> list[Finding]:
         if section.enabled == "on":
             cause = 'rollout.enabled is "on" and Numba is not installed: the daemon does not start'
             return [Finding(Severity.ERROR, "rollout", cause, install)]
-        cause = "no rollouts are made, which would shorten waits: Numba is not installed"
+        cause = "no rollouts are made: Numba is not installed"
         return [Finding(Severity.NOTE, "rollout", cause, f"{install} (docs/rollout.md)")]
     from rltuned.daemon import decisions  # noqa: PLC0415 - NumPy
 

@@ -88,8 +88,8 @@ class EvaluationSettings:
     objective: Objective = DEFAULT
     """What J weighs, and what models and rollouts are told to want."""
     skip_bad: bool = False
-    rollout: bool = True
-    """`rl` makes rollouts at each refresh, as the daemon does (docs/rollout.md)."""
+    rollout: bool = False
+    """`rl` makes rollouts at each refresh (docs/rollout.md)."""
     gate: bool = False
     """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
     from_slurm: bool = False
@@ -173,7 +173,7 @@ class EvaluationSettings:
             ("--borrow", self.borrow, None),
             ("--objective", self.objective, DEFAULT),
             ("--skip-bad", self.skip_bad, False),
-            ("--rollout", self.rollout, True),
+            ("--rollout", self.rollout, False),
             ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),
         )

@@ -131,7 +131,7 @@ def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str
 def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: str):
     trixie.queue_longest_first()
     # Time enough for a cycle on a busy machine: no question is put to Slurm while another one waits for its answer.
-    configure(host, '[cycle]\nstage = "shadow"\ninterval = 10.0\n[rollout]\ntime_limit = 10.0\n')
+    configure(host, '[cycle]\nstage = "shadow"\ninterval = 10.0\n[rollout]\nenabled = "auto"\ntime_limit = 10.0\n')
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
         wait_until(lambda: "rollout.ready" in log_of(daemon), "the worker has compiled")

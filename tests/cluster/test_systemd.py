@@ -367,7 +367,7 @@ def test_users_see_why_their_own_jobs_wait_and_nothing_of_others(host: Host):
 def test_the_unit_with_its_drop_in_plays_the_queue_ahead_and_without_it_says_what_is_missing(
     host: Host, simulate: None
 ):
-    host.configure(policy="model", more="[metrics]\nport = 9815\n[rollout]\ntime_limit = 10.0\n")
+    host.configure(policy="model", more='[metrics]\nport = 9815\n[rollout]\nenabled = "auto"\ntime_limit = 10.0\n')
     pip, *drop_in, reload, restart = page_commands("Installing it beside the daemon", ROLLOUT)
     assert "pip install" in pip
     assert [reload, restart] == ["systemctl daemon-reload", "systemctl restart rltuned"]

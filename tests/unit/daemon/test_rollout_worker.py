@@ -93,14 +93,18 @@ class Desk:
     """A search with a worker, and what it said and counted."""
 
     def __init__(self, directory, target=work, **settings):
-        config = Config(rollout=RolloutSection(**settings), state=StateSection(directory=directory))
+        config = Config(
+            rollout=RolloutSection(**{"enabled": "auto"} | settings), state=StateSection(directory=directory)
+        )
         self.clock, self.metrics = VirtualClock(NOW), Metrics()
         self.log = structlog.get_logger()
         self.runtime = Runtime(config, self.clock, self.log, self.metrics)
         self.search = WorkerSearch(self.runtime, target)
 
     def reload(self, **settings):
-        self.runtime.config = self.runtime.config.model_copy(update={"rollout": RolloutSection(**settings)})
+        self.runtime.config = self.runtime.config.model_copy(
+            update={"rollout": RolloutSection(**{"enabled": "auto"} | settings)}
+        )
 
     def want(self, objective):
         self.runtime.config = self.runtime.config.model_copy(update={"policy": PolicySection(objective=objective)})
@@ -413,7 +417,7 @@ def test_rollouts_are_made_for_a_model_for_a_rule_only_when_it_is_switched_on_an
     assert judged == {"general": True, "saf": False, "multifactor": False}
     checked(Config(rollout=RolloutSection(enabled="on")))
     without_numba()
-    assert not wanted(RolloutSection(), model)
+    assert not wanted(RolloutSection(enabled="auto"), model)
     checked(Config(rollout=RolloutSection(enabled="auto")))
     with pytest.raises(ConfigError, match=r'rollout\.enabled = "on" needs Numba: .* -m pip install'):
         checked(Config(rollout=RolloutSection(enabled="on")))
@@ -438,23 +442,23 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
     slurm = ModelSlurm(VirtualClock(NOW))
     jobs = [slurm.submit(1000 - number, time_limit=600.0).job_id for number in range(4)]
     snapshot, counting = slurm.reader().snapshot(NOW), Counting()
-    model, rule = files.load("general"), by_name("fifo")
-    made = Planning(search=counting)(snapshot, model, Config(), AppliedChanges())
+    model, rule, auto = files.load("general"), by_name("fifo"), Config(rollout=RolloutSection(enabled="auto"))
+    made = Planning(search=counting)(snapshot, model, auto, AppliedChanges())
     assert snapshot.jobs.job_id[made.rows[made.queue]][0] == jobs[-1]
     assert (made.rollout.gain, counting.asked, counting.rested) == (5.0, 1, 0)
     planning = Planning(search=counting)
     for policy, config in (
-        (rule, Config()),
+        (rule, auto),
         (rule, Config(policy=PolicySection(name="auto"), rollout=RolloutSection(enabled="on"))),
-        (model, Config(rollout=RolloutSection(enabled="off"))),
+        (model, Config()),
         (model, Config(rollout=RolloutSection(enabled="off", forecast="off"))),
     ):
         assert planning(snapshot, policy, config, AppliedChanges()).rollout is None
     without_numba()
-    assert planning(snapshot, model, Config(), AppliedChanges()).rollout is None
+    assert planning(snapshot, model, auto, AppliedChanges()).rollout is None
     assert (counting.asked, counting.rested) == (1, 5)
     assert kept == [True, True, True, False, False], "forecasts of start times want the worker, where there is one"
-    assert Planning()(snapshot, model, Config(), AppliedChanges()).rollout is None
+    assert Planning()(snapshot, model, auto, AppliedChanges()).rollout is None
 
 
 def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_it_is_again(desk):

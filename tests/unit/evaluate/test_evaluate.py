@@ -83,7 +83,7 @@ def test_a_model_does_not_correct_run_times_that_are_predicted_means():
 
 def test_the_model_and_its_rollouts_are_told_what_is_wanted():
     wanted = Objective.parse("tail=1")
-    rl = contender("rl", prepared(policies=("rl",), objective=wanted).settings)
+    rl = contender("rl", prepared(policies=("rl",), objective=wanted, rollout=True).settings)
     assert (rl.policy.objective, rl.ranker().search.objective) == (wanted, wanted)
 
 
@@ -255,15 +255,15 @@ def test_the_command_line_in_the_report_gives_the_settings_again():
     )
 
 
-def test_the_model_plays_the_queue_ahead_unless_it_is_told_not_to_and_rules_never_do():
+def test_the_model_plays_the_queue_ahead_where_it_is_asked_to_and_rules_never_do():
     values = {"window": 80, "windows": 1, "policies": ("saf", "rl")}
-    ahead, alone = report(**values), report(**values, rollout=False)
+    ahead, alone = report(**values, rollout=True), report(**values)
     assert waits(ahead, "rl") != waits(alone, "rl")
     assert waits(ahead, "saf") == waits(alone, "saf")
     told = [found["meta"]["policies"]["rl"]["rollout"] for found in (ahead, alone)]
     assert (told, "rollout" in ahead["meta"]["policies"]["saf"]) == ([True, False], False)
     assert [found["meta"]["settings"]["rollout"] for found in (ahead, alone)] == [True, False]
-    assert settings(rollout=False).command == settings().command + " --no-rollout"
+    assert settings(rollout=True).command == settings().command + " --rollout"
 
 
 def test_one_window_has_no_intervals_and_says_so():

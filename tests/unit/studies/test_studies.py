@@ -140,7 +140,8 @@ def test_nothing_that_is_kept_names_a_path_of_the_machine(site):
     for kept in (text, main, order):
         assert str(sources.traces.parent) not in kept
     assert "--trace tiny.csv --cluster 2x4 --window 14" in main
-    assert "--model models/general.json --no-rollout" in order
+    assert "--model models/general.json --rollout" in main
+    assert '--model models/general.json"' in order
 
 
 @pytest.mark.parametrize(
