@@ -532,6 +532,7 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
     config = Config(
         cycle=CycleSection(stage=Stage.SHADOW),
         policy=PolicySection(name="model"),
+        rollout=RolloutSection(enabled="auto"),
         state=StateSection(directory=tmp_path / "state", mirror=None),
     )
     daemon = Daemon(
@@ -565,7 +566,8 @@ def test_doctor_names_a_missing_numba_as_bad_as_the_configuration_makes_it(witho
     def said(**sections):
         return [(one.severity, " -m pip install " in one.remedy) for one in rollout(Config(**sections), NOW)]
 
-    assert said() == [(Severity.NOTE, True)]
+    auto = RolloutSection(enabled="auto")
+    assert said(rollout=auto) == [(Severity.NOTE, True)]
     assert said(rollout=RolloutSection(enabled="on")) == [(Severity.ERROR, True)]
-    assert said(rollout=RolloutSection(enabled="off")) == []
-    assert said(policy=PolicySection(name="saf")) == []
+    assert said() == []
+    assert said(rollout=auto, policy=PolicySection(name="saf")) == []
