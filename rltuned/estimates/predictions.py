@@ -21,7 +21,7 @@ COVER: Final = 0.8
 
 _SHORT: Final = 60.0
 """Seconds: whether a job takes one second or one minute makes no difference to a plan of hours. Where half of the jobs
-are shorter, their median instead."""
+are shorter, their median instead, but a second at least."""
 
 
 class RunTimePredictions(NamedTuple):
@@ -77,7 +77,7 @@ def prediction_error(expected: Floats, run_time: Floats) -> PredictionError:
     n = len(run_time)
     if n < LEAST_ENDED:
         return PredictionError()
-    short = min(_SHORT, float(np.median(run_time)))
+    short = min(_SHORT, max(float(np.median(run_time)), 1.0))
     error = np.log(np.maximum(run_time, short) / np.maximum(expected, short))
     return PredictionError(float(error.mean()) * n / (n + 2 * LEAST_ENDED), float(error.std()))
 

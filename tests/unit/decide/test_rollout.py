@@ -66,6 +66,12 @@ def test_a_few_ended_jobs_prove_nothing():
     assert 0.0 < more.bias < np.log(9.0)
 
 
+def test_most_jobs_that_end_within_their_first_second_leave_the_error_finite():
+    found = prediction_error(np.repeat([0.0, 600.0], [30, 20]), np.repeat([0.0, 900.0], [30, 20]))
+    assert np.isfinite(found).all()
+    assert found.spread > 0.0
+
+
 def test_run_times_are_as_the_policy_expects_them_and_as_they_turned_out():
     snapshot = make_snapshot(pending(3, time_limit=[90_000.0, 600.0, np.inf]))
     estimates = np.array([5000.0, np.nan, 7000.0])
