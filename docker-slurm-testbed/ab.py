@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from ab_jobs import AGAIN, ARMS, TRACE_ARMS, Arm, Site, as_rows, chosen, draw, from_rows, synthetic, tuned
+from ab_jobs import ARMS, TRACE_ARMS, Arm, Site, as_rows, chosen, draw, from_rows, synthetic, tuned
 from ab_report import Run, Times, summary, table
 from ab_report import draw as draw_plots
 from ab_simulated import simulate
@@ -44,6 +44,7 @@ from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensur
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import from_json
 from rltuned.errors import RltunedError
+from rltuned.evaluate.evaluation_settings import AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

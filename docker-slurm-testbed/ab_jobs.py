@@ -17,6 +17,7 @@ from replay import LEAST_MEM, MINUTE, Jobs, Kind
 from testbed import USERS, TestbedError
 
 from rltuned.cluster.objective import DEFAULT
+from rltuned.evaluate.evaluation_settings import AGAIN
 from rltuned.policy.multifactor import Association, Weights
 from rltuned.slurm.facts import priority_weights
 from rltuned.workload import Source, workload
@@ -235,8 +236,6 @@ PARAMETERS: Final = (
 """The testbed's, but for bf_window: limits are longer than its hour."""
 MULTIFACTOR: Final = "multifactor"
 """The arm that the others are compared with: no daemon."""
-AGAIN: Final = "multifactor-again"
-"""The same once more: what differs between the two is chance."""
 
 
 def long_minutes(minutes: float) -> int:

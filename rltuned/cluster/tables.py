@@ -204,7 +204,12 @@ class NodeTable:
     asleep: Bools | None = None
     """(M,) saves power, or is just coming up: usable, but a job that starts there waits for it. None: no node is."""
     weight: Ints | None = None
-    """(M,) slurm.conf(5) Weight: Slurm takes nodes of a smaller one first. None: all alike."""
+    """(M,) slurm.conf(5) Weight: Slurm takes nodes of a smaller one first. None: not read; see `weights`."""
+
+    @property
+    def weights(self) -> Ints:
+        """(M,) `weight`, or Slurm's default where it was not read."""
+        return np.ones(len(self), dtype=np.int64) if self.weight is None else self.weight
 
     def __len__(self) -> int:
         return len(self.names)

@@ -320,7 +320,7 @@ def gpu_types(snapshot: Snapshot) -> list[Finding]:
     where = "; ".join(f"{name} has {', '.join(types)}" for name, types in list(mixed.items())[:_NAMED])
 
     def weights(name: str) -> set[int]:
-        return {1} if nodes.weight is None else set(nodes.weight[of_type[name]].tolist())
+        return set(nodes.weights[of_type[name]].tolist())
 
     pairs = {pair for types in mixed.values() for pair in combinations(types, 2)}
     alike = sorted({name for pair in pairs if weights(pair[0]) & weights(pair[1]) for name in pair})

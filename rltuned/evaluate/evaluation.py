@@ -109,8 +109,8 @@ def digest(shape: ClusterShape) -> str:
     """Of all that a simulation sees of a cluster: a file may change and keep its name."""
     nodes = shape.nodes
     columns = [nodes.usable, nodes.cpus, nodes.mem, nodes.tmp, nodes.gpus]
-    if nodes.weight is not None and len(set(nodes.weight.tolist())) > 1:
-        columns.append(nodes.weight)
+    if len(set(nodes.weights.tolist())) > 1:
+        columns.append(nodes.weights)
     seen = [
         nodes.names,
         nodes.gpu_types,

@@ -117,7 +117,7 @@ class SlurmConf:
                 parameters.append(Parameter(name, min(own[name], least), max(own[name], most), says))
         kinds = shape.nodes.gpu_types if (jobs.gpu_type.codes < 0).any() else ()
         for kind in kinds if len(kinds) > 1 else ():
-            there = set(_weight(shape.nodes)[_of_type(shape.nodes, kind)].tolist())
+            there = set(shape.nodes.weights[_of_type(shape.nodes, kind)].tolist())
             if len(there) == 1:
                 own[_WEIGHT_OF + kind] = float(there.pop())
                 parameters.append(Parameter(_WEIGHT_OF + kind, 1.0, 1e3, "jobs that name no type get the least first"))
@@ -141,11 +141,11 @@ class SlurmConf:
 
     def node_weights(self, values: Values) -> Ints | None:
         """(M,) with these values; None: as they are."""
-        found = _weight(self.nodes).copy()
+        found = self.nodes.weights.copy()
         for name, value in values.items():
             if name.startswith(_WEIGHT_OF):
                 found[_of_type(self.nodes, name.removeprefix(_WEIGHT_OF))] = int(value)
-        return found if (found != _weight(self.nodes)).any() else None
+        return found if (found != self.nodes.weights).any() else None
 
     def lines(self, values: Values) -> list[str]:
         """What of these values differs from the site's own, as slurm.conf(5) spells it, with what it does."""
@@ -195,10 +195,6 @@ class SlurmConf:
 def _is_weight(name: str) -> bool:
     """Whether it is of `Weights`, not of the scheduler or of nodes."""
     return not name.startswith(("bf_", _WEIGHT_OF))
-
-
-def _weight(nodes: NodeTable) -> Ints:
-    return np.ones(len(nodes), dtype=np.int64) if nodes.weight is None else nodes.weight
 
 
 def _of_type(nodes: NodeTable, kind: str) -> Rows:

@@ -243,9 +243,11 @@ class _Run:
     def _begin_network(self) -> None:
         """The best static rule is found: the network begins with it, or with a model that is there already."""
         self.rule, self.kept, self.step = self.best, Validation(1.0, {}, {}), 0
-        start = with_network(self.rule, *self.run.usual()) if self.settings.network else self.rule
+        start = self.rule
         if self.settings.begin:
             start = replace(load(self.settings.begin), name=start.name, objective=start.objective)
+        elif self.settings.network:
+            start = with_network(start, *self.run.usual())
         self.evolution = self._strategy(start, searching=False)
         if self.settings.begin:
             self.validate(max(self.ends[0], 1))

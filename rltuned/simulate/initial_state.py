@@ -307,9 +307,7 @@ def idle_state(
     amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
     amount[k.NOW_FREE] = amount[k.ROOM] = capacity
     nodes = np.zeros(m, dtype=k.NODE)
-    nodes["usable"], nodes["shadow"] = table.usable, np.inf
-    if table.weight is not None:
-        nodes["weight"] = table.weight
+    nodes["usable"], nodes["weight"], nodes["shadow"] = table.usable, table.weights, np.inf
     pool_ptr, pool_members = _ragged([np.flatnonzero(mask) for mask in pool_nodes])
     part_ptr, part_members = _ragged([partition.nodes for partition in partitions])
     member = np.zeros((len(partitions), m), dtype=np.bool_)
