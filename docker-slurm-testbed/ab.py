@@ -386,7 +386,7 @@ def runs_of(options: argparse.Namespace, kept: list[Run]) -> None:
     for seed, jobs, site in drawn:
         known = dict(TRACE_ARMS if options.trace else ARMS)
         if options.tuned:
-            known["tuned"] = tuned(options.tuned.read_text(encoding="utf-8"), site.conf)
+            known["tuned"] = tuned(options.tuned.read_text(encoding="utf-8"), site.conf, site.factor)
         runs.append((chosen(options.arms, known), jobs, site, seed))
     ensure_engine()
     rollouts = any(arm.rollouts for arms, *_ in runs for arm in arms)

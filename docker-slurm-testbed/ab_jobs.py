@@ -16,7 +16,7 @@ import numpy as np
 from replay import LEAST_MEM, MINUTE, Jobs, Kind
 from testbed import USERS, TestbedError
 
-from rltuned.cluster.objective import DEFAULT
+from rltuned.cluster.durations import duration
 from rltuned.evaluate.evaluation_settings import AGAIN
 from rltuned.policy.multifactor import Association, Weights
 from rltuned.slurm.facts import priority_weights
@@ -330,31 +330,31 @@ def _arms(*arms: Arm) -> dict[str, Arm]:
     return {arm.name: arm for arm in arms}
 
 
-def _arm(
-    name: str, policy: str, rollout: str, more: Mapping[str, Mapping[str, Any]], objective: str = str(DEFAULT)
-) -> Arm:
-    return Arm(name, {"policy": {"name": policy, "objective": objective}, "rollout": {"enabled": rollout}, **more})
+def _arm(name: str, policy: str, rollout: str, more: Mapping[str, Mapping[str, Any]]) -> Arm:
+    return Arm(name, {"policy": {"name": policy}, "rollout": {"enabled": rollout}, **more})
 
 
 ARMS: Final = _arms(
     Arm(MULTIFACTOR, None),
     _arm("saf", "saf", "off", FREE),
-    _arm("rl", "model", "on", FREE),
-    _arm("rl-busy", "model", "on", FREE, "wait=3,slowdown=1,idle=4"),
-    _arm("rl-no-rollouts", "model", "off", FREE),
+    _arm("rl", "model", "off", FREE),
+    _arm("rl-rollouts", "model", "on", FREE),
 )
 TRACE_ARMS: Final = _arms(
     Arm(MULTIFACTOR, None),
     Arm(AGAIN, None),
     _arm("saf", "saf", "off", {}),
-    _arm("rl-no-rollouts", "model", "off", {}),
-    _arm("rl", "model", "on", {}),
+    _arm("rl", "model", "off", {}),
+    _arm("rl-rollouts", "model", "on", {}),
 )
 """On windows of traces: what a site gets by default, and what chance does."""
 
 
-def tuned(text: str, conf: Mapping[str, str]) -> Arm:
+def tuned(text: str, conf: Mapping[str, str], factor: float) -> Arm:
     """Slurm alone with these lines of slurm.conf beside or instead of `conf`; SchedulerParameters one by one.
+
+    The lines are for jobs that are `factor` times as long: PriorityMaxAge becomes shorter, and a job's size for each
+    minute of its limit counts less.
 
     Raises:
         TestbedError: a line that is none.
@@ -370,6 +370,10 @@ def tuned(text: str, conf: Mapping[str, str]) -> Arm:
         both = [part.partition("=") for of in (conf["SchedulerParameters"], of_tuned) for part in of.split(",")]
         merged = {name: equals + value for name, equals, value in both}
         found["SchedulerParameters"] = ",".join(name + value for name, value in merged.items())
+    if age := found.get("PriorityMaxAge"):
+        found["PriorityMaxAge"] = str(max(round(duration(age) / factor / MINUTE), 1))
+    if "SMALL_RELATIVE_TO_TIME" in found.get("PriorityFlags", "") and (size := found.get("PriorityWeightJobSize")):
+        found["PriorityWeightJobSize"] = str(max(round(float(size) / factor), 1))
     return Arm("tuned", None, found)
 
 

@@ -55,6 +55,8 @@ SPARE: Final = 5.0
 """Seconds between a run time and its limit, at least: slurmctld must not kill what ends in time."""
 CLIP: Final = 0.25
 """Longest run, of the planned minutes."""
+CUT: Final = 0.05
+"""Share of the runs that may be longer, and are cut."""
 QUEUED: Final = 3.0
 """Seconds after those that run at the beginning are submitted, the ones that wait are."""
 BEGINS: Final = 8.0
@@ -126,9 +128,10 @@ def window(name: str, nodes: int, jobs: int, minutes: float, seed: int) -> tuple
         if wait >= WAITS:
             load = float(small.run_time[own] @ small.gpus[own]) / (shape.gpus * float(np.ptp(small.submit_time[own])))
             say(
-                f"{name}, seed {seed}: {len(small) - made.warm} jobs from row {drawn.start}, load {load:.1f}; "
-                f"{made.warm} before; {site.factor:.1f} times as fast, {clipped} runs cut to {CLIP * minutes:g} min; "
-                f"{wait:.0f} s mean wait in a simulated Slurm; left out: {made.left_out or 'none'}"
+                f"{name}, seed {seed}: jobs from row {drawn.start}, load {load:.1f}; {made.warm} run when it begins, "
+                f"{len(small) - made.warm} wait or come; {site.factor:.1f} times as fast, {clipped} runs cut to "
+                f"{CLIP * minutes:g} min; {wait:.0f} s mean wait in a simulated Slurm; "
+                f"left out: {made.left_out or 'none'}"
             )
             return made, site
     message = f"{name}: jobs do not wait on {nodes} x {GPUS} GPUs in {TRIES} windows of {jobs} jobs"
@@ -169,7 +172,8 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
     if SHORTEST * gpus.sum() > most:
         message = f"{len(rows)} jobs are too many for {minutes:g} minutes on {shape.gpus} GPUs"
         raise TestbedError(message)
-    factor = max(float(jobs.submit_time[-1]), 1.0) / (ARRIVING * minutes * MINUTE)
+    arriving = float(jobs.submit_time[-1]) / (ARRIVING * minutes * MINUTE)
+    factor = max(arriving, float(np.quantile(run, 1.0 - CUT)) / longest, 1.0)
     while np.clip(run / factor, SHORTEST, longest) @ gpus > most:
         factor *= 1.01
 
@@ -185,7 +189,11 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
     before = jobs.take(np.setdiff1d(np.arange(begins), rows))
     site = Site(minutes, _slurm_conf(factor, short_limit), factor, _past(before, factor, scaled), shape.text)
     kind = tuple(map(size_class, gpus.tolist()))
-    return Jobs(small, short_limit.copy(), kind, dict(left_out), warm), site, int((run / factor > longest).sum())
+    return (
+        Jobs(small, short_limit.copy(), kind, dict(left_out), len(running)),
+        site,
+        int((run / factor > longest).sum()),
+    )
 
 
 def _initial_state(before: Workload, most: int, shape: ClusterShape) -> tuple[Rows, Rows, Floats]:

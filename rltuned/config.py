@@ -177,7 +177,7 @@ class DecideSection(_Section):
     age_bound: Seconds = 14 * 86400.0
     """A job that has been eligible for longer (seconds) is never moved back, nor given less than Slurm alone gives
     it."""
-    borrow: Annotated[float, Field(ge=0)] = 0.06
+    borrow: Annotated[float, Field(ge=0)] = 0.02
     """Service that accounts may borrow from each other's fair share, as a share of what all GPUs do in a half-life of
     Slurm's fair share. Each account may owe an equal part of it. 0: an account's jobs exchange places among themselves
     only."""

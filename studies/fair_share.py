@@ -30,7 +30,7 @@ TABLE: Final = Path("studies/fair_share.csv")
 PICTURE: Final = Path("docs/images/fair-share.svg")
 SLURM: Final = "multifactor"
 DEFAULT: Final[float] = DecideSection().borrow
-BUDGETS: Final = (0.0, 0.03, DEFAULT, 0.12, 0.3, 1000.0)
+BUDGETS: Final = (0.0, DEFAULT, 0.06, 0.12, 0.3, 1000.0)
 KINDS: Final = (1, 2, 4)
 """Of QOS, given to users by turns: a class key that has so many values."""
 BOUNDS: Final = {"worse": 0.05, "moved": 0.08}

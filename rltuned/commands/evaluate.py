@@ -116,7 +116,7 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--borrow",
     type=click.FloatRange(0),
-    help="What accounts may borrow from each other under rl (decide.borrow). [default: 0.06]",
+    help="What accounts may borrow from each other under rl (decide.borrow). [default: 0.02]",
 )
 @click.option(
     "--easy",

@@ -40,7 +40,7 @@ def main() -> None:
     options = arguments.parse_args()
     arms = chosen(options.arms)
     for objective in filter(None, options.objective.split(";")):
-        sections = dict(ARMS["rl"].sections or {})
+        sections = dict(ARMS["rl-rollouts"].sections or {})
         policy = {**sections["policy"], "objective": objective}
         arms.append(Arm(f"rl, {objective}", {**sections, "policy": policy}))
     shape, runs = from_json(dict(CLUSTER), "testbed"), []
