@@ -12,7 +12,7 @@ UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist wor
 FAST    := $(BIN)/pytest -m "not cluster and not learn" -n 2 --dist worksteal
 
 .PHONY: help venv demo check compile format images unit clusters parts test test-fast test-cluster coverage soak soak-machine \
-        testbed testbed-down results results-quick pages lock clean packages release docs
+        testbed testbed-down results pages lock clean packages release docs
 .DEFAULT_GOAL := help
 
 help:  ## Show this help
@@ -124,10 +124,7 @@ STUDY  := OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python -m studies --revision $$(gi
 results: venv  ## Run all studies that are not up to date and write docs/results.md (TRACES=DIR)
 	$(STUDY) --traces $(TRACES) $(RESULTS)
 
-results-quick: venv  ## The same with 8 windows, into build/results-quick
-	$(STUDY) --traces $(TRACES) --quick $(RESULTS)
-
-pages: venv  ## Write what is generated and kept again: the man page, results.md and its images, the dashboards, from what is there
+pages: venv  ## Write what is generated and kept again: the man page, results.md, the dashboards, from what is there
 	$(BIN)/python -m studies
 	$(BIN)/python -m studies.manpage > docs/rltuned.1
 	$(BIN)/python -m studies.dashboards

@@ -337,6 +337,11 @@ def parser() -> argparse.ArgumentParser:
         default=1.2,
         help="GPU-seconds of the jobs over those of the cluster while they arrive (default: %(default)s)",
     )
+    top.add_argument(
+        "--exclusive",
+        action="store_true",
+        help="a node runs one job, as where nobody says how much memory a job needs; --load is of nodes",
+    )
     trace = top.add_argument_group("windows of traces instead of drawn jobs")
     trace.add_argument(
         "--trace",
@@ -380,7 +385,7 @@ def runs_of(options: argparse.Namespace, kept: list[Run]) -> None:
             )
             drawn += [(seed, *of) for of in windows]
         else:
-            jobs = draw(options.jobs or 1024, seed, options.minutes, options.load)
+            jobs = draw(options.jobs or 1024, seed, options.minutes, options.load, exclusive=options.exclusive)
             drawn.append((seed, jobs, synthetic(options.minutes)))
     runs = []
     for seed, jobs, site in drawn:

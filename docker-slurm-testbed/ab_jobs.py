@@ -31,7 +31,11 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 GPUS: Final = 13
 """Of the testbed's profile "paper"."""
+NODES: Final = 5
+"""Likewise."""
 PARTITION: Final = "gpu"
+EXCLUSIVE: Final = "excl"
+"""Partition in which a job takes its nodes whole, as where neither jobs nor DefMemPerCPU say how much memory."""
 ACCOUNTS: Final = {"alice": "physics", "bob": "physics", "carol": "biology", "dave": "biology"}
 QOS: Final = {"low": 0.0, "normal": 50.0, "high": 100.0}
 """Priorities, as docker-slurm-testbed/image/testbed-accounts sets them."""
@@ -98,7 +102,7 @@ SHOWN: Final = 12
 """Users and accounts that a report lists, at most."""
 
 
-def draw(jobs: int, seed: int, minutes: float, load: float) -> Jobs:
+def draw(jobs: int, seed: int, minutes: float, load: float, *, exclusive: bool = False) -> Jobs:
     """`jobs` jobs that arrive in three quarters of so many minutes.
 
     Args:
@@ -106,6 +110,7 @@ def draw(jobs: int, seed: int, minutes: float, load: float) -> Jobs:
         seed: of everything that is drawn.
         minutes: that a run is planned to take.
         load: GPU-seconds of all jobs over those of the cluster while jobs arrive.
+        exclusive: a node runs one job; `load` is of nodes.
 
     Raises:
         TestbedError: there are fewer jobs than scripts.
@@ -114,12 +119,13 @@ def draw(jobs: int, seed: int, minutes: float, load: float) -> Jobs:
     span = ARRIVING * minutes * MINUTE
     kind, script = _scripts(jobs, rng)
     gpus = np.array([KINDS[of].gpus for of in kind])
-    run_time = _run_times(kind, script, gpus, load * GPUS * span, LONGEST * span, rng)
+    nodes = np.array([KINDS[of].nodes for of in kind])
+    taken, there = (np.where(nodes > 0, nodes, 2), NODES) if exclusive else (gpus, GPUS)
+    run_time = _run_times(kind, script, taken, load * there * span, LONGEST * span, rng)
     submit = _submissions(script, span, rng)
     limit = _limits(script, run_time, rng)
     owner = rng.permutation(script.max() + 1) % len(USERS)
     qos = _qos(script.max() + 1, rng)
-    nodes = np.array([KINDS[of].nodes for of in kind])
     spread = np.maximum(nodes, 1)
     order = np.argsort(submit, kind="stable")
     user = [USERS[owner[of]] for of in script]
@@ -136,7 +142,7 @@ def draw(jobs: int, seed: int, minutes: float, load: float) -> Jobs:
         user=[user[row] for row in order],
         account=[ACCOUNTS[user[row]] for row in order],
         qos=[qos[script[row]] for row in order],
-        partition=PARTITION,
+        partition=EXCLUSIVE if exclusive else PARTITION,
     )
     return Jobs(made, made.time_limit.copy(), tuple(KINDS[kind[row]].name for row in order), {})
 
@@ -163,12 +169,12 @@ def _scripts(jobs: int, rng: np.random.Generator) -> tuple[np.ndarray[Any, Any],
 def _run_times(
     kind: np.ndarray[Any, Any],
     script: np.ndarray[Any, Any],
-    gpus: np.ndarray[Any, Any],
+    taken: np.ndarray[Any, Any],
     work: float,
     longest: float,
     rng: np.random.Generator,
 ) -> Floats:
-    """(N,) seconds: heavy-tailed between scripts, alike between two runs of one; `work` GPU-seconds together."""
+    """(N,) seconds: heavy-tailed between scripts, alike between two runs of one; `work` seconds of what is `taken`."""
     typical = np.zeros(script.max() + 1)
     for of in np.unique(kind):
         own = np.unique(script[kind == of])
@@ -181,7 +187,7 @@ def _run_times(
     for of in np.unique(kind):  # no type of GPU is overloaded by chance
         run_time[kind == of] /= run_time[kind == of].mean()
     for _ in range(50):  # what is cut off at both ends must be made up for
-        run_time = np.clip(run_time * work / float(run_time @ gpus), SHORTEST, longest)
+        run_time = np.clip(run_time * work / float(run_time @ taken), SHORTEST, longest)
     return np.asarray(np.round(run_time, 2))
 
 

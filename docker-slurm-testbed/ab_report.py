@@ -153,6 +153,7 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
                 "seed": run.seed,
                 "slurm": run.slurm,
                 "trace": run.jobs.workload.source.name,
+                "scale": run.site.scale,
                 "arms": real,
                 "ratios": {arm: _ratios(real[arm], real[MULTIFACTOR]) for arm in arms},
                 "submitted_late": {arm: _late(run, arm) for arm in arms},

@@ -10,8 +10,8 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.workers.progress import progress_bar
-from studies import picture
-from studies.catalogue import QUICK_WINDOWS, WINDOWS, studies
+from studies import fair_share, picture
+from studies.catalogue import WINDOWS, studies
 from studies.page import collect, with_results, write
 from studies.run import Sources, run
 
@@ -33,15 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--general", default=DEFAULT_MODEL, help="the general model: a shipped name, or a manifest's path"
     )
     parser.add_argument("--only", default="", help="only studies whose names begin so, several with commas")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_WINDOWS} windows, into build/results-quick")
-    parser.add_argument(
-        "--out", type=Path, help="one directory for results, page and images (default: studies/results and docs/)"
-    )
     parser.add_argument("--revision", default="unknown", help="of the code, for the record")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     asked = parser.parse_args(arguments)
-    apart = asked.out or (ROOT / "build/results-quick" if asked.quick else None)
-    results, pages = (HERE / "results", ROOT / "docs") if apart is None else (apart / "results", apart)
+    results, pages = HERE / "results", ROOT / "docs"
     wanted = list(studies())
     chosen = [study for study in wanted if study.name.startswith(tuple(asked.only.split(",")))]
     try:
@@ -52,19 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     Sources(asked.traces, asked.models, asked.general),
                     results,
                     LocalExecutor(asked.workers),
-                    windows=QUICK_WINDOWS if asked.quick else WINDOWS,
+                    windows=WINDOWS,
                     revision=asked.revision,
                     say=_say,
                     progress=progress,
                 )
-        found = collect(wanted, results)
-        write(found, wanted, pages / "results.md", pages / "images" / "results")
+        found = collect(wanted, results, fair_share.by_default())
+        write(found, pages / "results.md")
         _say(f"{pages / 'results.md'}: written")
-        if apart is None:
-            readme = ROOT / "README.md"
-            readme.write_text(with_results(readme.read_text(encoding="utf-8"), found), encoding="utf-8")
-            _say(f"{readme}: written")
-        if (results / f"{picture.STUDY}.json").exists():
+        readme = ROOT / "README.md"
+        readme.write_text(with_results(readme.read_text(encoding="utf-8"), found), encoding="utf-8")
+        _say(f"{readme}: written")
+        if (results / f"{picture.RESULT}.json").exists():
             picture.write(results, pages / "images" / picture.NAME)
             _say(f"{pages / 'images' / picture.NAME}: written")
     except RltunedError as error:

@@ -1,8 +1,8 @@
-"""What is evaluated, and what is aimed at."""
+"""What is evaluated."""
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN, STRICT, EvaluationSettings, Placement, Start
@@ -11,34 +11,14 @@ from rltuned.simulate.values import Backfill
 from studies.peers import PEERS
 
 WINDOWS: Final = 30
-QUICK_WINDOWS: Final = 8
-"""Of `make results-quick`: enough to see that everything works, too few to say anything."""
 SEED: Final = 7
 NOISY: Final = "noisy:1.5"
 HISTORY: Final = "history"
-GUARD: Final = 1.02
-"""Slowdown and p99 wait over those of the best plain rule, at most: no metric may be bought with another."""
-LONGEST: Final = 1.2
-"""Longest wait of a window over FIFO's, at most."""
-
-
-@dataclass(frozen=True)
-class Aims:
-    """What is aimed at: the mean wait over the best plain rule's, at most."""
-
-    true: float = 0.95
-    """With true run times; of the users' limits, too."""
-    noisy: float = 0.94
-    """At σ = 1.5, under Slurm's own backfill and placement."""
-    easy: float = 0.94
-    """At σ = 1.5, with EASY and best fit."""
-    multifactor: float = 0.50
-    """The same over the mean wait of Slurm's own order, under Slurm's own backfill and placement."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace, with the cluster that its jobs are run on, and what is aimed at there."""
+    """A trace, with the cluster that its jobs are run on."""
 
     name: str
     """Also of the peers that belong to it."""
@@ -46,7 +26,6 @@ class Trace:
     cluster: str
     window: int
     estimates: tuple[str, ...]
-    aims: Aims
     windows: int = WINDOWS
     """Fewer where more would be the same jobs again, or days of simulation."""
     seen: bool = False
@@ -58,25 +37,23 @@ class Trace:
         return self.cluster.partition(":")[0]
 
 
-_PHILLY: Final = Aims(true=0.90, noisy=0.92, easy=0.86, multifactor=0.36)
-
 TRACES: Final = (
-    Trace("philly", "philly.csv.gz", "20x8", 1024, ("true", NOISY), _PHILLY),
-    Trace("philly", "philly.csv.gz", "4x8", 256, ("true", NOISY), _PHILLY),
-    Trace("venus", "helios-venus.csv.gz", "16x8", 256, ("true", NOISY), Aims(0.92, 0.94, 0.87, 0.42)),
-    Trace("pai", "alibaba-pai.csv.gz", "8x8", 256, ("true", NOISY), Aims(0.94, 0.87, 0.88, 0.26)),
+    Trace("philly", "philly.csv.gz", "20x8", 1024, ("true", NOISY)),
+    Trace("philly", "philly.csv.gz", "4x8", 256, ("true", NOISY)),
+    Trace("venus", "helios-venus.csv.gz", "16x8", 256, ("true", NOISY)),
+    Trace("pai", "alibaba-pai.csv.gz", "8x8", 256, ("true", NOISY)),
     # Its test part has 1,619 jobs. It is cut out of the training part of the other trace of Venus.
-    Trace("venus", "helios-venus-users.csv.gz", "16x8:v100", 256, (HISTORY,), Aims(), 12, seen=True),
-    Trace("hpc2n", "hpc2n.swf.gz", "240x1", 1024, (HISTORY,), Aims(), 8),
-    Trace("hpc2n", "hpc2n.swf.gz", "240x1", 1024, ("limit",), Aims()),
-    Trace("sdsc-blue", "sdsc-blue.swf.gz", "144x8", 1024, (HISTORY,), Aims(), 8),
-    Trace("sdsc-blue", "sdsc-blue.swf.gz", "144x8", 1024, ("limit",), Aims()),
+    Trace("venus", "helios-venus-users.csv.gz", "16x8:v100", 256, (HISTORY,), 12, seen=True),
+    Trace("hpc2n", "hpc2n.swf.gz", "240x1", 1024, (HISTORY,), 8),
+    Trace("hpc2n", "hpc2n.swf.gz", "240x1", 1024, ("limit",)),
+    Trace("sdsc-blue", "sdsc-blue.swf.gz", "144x8", 1024, (HISTORY,), 8),
+    Trace("sdsc-blue", "sdsc-blue.swf.gz", "144x8", 1024, ("limit",)),
 )
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The same windows of the same jobs for every policy, and the targets (None: there is none)."""
+    """The same windows of the same jobs for every policy."""
 
     trace: Trace
     estimates: str
@@ -84,7 +61,7 @@ class Protocol:
     """EASY backfill and best fit, the protocol of the literature; else Slurm's own backfill and placement."""
     windows: int = WINDOWS
     paper: bool = False
-    """Only for the tables of the paper: no targets, and no table of its own on the page."""
+    """Only for the tables of the paper, in no other table of the page."""
 
     @property
     def name(self) -> str:
@@ -98,19 +75,6 @@ class Protocol:
     def scheduler(self) -> str:
         """Of the simulated cluster, in words."""
         return "EASY backfill and best fit" if self.easy else "Slurm's own backfill and placement"
-
-    @property
-    def wait(self) -> float:
-        """Mean wait over the best plain rule's, at most."""
-        aims = self.trace.aims
-        if self.estimates != NOISY:
-            return aims.true
-        return aims.easy if self.easy else aims.noisy
-
-    @property
-    def multifactor(self) -> float | None:
-        """Mean wait over that of Slurm's own order with the usual weights, at most; None: there is no target."""
-        return None if self.easy or self.estimates != NOISY else self.trace.aims.multifactor
 
     def settings(self, policies: tuple[str, ...], windows: int) -> EvaluationSettings:
         """Without any models; the trace by its name alone."""
@@ -126,6 +90,7 @@ class Protocol:
             start=Start.WARM if self.estimates == HISTORY else Start.IDLE,
             backfill=Backfill.EASY if self.easy else Backfill.SLURM,
             placement=Placement.BEST if self.easy else Placement.SLURM,
+            rollout=False,
         )
 
 
@@ -139,7 +104,7 @@ def protocols() -> Iterator[Protocol]:
 
 
 PAPER: Final = tuple(
-    Protocol(Trace(name, file, cluster, window, ("true",), Aims()), "true", easy=True, windows=windows, paper=True)
+    Protocol(Trace(name, file, cluster, window, ("true",)), "true", easy=True, windows=windows, paper=True)
     for name, file, cluster, window, windows in (
         ("venus", "helios-venus.csv.gz", "16x8", 1024, 10),
         ("pai", "alibaba-pai.csv.gz", "8x8", 1024, 10),
@@ -155,10 +120,8 @@ class Part(enum.StrEnum):
 
     MAIN = "main"
     """All plain rules and the general model."""
-    ORDER = "order"
-    """The general model without rollouts: what the network alone gives."""
     PEER = "peer"
-    """A published peer, in the place of `rl`, without rollouts (`studies.peers`)."""
+    """A published peer, in the place of `rl` (`studies.peers`)."""
 
 
 @dataclass(frozen=True)
@@ -185,8 +148,7 @@ class Study:
 
     def settings(self, windows: int) -> EvaluationSettings:
         """Without its model; the trace by its name alone. `windows`: at most."""
-        plain = self.protocol.settings(self.policies, min(windows, self.protocol.windows))
-        return replace(plain, rollout=self.part is Part.MAIN)
+        return self.protocol.settings(self.policies, min(windows, self.protocol.windows))
 
     @property
     def name(self) -> str:
@@ -197,8 +159,6 @@ class Study:
 
 LEARNING: Final = ("philly", "venus", "pai")
 """Traces of deep learning, which is what the peers are compared on."""
-NETWORK: Final = "rl, no rollouts"
-"""The label of what the general model gives by itself."""
 
 
 def studies() -> Iterator[Study]:
@@ -207,15 +167,12 @@ def studies() -> Iterator[Study]:
     for protocol in every:
         yield Study(protocol, Part.MAIN, (STRICT, *PLAIN, "rl"), "rl")
     for protocol in every:
-        yield Study(protocol, Part.ORDER, ("rl",), NETWORK)
-    for protocol in every:
         for peer in PEERS if protocol.trace.name in LEARNING and protocol.estimates != HISTORY else ():
             yield Study(protocol, Part.PEER, ("rl",), peer)
     # What stands beside the paper's cells, and is nothing else's.
     *sequences, many = PAPER
     for protocol in sequences:
         yield Study(protocol, Part.MAIN, (STRICT, *PLAIN, "rl"), "rl")
-        yield Study(protocol, Part.ORDER, ("rl",), NETWORK)
         for peer in PEERS:
             yield Study(protocol, Part.PEER, ("rl",), peer)
     yield Study(many, Part.MAIN, ("saf", "rl"), "rl")

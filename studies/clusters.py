@@ -19,27 +19,34 @@ PREFIX: Final = "ab-"
 """Of a kept file in the directory of results; its name without `.json` is that of the protocol."""
 AGAINST: Final = "multifactor"
 """The arm that all others are compared with."""
+TRACES: Final = {
+    "helios-venus-users": "Venus",
+    "philly-users": "Philly",
+    "alibaba-pai": "PAI",
+    "drac-graham": "Graham",
+}
+"""Names of the traces, by their files'."""
 PARTS: Final = ("jobs", "runs", "arms", "ratios", "groups", "prediction")
-"""Of the summary: `runs` each seed by itself, the others all seeds together."""
+"""Of the summary: `runs` each window by itself, the others all together."""
 
 
 @dataclass(frozen=True)
 class RealCluster:
-    """All seeds of an A/B together."""
+    """All windows of an A/B together."""
 
     arms: Mapping[str, Mapping[str, float]]
-    """Mean of each metric over the seeds, by arm."""
+    """Mean of each metric over the windows, by arm."""
     ratios: Mapping[str, Mapping[str, Mapping[str, float | None]]]
     """Over `AGAINST`: `ratio`, and `lo` and `hi` where the metric is a mean over jobs."""
     runs: Sequence[Mapping[str, Any]] = ()
-    """Each seed: its `seed`, its `slurm` and its `arms`, as above."""
+    """Each window: its `seed`, `slurm`, `trace` and `scale` (nodes and GPUs of each), and its `arms`, as above."""
     prediction: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """Of the simulator, by arm and metric: `ratio` over `AGAINST`, and `points` by which that is above the real one, in
     percent."""
     groups: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """By user and by size of the jobs: `jobs`, and the metrics of each arm."""
     jobs: int = 0
-    """Of all seeds."""
+    """Of all windows."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Not measured."""
 
@@ -49,19 +56,21 @@ class RealCluster:
         return self.arms.keys()
 
     def mean(self, label: str, metric: str) -> float:
-        """Over the seeds."""
+        """Over the windows."""
         return self.arms[label][metric]
 
     def ratio(self, label: str, other: str, metric: str = "wait_mean") -> Comparison:
-        """Mean over mean.
-
-        Raises:
-            EvaluationError: the other arm is not `AGAINST`.
-        """
+        """Mean over mean; with an interval over `AGAINST`, where there is one."""
         if other != AGAINST:
-            raise EvaluationError(f"an A/B is compared with {AGAINST}, not with {other}")
+            return Comparison(self.arms[label][metric] / self.arms[other][metric], None, None)
         found = self.ratios[label][metric]
         return Comparison(found["ratio"], found.get("lo"), found.get("hi"))
+
+
+def window(run: Mapping[str, Any]) -> str:
+    """What a run of an A/B was of, in words: Venus on 16 × 8, seed 1."""
+    trace = TRACES.get(str(run.get("trace", "")).partition(".")[0])
+    return f"{trace} on {str(run['scale']).replace('x', ' × ')}, seed {run['seed']}" if trace else f"seed {run['seed']}"
 
 
 def kept(report: Mapping[str, Any]) -> str:

@@ -30,14 +30,26 @@ TABLE: Final = Path("studies/fair_share.csv")
 PICTURE: Final = Path("docs/images/fair-share.svg")
 SLURM: Final = "multifactor"
 DEFAULT: Final[float] = DecideSection().borrow
-BUDGETS: Final = (0.0, DEFAULT, 0.06, 0.12, 0.3, 1000.0)
+BUDGETS: Final = (0.0, DEFAULT, 0.06, 0.3, 1000.0)
 KINDS: Final = (1, 2, 4)
 """Of QOS, given to users by turns: a class key that has so many values."""
 BOUNDS: Final = {"worse": 0.05, "moved": 0.08}
 """By how much more than by chance accounts may be worse off, and service may be moved."""
 COLUMNS: Final = (
-    *("trace", "weights", "borrow", "qos", "wait", "wait_lo", "wait_hi", "wait_median_window", "p99", "gpus"),
-    *("worse", "worse_chance", "moved", "moved_chance"),
+    *(
+        "trace",
+        "weights",
+        "borrow",
+        "qos",
+        "wait",
+        "wait_lo",
+        "wait_hi",
+        "wait_median_window",
+        "slowdown",
+        "p99",
+        "makespan",
+    ),
+    *("gpus", "worse", "worse_chance", "moved", "moved_chance"),
 )
 
 
@@ -73,9 +85,9 @@ class Cell(NamedTuple):
 
 def cells() -> Iterator[Cell]:
     """The default first."""
+    for weights in ("fair-share", "usual"):
+        yield from (Cell(protocol, weights, DEFAULT, 1) for protocol in PROTOCOLS)
     for protocol in PROTOCOLS:
-        yield Cell(protocol, "fair-share", DEFAULT, 1)
-        yield Cell(protocol, "usual", DEFAULT, 1)
         yield from (Cell(protocol, "fair-share", borrow, 1) for borrow in BUDGETS if borrow != DEFAULT)
         yield from (Cell(protocol, "fair-share", DEFAULT, kinds) for kinds in KINDS[1:])
 
@@ -114,12 +126,24 @@ def measured(cell: Cell, jobs: Workload, trace: Path) -> dict[str, Any]:
                 *cell.key,
                 *(ratios["wait_mean"][of] for of in ("ratio", "lo", "hi")),
                 median(of["rl"]["wait_mean"] / of[SLURM]["wait_mean"] for of in windows),
-                *(ratios[metric]["ratio"] for metric in ("wait_p99", "utilization")),
+                *(ratios[metric]["ratio"] for metric in ("bsld_mean", "wait_p99", "makespan", "utilization")),
                 *(of[metric] for metric in ("accounts_worse", "service_moved") for of in (ours, chance)),
             ),
             strict=True,
         )
     )
+
+
+def kept() -> list[dict[str, str]]:
+    """Rows of the table, as they are written."""
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def by_default() -> list[dict[str, str]]:
+    """Those of the default budget and one QOS; none where nothing was measured."""
+    rows = kept() if TABLE.exists() else []
+    return [row for row in rows if (row["borrow"], row["qos"]) == (f"{DEFAULT:g}", "1")]
 
 
 def draw(rows: list[Mapping[str, Any]]) -> None:
@@ -150,10 +174,7 @@ def draw(rows: list[Mapping[str, Any]]) -> None:
 
 def main(directory: Path) -> None:
     """Measures what is missing, and draws."""
-    rows: list[Mapping[str, Any]] = []
-    if TABLE.exists():
-        with TABLE.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+    rows: list[Mapping[str, Any]] = [*kept()] if TABLE.exists() else []
     known = {tuple(row[name] for name in COLUMNS[:4]) for row in rows}
     for cell in cells():
         if cell.key in known:

@@ -15,13 +15,10 @@ import numpy as np
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation_settings import PLAIN, STRICT
 from studies import clusters
-from studies.catalogue import GUARD, LONGEST, NETWORK, Part, Study
 from studies.clusters import RealCluster
 from studies.paper import Measured, tables
-from studies.tables import Together, verdict
+from studies.tables import Together
 
-LONG_WAIT: Final = "windows_with_long_wait"
-"""Share of the windows in which the longest wait is above `LONGEST` times FIFO's."""
 METRICS: Final = ("wait_mean", "wait_p99", "wait_max", "bsld_mean", "jct_mean", "utilization", "fairness")
 
 Cell = str | float | int | None
@@ -51,49 +48,10 @@ def _written(cell: Cell) -> str:
     return "" if cell is None else str(cell)
 
 
-@dataclass(frozen=True)
-class Target:
-    """A number that is aimed at, and what was measured."""
-
-    protocol: str
-    model: str
-    metric: str
-    over: str
-    measured: Comparison
-    most: float
-
-    @property
-    def verdict(self) -> str:
-        """Whether it is met, and whether the interval says the same."""
-        return verdict(self.measured, self.most)
-
-
-def targets(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[Target]:
-    """Those of all models that have been measured."""
-    for name, one in of.items():
-        for study in studies:
-            label = study.label
-            if study.protocol != one.protocol or study.part is not Part.MAIN or label not in one.parts:
-                continue
-            aims = [
-                ("wait_mean", one.best, one.protocol.wait),
-                ("bsld_mean", one.best, GUARD),
-                ("wait_p99", one.best, GUARD),
-                ("wait_mean", "multifactor", one.protocol.multifactor),
-            ]
-            for metric, over, most in aims:
-                if most is not None:
-                    yield Target(name, label, metric, over, one.ratio(label, over, metric), most)
-            share = one.longer(label) / one.windows
-            yield Target(name, label, LONG_WAIT, "fifo", Comparison(share, share, share), 0.0)
-
-
 ABOUT: Final = {
-    "policies": f"each policy on each protocol. `{LONG_WAIT}`: the share of windows whose longest wait is above "
-    f"{LONGEST} times FIFO's.",
-    "comparisons": "each model over each plain rule, over the shipped model, and over its network alone.",
-    "targets": "what is aimed at, and whether it is met.",
-    "clusters": "the A/Bs on real clusters: together, by seed, by user and by size of the jobs. `points`: the "
+    "policies": "each policy on each protocol.",
+    "comparisons": "each model over each plain rule, and over the shipped model.",
+    "clusters": "the A/Bs on real clusters: together, by window, by account and by size of the jobs. `points`: the "
     "simulator's ratio less the real one, in per cent.",
     "paper": "numbers of the paper, and ours. `studies/paper.toml` says where each stands and how the protocols "
     "differ.",
@@ -101,15 +59,12 @@ ABOUT: Final = {
 """What the sheets hold, by name; for the page."""
 
 
-def sheets(of: Mapping[str, Together], real: Mapping[str, RealCluster], studies: Sequence[Study]) -> Iterator[Sheet]:
+def sheets(of: Mapping[str, Together], real: Mapping[str, RealCluster]) -> Iterator[Sheet]:
     """Make all of them. `of`: results by protocol. `real`: A/Bs by name."""
     shown = {name: one for name, one in of.items() if not one.protocol.paper}
     compared = ("ratio", "lo", "hi")
-    yield Sheet("policies", ("protocol", "policy", "kind", "windows", *METRICS, LONG_WAIT), _policies(shown))
+    yield Sheet("policies", ("protocol", "policy", "kind", "windows", *METRICS), _policies(shown))
     yield Sheet("comparisons", ("protocol", "policy", "over", "metric", *compared), _comparisons(shown))
-    yield Sheet(
-        "targets", ("protocol", "model", "metric", "over", *compared, "target", "verdict"), _targets(shown, studies)
-    )
     over = f"over_{clusters.AGAINST}"
     yield Sheet("clusters", ("run", "part", "metric", "arm", over, "lo", "hi", "points"), _clusters(real))
     yield Sheet("paper", ("table", "row", "column", "whose", "value", "lo", "hi"), _paper({**of, **real}))
@@ -119,23 +74,18 @@ def _numbers(found: Comparison) -> tuple[float | None, float | None, float | Non
     return found.ratio, found.lo, found.hi
 
 
-def _targets(of: Mapping[str, Together], studies: Sequence[Study]) -> Iterator[Sequence[Cell]]:
-    for one in targets(of, studies):
-        yield one.protocol, one.model, one.metric, one.over, *_numbers(one.measured), one.most, one.verdict
-
-
 def _policies(of: Mapping[str, Together]) -> Iterator[Sequence[Cell]]:
     for name, one in of.items():
         for label in (STRICT, *PLAIN, *one.parts):
             kind = "rule" if label not in one.parts else str(one.parts[label])
             means = (one.mean(label, metric) for metric in METRICS)
-            yield name, label, kind, one.windows, *means, one.longer(label) / one.windows
+            yield name, label, kind, one.windows, *means
 
 
 def _comparisons(of: Mapping[str, Together]) -> Iterator[Sequence[Cell]]:
     for name, one in of.items():
         for label in one.parts:
-            for other in (STRICT, *PLAIN, "rl", NETWORK):
+            for other in (STRICT, *PLAIN, "rl"):
                 if other == label or other not in one.labels:
                     continue
                 for metric in ("wait_mean", "bsld_mean"):
@@ -150,7 +100,7 @@ def _clusters(found: Mapping[str, RealCluster]) -> Iterator[Sequence[Cell]]:
                 points = cluster.prediction.get(arm, {}).get(metric, {}).get("points")
                 yield name, "all", metric, arm, *_numbers(cluster.ratio(arm, clusters.AGAINST, metric)), points
         for run in cluster.runs if len(cluster.runs) > 1 else ():
-            yield from _over(name, f"seed {run['seed']}", run["arms"], arms)
+            yield from _over(name, clusters.window(run), run["arms"], arms)
         for of, groups in cluster.groups.items():
             for group, values in groups.items():
                 waits = {arm: {"wait_mean": values[arm]["wait_mean"]} for arm in (*arms, clusters.AGAINST)}

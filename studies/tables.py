@@ -1,4 +1,4 @@
-"""The results of one protocol side by side: ratios with intervals, and verdicts."""
+"""The results of one protocol side by side: ratios with intervals."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN
 from rltuned.evaluate.window_metrics import COMPARED
-from studies.catalogue import LONGEST, Part, Protocol, Study
+from studies.catalogue import Part, Protocol, Study
 from studies.kept import read_report
 from studies.peers import PEERS
 
@@ -65,23 +65,6 @@ class Together:
     @cached_property
     def _drawn(self) -> Floats:
         return counts(self.windows, int(self.main["meta"]["seed"]))
-
-    def longer(self, label: str, than: str = "fifo") -> int:
-        """In how many windows the longest wait is more than 1.2 times the other's."""
-        return int((self.values[label]["wait_max"] > LONGEST * self.values[than]["wait_max"]).sum())
-
-    def merged(self) -> dict[str, Any]:
-        """As one report, for box plots."""
-        main = self.main
-        windows = [
-            {"jobs": window["jobs"], "policies": {label: self._window(label, k) for label in self.values}}
-            for k, window in enumerate(main["windows"])
-        ]
-        return {"meta": main["meta"], "windows": windows, "policies": dict.fromkeys(self.values)}
-
-    def _window(self, label: str, window: int) -> dict[str, float | None]:
-        found = {metric: float(self.values[label][metric][window]) for metric in COMPARED}
-        return {metric: value if np.isfinite(value) else None for metric, value in found.items()}
 
 
 def together(protocol: Protocol, studies: Sequence[Study], results: Path) -> Together | None:
@@ -154,16 +137,6 @@ def ratio_text(compared: Comparison, digits: int = 3, *, interval: bool = True) 
         return f"{compared.ratio:.{digits}f}"
     ends = [f"{end:.{digits}f}" if end is not None else "?" for end in (compared.lo, compared.hi)]
     return f"{compared.ratio:.{digits}f} [{', '.join(ends)}]"
-
-
-def verdict(compared: Comparison, most: float) -> str:
-    """Whether a ratio is at most that, and whether its interval says the same."""
-    if compared.ratio is None:
-        return "cannot be told"
-    met = compared.ratio <= most
-    end = compared.hi if met else compared.lo
-    sure = end is not None and (end <= most) == met
-    return f"{'met' if met else 'missed'}{'' if sure else ', not certain'}"
 
 
 def number(value: float, digits: int = 0) -> str:

@@ -100,6 +100,13 @@ def test_too_few_jobs_are_refused(ab: Any):
         ab.ab_jobs.draw(20, 1, 5.0, 1.0)
 
 
+def test_where_a_node_runs_one_job_the_load_is_of_nodes(ab: Any):
+    small = ab.ab_jobs.draw(1024, 1, 30.0, 1.0, exclusive=True).workload
+    nodes = np.where(small.nodes > 0, small.nodes, 2)
+    assert small.run_time @ nodes == pytest.approx(5 * 0.75 * 30 * 60, rel=0.01)
+    assert small.partition.texts()[0] == "excl"
+
+
 def test_multifactor_is_always_an_arm_and_one_that_does_not_exist_is_refused(ab: Any):
     assert [arm.name for arm in ab.ab_jobs.chosen("rl, saf")] == ["multifactor", "saf", "rl"]
     with pytest.raises(ab.testbed.TestbedError, match="'sjf'"):

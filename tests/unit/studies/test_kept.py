@@ -1,16 +1,13 @@
 """The kept results: enough for all that is made from them, each line a whole thing."""
 
-import csv
 import json
 from pathlib import Path
 
-import pytest
 from unit.evaluate.small import report
 
 from rltuned.evaluate.window_metrics import COMPARED
-from studies import clusters, kept, picture
+from studies import clusters, fair_share, kept, picture
 from studies.catalogue import studies
-from studies.kept import read_report
 from studies.page import collect, page, with_results
 from studies.sheets import sheets
 
@@ -20,31 +17,22 @@ STUDIES = list(studies())
 
 
 def test_the_committed_page_and_its_data_are_made_of_the_kept_results():
-    results = collect(STUDIES, RESULTS)
-    text = page(results, STUDIES, "images/results")
+    results = collect(STUDIES, RESULTS, fair_share.by_default())
+    text = page(results)
     assert (ROOT / "docs" / "results.md").read_text() == text, "renew it: make pages"
-    made = {f"{sheet.name}.csv": sheet.text for sheet in sheets(results.of, results.clusters, STUDIES)}
+    made = {f"{sheet.name}.csv": sheet.text for sheet in sheets(results.of, results.clusters)}
     assert {path.name: path.read_text() for path in (ROOT / "docs" / "results").iterdir()} == made, "make pages"
 
 
 def test_the_table_of_the_readme_is_made_of_the_kept_results():
     text = (ROOT / "README.md").read_text()
-    assert with_results(text, collect(STUDIES, RESULTS)) == text, "renew it: make pages"
+    assert with_results(text, collect(STUDIES, RESULTS, fair_share.by_default())) == text, "renew it: make pages"
 
 
 def test_the_committed_picture_is_drawn_from_a_kept_result(tmp_path):
     assert picture.main(["--out", str(tmp_path / "waiting.svg")]) == 0
     drawn = (tmp_path / "waiting.svg").read_bytes()
     assert (ROOT / "docs" / "images" / picture.NAME).read_bytes() == drawn, "renew it: make pages"
-
-
-def test_the_picture_shows_the_numbers_of_the_page():
-    found = picture.waits(read_report(RESULTS / f"{picture.STUDY}.json"))
-    with (ROOT / "docs" / "results" / "policies.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["protocol"] == picture.STUDY]
-    for policy, hours in ((picture.BEFORE, found.before), (picture.AFTER, found.after)):
-        (seconds,) = (float(row["wait_mean"]) for row in rows if row["policy"] == policy)
-        assert sum(hours) / len(hours) * 3600 == pytest.approx(seconds, rel=1e-5)
 
 
 def test_every_kept_result_is_of_a_study_and_in_the_form_that_is_written():

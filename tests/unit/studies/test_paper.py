@@ -43,6 +43,8 @@ CLUSTER = {
             {
                 "seed": seed,
                 "slurm": "24.11.5",
+                "trace": "helios-venus-users.csv.gz",
+                "scale": "16x8",
                 "arms": {"multifactor": dict.fromkeys(EACH, 4.0), "rl": {**EACH, "gpus": seed}},
             }
             for seed in (1, 2)
@@ -80,7 +82,7 @@ def cells(out, wanted, **where):
 
 
 def test_every_cell_of_the_data_file_is_in_the_sheet_and_the_main_tables_are_on_the_page(tmp_path):
-    text = page(collect(CATALOGUE, tmp_path), CATALOGUE, "images")
+    text = page(collect(CATALOGUE, tmp_path))
     for table in tables():
         for line in table.rows:
             found = cells(tmp_path, CATALOGUE, table=table.name, row=line["name"])
@@ -125,30 +127,28 @@ def test_ours_is_computed_from_the_windows(site, tiny):
     assert found["the paper"] == pytest.approx([12.5, math.nan], nan_ok=True)
     (row,) = rows_of(out, [MAIN], "paper", whose="strict", column="SJF")
     assert float(row["lo"]) <= float(row["value"]) <= float(row["hi"])
-    text = page(collect([MAIN], out), [MAIN], "images")
+    text = page(collect([MAIN], out))
     assert f"| Tiny, ours: in minutes | {saf / 60:,.1f} |" in text
     assert f"| Tiny, ours: strict | {100 * (1 - saf / strict):.1f} [" in text
 
 
-def test_a_protocol_of_the_paper_has_its_own_number_of_windows_and_no_table_or_target(site, tiny):
-    protocol = Protocol(Trace("tiny", "tiny.csv", "2x4", 14, ("true",), PROTOCOL.trace.aims), "true", True, 2, True)
+def test_a_protocol_of_the_paper_has_its_own_number_of_windows_and_no_table(site, tiny):
+    protocol = Protocol(Trace("tiny", "tiny.csv", "2x4", 14, ("true",)), "true", True, 2, True)
     main = Study(protocol, Part.MAIN, MAIN.policies, "rl")
     _, out = site
     assert worked(site, [main], windows=30)[0] == ["paper-tiny-2x4-14"]
     report = json.loads((out / f"{main.name}.json").read_text())
     assert len(report["windows"]) == 2
     found = collect([main], out)
-    write(found, [main], out / "results.md", out / "images" / "results")
+    write(found, out / "results.md")
     text = (out / "results.md").read_text()
     assert "paper-tiny" not in text
-    assert "Not results" not in text
     assert rows_of(out, [main], "policies") == []
-    assert not (out / "images" / "results" / main.name).exists()
 
 
 def test_the_paper_s_own_sequences_are_studied_with_every_peer():
     of = {protocol.name: {s.part for s in CATALOGUE if s.protocol == protocol} for protocol in PAPER}
-    several = {Part.MAIN, Part.ORDER, Part.PEER}
+    several = {Part.MAIN, Part.PEER}
     assert of == {
         "paper-venus-16x8-1024": several,
         "paper-pai-8x8-1024": several,
@@ -158,19 +158,19 @@ def test_the_paper_s_own_sequences_are_studied_with_every_peer():
 
 def test_a_kept_a_b_stands_beside_the_real_cluster_s_cells(tmp_path):
     (tmp_path / "given.json").write_text(json.dumps(CLUSTER))
-    out = tmp_path / "ab-24.11.json"
+    out = tmp_path / "ab-paper.json"
     assert clusters.main([str(tmp_path / "given.json"), str(out)]) == 0
     held = json.loads(out.read_text())
     assert held["runs"] == [{"seed": 1, "slurm": "24.11.5", "minutes": 30.0}]
     assert set(held["summary"]) == {"jobs", "runs", "arms", "ratios", "prediction"}
     assert "somebody" not in out.read_text()
     assert held["summary"]["ratios"]["rl"]["wait_p50"] == {"ratio": None}
-    text = page(collect(CATALOGUE, tmp_path), CATALOGUE, "images")
-    assert "| real Slurm, ours: `rl`, Slurm 24.11 | 50.0 [25.0, 75.0] | 10.0 | 10.0 |" in text
-    assert "| real Slurm, ours: `rl`, Slurm 26.05 |  |  |  |" in text
-    assert cells(tmp_path, CATALOGUE, table="Fig. 18", row="RLTune")["`rl`"] == [9.0]
+    text = page(collect(CATALOGUE, tmp_path))
+    assert "| real Slurm, ours: `rl`, jobs share nodes | 50.0 [25.0, 75.0] | 10.0 | 10.0 |" in text
+    assert "| real Slurm, ours: `rl`, one job a node |  |  |  |" in text
+    assert cells(tmp_path, CATALOGUE, table="Fig. 18", row="RLTune")["`rl`, jobs share nodes"] == [9.0]
     real = text[text.index("## On real clusters") :]
-    assert "Slurm 24.11.5, 512 jobs for each of the seeds 1, 2:" in real
+    assert "Slurm 24.11.5, 1,024 jobs: Venus on 16 × 8, seed 1; Venus on 16 × 8, seed 2." in real
     assert "| mean wait | 0.50 [0.25, 0.75] (+2) |" in real
     assert "| makespan | 0.90 |" in real
     seeds = {
@@ -178,8 +178,8 @@ def test_a_kept_a_b_stands_beside_the_real_cluster_s_cells(tmp_path):
         for row in rows_of(tmp_path, CATALOGUE, "clusters", arm="rl")
         if row["part"] != "all"
     }
-    assert seeds[("seed 1", "bsld_mean")] == 0.75
-    assert seeds[("seed 2", "gpus")] == 0.5
+    assert seeds[("Venus on 16 × 8, seed 1", "bsld_mean")] == 0.75
+    assert seeds[("Venus on 16 × 8, seed 2", "gpus")] == 0.5
 
 
 def test_what_is_no_a_b_is_not_kept(tmp_path, capsys):
