@@ -18,6 +18,8 @@ from rltuned.errors import ConfigError, EvaluationError, RltunedError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rltuned.evaluate.evaluation_settings import TunedConf
+
 # docs/exit-codes.md
 EXIT_FINDINGS = 10
 """`doctor` found an error, `restore` left something."""
@@ -49,6 +51,23 @@ def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any
         raise click.UsageError(f"{option.opts[0]} stands before and after the command, with two values")
     return before
 
+
+def as_tuned(_context: click.Context, _option: click.Parameter, value: str | None) -> "TunedConf | None":
+    """Callback of --tuned; UsageError names what is wrong with the file."""
+    if value is None:
+        return None
+    from rltuned.evaluate.evaluation_settings import TunedConf
+
+    with usage():
+        return TunedConf.read(value)
+
+
+tuned_option = click.option(
+    "--tuned",
+    metavar="TUNE.json",
+    callback=as_tuned,
+    help="What `rltuned tune --json` printed: show what that slurm.conf alone gives, too.",
+)
 
 config_option = click.option(
     "--config",

@@ -22,6 +22,7 @@ from rltuned.commands.common import (
     load,
     processes,
     remark,
+    tuned_option,
     usage,
     write,
 )
@@ -199,6 +200,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 @click.option(
     "--policies", metavar="NAME,NAME…", help="rl, multifactor and plain rules. [default: with all that are chosen from]"
 )
+@tuned_option
 @click.option(
     "--out",
     "verdict_path",

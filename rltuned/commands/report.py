@@ -18,6 +18,7 @@ from rltuned.commands.common import (
     moment,
     processes,
     remark,
+    tuned_option,
     write,
 )
 from rltuned.config import Config, Stage
@@ -25,6 +26,7 @@ from rltuned.errors import RltunedError
 from rltuned.installed import how_to_install
 
 if TYPE_CHECKING:
+    from rltuned.evaluate.evaluation_settings import TunedConf
     from rltuned.report.period import Period
     from rltuned.report.replay import Replay
 
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=32),
     help="Jobs of the replay, at most.",
 )
+@tuned_option
 @click.option("--workers", type=click.IntRange(1, 2), help="Processes of the replay. [default: 1]")
 @config_option
 def report(
@@ -77,6 +80,7 @@ def report(
     trace: str | None,
     cluster: str | None,
     most: int,
+    tuned: "TunedConf | None",
     workers: int | None,
     config_path: Path | None,
 ) -> None:
@@ -116,7 +120,7 @@ def report(
         )
     replayed, about = None, ""
     if wanted:
-        replayed, about = _replayed(config, period, missing, trace, cluster, most, workers, names=names)
+        replayed, about = _replayed(config, period, missing, trace, cluster, most, workers, tuned, names=names)
     else:
         missing.append("The period's jobs were not replayed (--no-replay).")
     if replayed is None and not period.total:
@@ -170,6 +174,7 @@ def _replayed(
     cluster: str | None,
     most: int,
     workers: int | None,
+    tuned: "TunedConf | None",
     *,
     names: bool,
 ) -> "tuple[Replay | None, str]":
@@ -187,7 +192,7 @@ def _replayed(
     lead = LEAD_DAYS * 86_400.0
     asked = min(SystemClock().time(), period.until + lead)
     days = (asked - period.since + lead) / 86_400.0 if trace is None else None
-    chosen = given({"from_sacct": days, "trace": trace, "cluster": cluster}) | {"from_slurm": cluster is None}
+    chosen = given({"from_sacct": days, "trace": trace, "cluster": cluster, "tuned": tuned, "from_slurm": not cluster})
     try:
         with progress_bar() as progress:
             settings = settings_of(config, period.policy, chosen)

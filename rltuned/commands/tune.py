@@ -1,5 +1,6 @@
 """`rltuned tune`: the best that slurm.conf alone can do."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,4 +162,4 @@ def _table(found: "Tuned") -> "Table":
 
 
 def _shares(found: "Tuned", name: str) -> str:
-    return ", ".join(f"{share:.2f}" for share in found.fairness[name].values())
+    return ", ".join(f"{share:.2f}" if math.isfinite(share) else "–" for share in found.fairness[name].values())

@@ -17,6 +17,7 @@ from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.measure import Outcome, Task
 from rltuned.evaluate.policies import contender, described
+from rltuned.evaluate.slurm_conf import SlurmConf
 from rltuned.evaluate.state import State, state_path
 from rltuned.evaluate.windows import Window, draw
 from rltuned.workers.progress import Progress, silent
@@ -71,6 +72,8 @@ def ready(
     Raises:
         EvaluationError, ConfigError, ModelError: as `prepare`.
     """
+    if settings.tuned is not None:
+        SlurmConf.of(settings, jobs, shape).check(settings.tuned)
     if windows is None:
         windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
     estimates = estimate(jobs, settings.estimates, settings.seed)

@@ -1,9 +1,12 @@
 """What is asked for."""
 
 import enum
+import json
+import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from rltuned.cluster.objective import DEFAULT, Objective
@@ -44,6 +47,10 @@ LEARNED: Final = ("rl",)
 """The model, as the daemon serves it. A policy that ends in ".json" is the model of that manifest, served likewise."""
 AGAIN: Final = "multifactor-again"
 """Slurm's own order once more, each job submitted up to a minute later: what differs from `multifactor` is chance."""
+TUNED: Final = "multifactor-tuned"
+"""Slurm's own order with the slurm.conf that `rltuned tune` found: of settings that are `tuned`."""
+UNTUNED: Final = "`rltuned tune` finds the best that slurm.conf alone can do."
+"""Where there are none."""
 POLICIES: Final = (STRICT, *PLAIN, *LEARNED, AGAIN)
 
 DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
@@ -52,6 +59,44 @@ DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
 def is_learned(policy: str) -> bool:
     """Whether it is a model."""
     return policy in LEARNED or policy.endswith(".json")
+
+
+@dataclass(frozen=True)
+class TunedConf:
+    """What `rltuned tune` found, by the names that `slurm_conf.Values` has."""
+
+    path: str
+    """Of the file that says so."""
+    own: Mapping[str, float]
+    """The site's own slurm.conf at that time."""
+    found: Mapping[str, float]
+
+    @classmethod
+    def read(cls, path: str) -> "TunedConf":
+        """What `rltuned tune --json` printed. Raises EvaluationError: the file cannot be read, or is another one."""
+        try:
+            answer = json.loads(Path(path).read_bytes())
+            own, found = (_numbers(answer, name) for name in ("own", "found"))
+        except OSError as error:
+            raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}") from error
+        except ValueError as error:
+            raise EvaluationError(f"{path}: not what `rltuned tune --json` prints: {error}") from error
+        if own.keys() != found.keys():
+            raise EvaluationError(f"{path}: 'own' and 'found' do not have the same names")
+        return cls(path, own, found)
+
+    def __str__(self) -> str:
+        return self.path
+
+
+def _numbers(answer: Any, name: str) -> dict[str, float]:
+    values = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(values, dict) or not all(
+        isinstance(value, int | float) and 0.0 <= value < math.inf for value in values.values()
+    ):
+        msg = f"it has no numbers called '{name}'"
+        raise ValueError(msg)
+    return values
 
 
 @dataclass(frozen=True)
@@ -96,14 +141,17 @@ class EvaluationSettings:
     """Cluster and scheduler parameters are those that Slurm shows; `cluster` is ""."""
     from_sacct: float | None = None
     """Days of the site's own jobs instead of a trace, which is then ""."""
+    tuned: TunedConf | None = None
+    """Of the policy `TUNED`."""
 
     def __post_init__(self) -> None:
         """Raises:
         EvaluationError: a policy that does not exist or is named twice, or a number that makes no sense.
         ConfigError: estimates or scheduler parameters that do not exist.
         """
-        if unknown := [name for name in self.policies if name not in POLICIES and not is_learned(name)]:
-            raise EvaluationError(f"there is no policy '{unknown[0]}'; there are {', '.join(POLICIES)}")
+        known = POLICIES if self.tuned is None else (*POLICIES, TUNED)
+        if unknown := [name for name in self.policies if name not in known and not is_learned(name)]:
+            raise EvaluationError(f"there is no policy '{unknown[0]}'; there are {', '.join(known)}")
         if not self.policies or len(set(self.policies)) < len(self.policies):
             raise EvaluationError(f"--policies: each policy once, and at least one, not '{','.join(self.policies)}'")
         for name, value in (("--window", self.window), ("--windows", self.windows)):
@@ -149,7 +197,8 @@ class EvaluationSettings:
         flags = {flag.removeprefix("--").replace("-", "_"): value for flag, value, _ in self._flags()}
         flags["split_fractions"] = list(FRACTIONS[self.split])
         return {
-            name: str(value) if isinstance(value, enum.Enum | Objective) else value for name, value in flags.items()
+            name: str(value) if isinstance(value, enum.Enum | Objective | TunedConf) else value
+            for name, value in flags.items()
         }
 
     def _flags(self) -> tuple[tuple[str, Any, Any], ...]:
@@ -176,11 +225,13 @@ class EvaluationSettings:
             ("--rollout", self.rollout, False),
             ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),
+            ("--tuned", self.tuned, None),
         )
 
 
 def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
-    """Of the command line's options, by their names; absent ones (None) keep their default.
+    """Of the command line's options, by their names; absent ones (None) keep their default. `TUNED` is a policy where
+    `tuned` is given.
 
     Raises:
         EvaluationError, ConfigError: as `EvaluationSettings`.
@@ -193,4 +244,7 @@ def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
         "start": Start,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    return EvaluationSettings(**{name: kinds[name](v) if name in kinds else v for name, v in given.items()})
+    made = EvaluationSettings(**{name: kinds[name](v) if name in kinds else v for name, v in given.items()})
+    if made.tuned is None or TUNED in made.policies:
+        return made
+    return replace(made, policies=(*made.policies, TUNED))

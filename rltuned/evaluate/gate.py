@@ -36,7 +36,7 @@ from rltuned.evaluate.bootstrap import (
 )
 from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
 from rltuned.evaluate.evaluation import Evaluation, ready
-from rltuned.evaluate.evaluation_settings import AGAIN, LEARNED, PLAIN, EvaluationSettings, from_options
+from rltuned.evaluate.evaluation_settings import AGAIN, LEARNED, PLAIN, TUNED, UNTUNED, EvaluationSettings, from_options
 from rltuned.evaluate.policies import model_path
 from rltuned.evaluate.window_metrics import COMPARED
 from rltuned.evaluate.windows import Split, Window, bounds
@@ -236,7 +236,7 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -
     """The decision, from what was measured by policy and metric: (W,) values of the same windows in the same order, NaN
     where a window has none. `model`: which policy is the model; the others, `OWN` among them, are plain.
     """
-    plain = [name for name in measured if name not in {model, AGAIN}]
+    plain = [name for name in measured if name not in {model, AGAIN, TUNED}]
     rules = [name for name in plain if name != OWN]
     windows = len(measured[model][TESTED])
     drawn = counts(windows, seed)
@@ -246,17 +246,17 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -
     strict = compare(waits, drawn, 1.0 - (1.0 - LEVEL) / max(len(rules), 1))
     own = names.index(OWN)
     proven = {name: strict[names.index(name)][own] for name in rules}
-    mean = {name: _mean(measured[name][TESTED]) for name in names}
-    best = min(plain, key=lambda name: mean[name])
+    waited = {name: mean(measured[name][TESTED]) for name in names}
+    best = min(plain, key=waited.__getitem__)
     certain = [name for name in rules if lower(proven[name]) and not unfair(measured, name)]
-    fallback = min(certain, key=lambda name: mean[name]) if certain else SLURM
+    fallback = min(certain, key=waited.__getitem__) if certain else SLURM
 
     guards, losing = {}, []
     for metric in GUARDED:
         pair = np.array([measured[model][metric], measured[best][metric]], dtype=np.float64)
         guards[metric] = compare(pair, drawn)[0][1]
         # Where the best rule has 0 there is no ratio, and any more than that is worse.
-        if not _mean(pair[0]) <= MOST_WORSE * _mean(pair[1]):
+        if not mean(pair[0]) <= MOST_WORSE * mean(pair[1]):
             ratio = in_words(guards[metric])
             losing.append(f"its {metric} is {ratio} of that of {best}, and {MOST_WORSE} is allowed")
     unbeaten = [name for name in plain if not lower(against[name])]
@@ -278,7 +278,7 @@ def unfair(measured: Mapping[str, Mapping[str, Floats]], name: str) -> list[str]
     """Where accounts lose more under a policy than by chance, in words. Nothing where that was not measured."""
     nothing = np.zeros(0)
     own, chance = (
-        {metric: _mean(measured.get(of, {}).get(metric, nothing)) for metric in FAIRNESS} for of in (name, AGAIN)
+        {metric: mean(measured.get(of, {}).get(metric, nothing)) for metric in FAIRNESS} for of in (name, AGAIN)
     )
     return [
         f"{what}: {share:.2f}, by chance {usual:.2f}, and {allowed:g} more is allowed"
@@ -291,7 +291,8 @@ def lower(compared: Comparison) -> bool:
     return compared.ratio is not None and compared.hi is not None and compared.ratio < 1.0 and compared.hi <= 1.0
 
 
-def _mean(values: Floats) -> float:
+def mean(values: Floats) -> float:
+    """Of what is known; infinite for nothing."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("inf")
 
@@ -304,14 +305,29 @@ def in_words(compared: Comparison) -> str:
     return f"{compared.ratio:.3f} [{ends}]"
 
 
+def over_tuned(
+    tuned: Mapping[str, Comparison], who: str, over: Mapping[str, Comparison], names: Mapping[str, str]
+) -> str:
+    """What the `tuned` slurm.conf gives over the site's own, and `who` gives over the tuned one, in two sentences.
+
+    `names`: of the metrics that are told; what is certain is so by the first.
+    """
+    alone, beside = (
+        " and ".join(f"{name} {in_words(of[metric])}" for metric, name in names.items()) for of in (tuned, over)
+    )
+    certain = "certainly" if lower(over[next(iter(names))]) else "not certainly"
+    return f"The tuned slurm.conf alone has {alone} of yours. {who} is {certain} better: {beside} of that."
+
+
 # --- from a report to a verdict
 
 
 def checked(settings: EvaluationSettings) -> str:
     """The name of the model among the policies; EvaluationError where a gate cannot judge them."""
     learned = [name for name in settings.policies if name in LEARNED]
-    others = [name for name in settings.policies if name not in (*LEARNED, *PLAIN, AGAIN)]
-    if len(learned) != 1 or others or OWN not in settings.policies or len(settings.policies) < 3:
+    plain = [name for name in settings.policies if name in PLAIN]
+    others = set(settings.policies) - {*learned, *plain, AGAIN, TUNED}
+    if len(learned) != 1 or others or OWN not in plain or len(plain) < 2:
         raise EvaluationError(
             f"gate: --policies needs {LEARNED[0]}, {OWN} and at least one of {', '.join(PLAIN)}; "
             f"not '{','.join(settings.policies)}'"
@@ -358,6 +374,7 @@ def verdict(
         "chosen": found.chosen,
         "fallback": found.fallback,
         "reason": found.reason,
+        "tuned": _tuned(report, settings, name if found.chosen in {MODEL, SLURM} else found.chosen),
         "made_at": made_at,
         "valid_days": valid_days,
         "model": {
@@ -394,6 +411,23 @@ def verdict(
     }
 
 
+def _tuned(report: Mapping[str, Any], settings: EvaluationSettings, served: str) -> dict[str, Any] | None:
+    """What the tuned slurm.conf gives, and the policy that would be `served` over it; None: nothing is tuned."""
+    if settings.tuned is None:
+        return None
+    over_slurm, served_over = (report["comparisons"][pair] for pair in (f"{TUNED}/{OWN}", f"{served}/{TUNED}"))
+    tuned, over = ({metric: Comparison(**one) for metric, one in of.items()} for of in (over_slurm, served_over))
+    return {
+        "sentence": over_tuned(
+            tuned, "The model" if served in LEARNED else served, over, {"objective": "J", TESTED: "mean wait"}
+        ),
+        "found": dict(settings.tuned.found),
+        "over_slurm": over_slurm,
+        "served": served,
+        "served_over": served_over,
+    }
+
+
 def _each(compared: Mapping[str, Comparison]) -> dict[str, Any]:
     return {name: asdict(one) for name, one in compared.items()}
 
@@ -405,16 +439,20 @@ def text(made: Mapping[str, Any]) -> str:
 
 def lines(made: Mapping[str, Any]) -> list[str]:
     """A verdict for people."""
-    evidence, settings = made["evidence"], made["settings"]
+    evidence, settings, tuned = made["evidence"], made["settings"], made["tuned"]
     where = f"{evidence['windows']} windows of {settings['window']} jobs of {made['trace']['name']}"
     found = [
         f"verdict: {made['chosen']}",
         made["reason"],
+        UNTUNED if tuned is None else tuned["sentence"],
         f"{where} on {made['cluster']['text']}, estimates {settings['estimates']}, start {settings['start']}",
     ]
     for name, means in evidence["means"].items():
         compared = evidence["model_wait"].get(name)
         beside = f"   model / {name}: {in_words(Comparison(**compared))}" if compared is not None else ""
+        if name == TUNED:
+            beside = f"   over {OWN}: {in_words(Comparison(**tuned['over_slurm'][TESTED]))}"
         wait = "–" if means[TESTED] is None else f"{means[TESTED]:,.0f} s"
-        found.append(f"  {name:<12} mean wait {wait:>12}{beside}")
+        shown = "slurm.conf, tuned" if name == TUNED else name
+        found.append(f"  {shown:<17} mean wait {wait:>12}{beside}")
     return found

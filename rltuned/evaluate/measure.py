@@ -12,6 +12,7 @@ from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings, Start
 from rltuned.evaluate.policies import Contender, contender
+from rltuned.evaluate.slurm_conf import weighted
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
@@ -99,7 +100,8 @@ def simulate_case(
     if chosen.name == AGAIN:
         later = np.random.default_rng([settings.seed, case.window.index]).uniform(0.0, 60.0, len(jobs))
         jobs = replace(jobs, submit_time=np.maximum.accumulate(jobs.submit_time + later))
-    simulation = Simulation(case.shape, jobs, estimates, chosen.settings, predictor, case.asked)
+    shape = weighted(case.shape, chosen.values)
+    simulation = Simulation(shape, jobs, estimates, chosen.settings, predictor, case.asked)
     ranker = chosen.ranker()
     if settings.start is Start.WARM and case.past:
         _warm_up(simulation, ranker, settings.simulated)

@@ -1,6 +1,6 @@
 """Policies by name: how each one that `--policies` takes becomes a ranker and the settings of its simulated Slurm."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +10,8 @@ import numpy.typing as npt
 from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.tables import Floats, Ints
 from rltuned.config import Config
-from rltuned.evaluate.evaluation_settings import AGAIN, PLAIN, STRICT, EvaluationSettings, is_learned
+from rltuned.evaluate.evaluation_settings import AGAIN, PLAIN, STRICT, TUNED, EvaluationSettings, is_learned
+from rltuned.evaluate.slurm_conf import Values, with_values
 from rltuned.policy import files
 from rltuned.policy.actor import on_means
 from rltuned.policy.heuristics import by_name
@@ -62,7 +63,7 @@ def rule_ranker(name: str, weights: str = "") -> Ranker:
     Raises:
         ConfigError: there is no such rule.
     """
-    if name in {"multifactor", AGAIN}:
+    if name in {"multifactor", AGAIN, TUNED}:
         return MultifactorRanker(Weights.parse(weights) if weights else USUAL)
     return RuleRanker(by_name(name))
 
@@ -84,6 +85,8 @@ class Contender:
     """As the settings of the evaluation."""
     planned: bool = False
     """A plain rule is served as the daemon serves it: within classes and budgets."""
+    values: Values = field(default_factory=dict)
+    """Of slurm.conf, for the weights of nodes; none: the cluster's own."""
 
     def ranker(self) -> Ranker:
         """A new one, for one simulation."""
@@ -97,8 +100,8 @@ class Contender:
         return PlanRanker(self.policy or by_name(self.name), config, search, slurm)
 
 
-def contender(name: str, settings: EvaluationSettings) -> Contender:
-    """The policy of that name.
+def contender(name: str, settings: EvaluationSettings, values: Values | None = None) -> Contender:
+    """The policy of that name, with the slurm.conf of the settings, or with these `values` of it.
 
     Raises:
         ModelError: a model was refused.
@@ -106,6 +109,10 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
     if name == STRICT:
         strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST)
         return Contender(name, strict, policy=None)
+    if name == TUNED and settings.tuned is not None:
+        values = settings.tuned.found
+    if values is not None:
+        settings = with_values(settings, values)
     return Contender(
         name,
         settings.simulated,
@@ -115,6 +122,7 @@ def contender(name: str, settings: EvaluationSettings) -> Contender:
         borrow=settings.borrow,
         objective=settings.objective,
         planned=settings.gate and bool(settings.weights) and name in PLAIN and name != "multifactor",
+        values=values or {},
     )
 
 

@@ -11,8 +11,9 @@ from rltuned.cluster.borrowed import owners
 from rltuned.cluster.hostlist import compress
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats, Ints, NodeTable, Rows
-from rltuned.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.cluster.tables import Floats, NodeTable, Rows
+from rltuned.errors import EvaluationError
+from rltuned.evaluate.evaluation_settings import EvaluationSettings, TunedConf
 from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.values import Backfill
 from rltuned.workload.jobs import Workload
@@ -115,11 +116,13 @@ class SlurmConf:
             for name, (least, most, says) in _PASSES.items():
                 own[name] = getattr(scheduler, name) / (60.0 if name == "bf_window" else 1.0)
                 parameters.append(Parameter(name, min(own[name], least), max(own[name], most), says))
-        kinds = shape.nodes.gpu_types if (jobs.gpu_type.codes < 0).any() else ()
+        kinds = shape.nodes.gpu_types
         for kind in kinds if len(kinds) > 1 else ():
             there = set(shape.nodes.weights[_of_type(shape.nodes, kind)].tolist())
-            if len(there) == 1:
-                own[_WEIGHT_OF + kind] = float(there.pop())
+            if len(there) != 1:
+                continue
+            own[_WEIGHT_OF + kind] = float(there.pop())
+            if (jobs.gpu_type.codes < 0).any():
                 parameters.append(Parameter(_WEIGHT_OF + kind, 1.0, 1e3, "jobs that name no type get the least first"))
         return cls(replace(settings, weights=_text(own, _is_weight)), own, tuple(parameters), shape.nodes)
 
@@ -131,21 +134,14 @@ class SlurmConf:
             *({**self.own, "job_size": unit * times, "small_relative_to_time": 1.0} for times in (1.0, 30.0, 300.0)),
         ]
 
-    def tuned(self, values: Values) -> EvaluationSettings:
-        """The settings with these values."""
-        return replace(
-            self.settings,
-            weights=_text(values, _is_weight),
-            scheduler=_text(values, lambda name: name.startswith("bf_")),
-        )
-
-    def node_weights(self, values: Values) -> Ints | None:
-        """(M,) with these values; None: as they are."""
-        found = self.nodes.weights.copy()
-        for name, value in values.items():
-            if name.startswith(_WEIGHT_OF):
-                found[_of_type(self.nodes, name.removeprefix(_WEIGHT_OF))] = int(value)
-        return found if (found != self.nodes.weights).any() else None
+    def check(self, tuned: TunedConf) -> None:
+        """Raises EvaluationError: it was found for another slurm.conf than this."""
+        for name in {**self.own, **tuned.own}:
+            was, now = (of.get(name, "not there") for of in (tuned.own, self.own))
+            if was != now:
+                raise EvaluationError(
+                    f"{tuned.path}: of another slurm.conf: {name} was {was} and is {now}; run `rltuned tune` again"
+                )
 
     def lines(self, values: Values) -> list[str]:
         """What of these values differs from the site's own, as slurm.conf(5) spells it, with what it does."""
@@ -190,6 +186,24 @@ class SlurmConf:
     def variables(self, values: Values) -> list[float]:
         """Of a candidate."""
         return [one.variable(values[one.name]) for one in self.parameters]
+
+
+def with_values(settings: EvaluationSettings, values: Values) -> EvaluationSettings:
+    """The settings with these values of slurm.conf. Raises ConfigError: values that cannot be."""
+    return replace(
+        settings,
+        weights=_text(values, _is_weight),
+        scheduler=_text(values, lambda name: name.startswith("bf_")),
+    )
+
+
+def weighted(shape: ClusterShape, values: Values) -> ClusterShape:
+    """The cluster with the weights of nodes that these values have."""
+    found = shape.nodes.weights.copy()
+    for name, value in values.items():
+        if name.startswith(_WEIGHT_OF):
+            found[_of_type(shape.nodes, name.removeprefix(_WEIGHT_OF))] = int(value)
+    return replace(shape, nodes=replace(shape.nodes, weight=found))
 
 
 def _is_weight(name: str) -> bool:

@@ -15,13 +15,13 @@ import numpy as np
 from scipy.optimize import differential_evolution
 
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats, Ints
+from rltuned.cluster.tables import Floats
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import FAIRNESS, FEWEST, MOST_WORSE, Comparison, beyond_chance, compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings
-from rltuned.evaluate.gate import OWN, WINDOWS, in_words, lower, recent
+from rltuned.evaluate.gate import OWN, WINDOWS, in_words, lower, mean, recent
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.slurm_conf import SlurmConf, Values
@@ -65,14 +65,8 @@ class Run:
     """A policy with a slurm.conf."""
 
     policy: str
-    settings: EvaluationSettings
-    node_weights: Ints | None = None
-    """(M,) None: as they are."""
-
-
-def run_of(conf: SlurmConf, policy: str, values: Values) -> Run:
-    """A policy with these values of slurm.conf."""
-    return Run(policy, conf.tuned(values), conf.node_weights(values))
+    values: Values | None = None
+    """None: the site's own."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +97,7 @@ def simulate(work: Work) -> list[Measured]:
     for run in work.runs:
         learned = run.policy not in {OWN, AGAIN}
         settings = work.settings if learned else replace(work.settings, estimates="limit")
-        case = work.case
-        if run.node_weights is not None:
-            nodes = replace(case.shape.nodes, weight=run.node_weights)
-            case = replace(case, shape=replace(case.shape, nodes=nodes))
-        result = simulate_case(case, contender(run.policy, run.settings), settings).result()
+        result = simulate_case(work.case, contender(run.policy, work.settings, run.values), settings).result()
         times = result.start, result.end
         metrics = work.case.metrics(*times).as_dict()
         own = work.own or (found[0].times if found else times)
@@ -128,7 +118,7 @@ class Baseline:
     @classmethod
     def of(cls, conf: SlurmConf, cases: Sequence[Case], pool: WorkerPool) -> "Baseline":
         """Simulate the site's own slurm.conf."""
-        runs = (Run(OWN, conf.settings), Run(AGAIN, conf.settings))
+        runs = (Run(OWN), Run(AGAIN))
         found = list(pool.map(simulate, [Work(case, conf.settings, runs) for case in cases]))
         return cls(conf, tuple(cases), tuple(own for own, _ in found), tuple(again for _, again in found))
 
@@ -140,7 +130,7 @@ class Baseline:
         }
         of = self.conf.settings.objective.of
         pairs = zip(measured, self.own, strict=False)
-        found["objective"] = np.array([of(_known(each), _known(own)) for each, own in pairs], dtype=np.float64)
+        found["objective"] = np.array([of(each.metrics, own.metrics) for each, own in pairs], dtype=np.float64)
         return found
 
     def excess(self, found: Mapping[str, Floats], bounds: Mapping[str, float], *, fairly: bool) -> dict[str, float]:
@@ -153,16 +143,6 @@ class Baseline:
             means = [{name: mean(of[name]) for name in FAIRNESS} for of in (found, chance)]
             over |= {what: share - by - allowed for what, share, by, allowed in beyond_chance(*means)}
         return over
-
-
-def _known(measured: Measured) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in measured.metrics.items()}
-
-
-def mean(values: Floats) -> float:
-    """Of what is known; NaN for nothing."""
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if len(finite) else math.nan
 
 
 # --- searching
@@ -197,7 +177,7 @@ class Search:
     def _simulate(self, candidates: Sequence[Values], begin: int, end: int | None) -> list[list[Measured]]:
         """Of each candidate, its windows from one on to another."""
         windows, conf = self.windows, self.windows.conf
-        runs = tuple(run_of(conf, OWN, values) for values in candidates)
+        runs = tuple(Run(OWN, values) for values in candidates)
         if not runs:
             return []
         pairs = zip(windows.cases[begin:end], windows.own[begin:end], strict=True)
@@ -365,16 +345,16 @@ def tune(
     cases = [case for first in range(every) for case in earlier[first::every]]
     with WorkerPool(processes) as pool:
         baseline = Baseline.of(conf, cases, pool)
-        if math.isnan(mean(baseline.table(baseline.own)["objective"])):
+        if math.isinf(mean(baseline.table(baseline.own)["objective"])):
             raise EvaluationError(
                 f"no job of these windows can run on {shape.text}: name a --cluster that has what they ask for"
             )
         search = Search(baseline, pool, fairly=fairly)
         values = searched(search, budget, settings.seed, progress)
         judged = Baseline.of(conf, evaluation.cases[-later:], pool)
-        runs = {"tuned": run_of(conf, OWN, values)}
+        runs = {"tuned": Run(OWN, values)}
         if daemon:
-            runs |= {"rltuned": Run("rl", conf.settings), "both": run_of(conf, "rl", values)}
+            runs |= {"rltuned": Run("rl"), "both": Run("rl", values)}
         works = [
             Work(case, conf.settings, (run,), own.times)
             for run in runs.values()

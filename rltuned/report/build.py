@@ -116,6 +116,7 @@ def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> di
         "gpus": found.gpus,
         "means": {of: values[name] for of, name in found.names.items()},
         "effect": {name: asdict(one) for name, one in found.compared(found.policy, found.names["slurm"]).items()},
+        "tuned": _tuned(found),
         "nearness": nearness(found),
         "groups": groups,
         "losses": gains.losses(found) if names else [],
@@ -124,6 +125,22 @@ def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> di
         "series": gains.over_time(found, period.since, period.until, POINTS // 2),
         "predictions": gains.prediction_quality(found.jobs.job_id, found.jobs.run_time, period.predictions),
         "canary": gains.canary(found.jobs, period.canary, period.others, found.seed),
+    }
+
+
+def _tuned(found: "Replay") -> dict[str, Any] | None:
+    """What the tuned slurm.conf alone gives, and rltuned over it; None where it was not replayed."""
+    from rltuned.evaluate.evaluation_settings import TUNED  # noqa: PLC0415 - as above
+    from rltuned.evaluate.gate import over_tuned  # noqa: PLC0415
+
+    if TUNED not in found.wait:
+        return None
+    alone, over = found.compared(TUNED, found.names["slurm"]), found.compared(found.policy, TUNED)
+    return {
+        "sentence": over_tuned(alone, "rltuned", over, {"wait_mean": "mean wait", "bsld_mean": "slowdown"}),
+        "means": found.values()[TUNED],
+        "over_slurm": {name: asdict(one) for name, one in alone.items()},
+        "rltuned_over": {name: asdict(one) for name, one in over.items()},
     }
 
 

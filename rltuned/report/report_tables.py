@@ -7,6 +7,7 @@ from rich.console import Console
 
 from rltuned import show
 from rltuned.decide.explain import GUARD_MEANING
+from rltuned.evaluate.evaluation_settings import UNTUNED
 from rltuned.report.advice import METRICS, Advice, in_words
 from rltuned.show import duration, moment
 
@@ -130,21 +131,28 @@ def _fault(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def effect(report: Mapping[str, Any]) -> Table:
-    """The three: what happened, and the two replays."""
+    """The three: what happened, and the two replays; that of the tuned slurm.conf, too, where there is one."""
     replay = report["replay"]
-    means, compared = replay["means"], replay["effect"]
+    tuned = replay["tuned"]
+    means = [replay["means"][of] for of in REPLAYS] + ([tuned["means"]] if tuned else [])
+    ratios = [replay["effect"]] + ([tuned["rltuned_over"]] if tuned else [])
     rows = [
-        (name, *(_value(metric, means[of][metric]) for of in REPLAYS), in_words(compared[metric]))
+        (name, *(_value(metric, of[metric]) for of in means), *(in_words(of[metric]) for of in ratios))
         for metric, name in METRICS.items()
     ]
     how = {"active": " (with rltuned)", "canary": " (with rltuned for a part)"}.get(report["mode"], "")
     return Table(
         "The same jobs",
-        ("", REPLAYS["real"] + how, REPLAYS["slurm"], REPLAYS["rltuned"], "rltuned / Slurm's order"),
+        (
+            *("", REPLAYS["real"] + how, REPLAYS["slurm"], REPLAYS["rltuned"]),
+            *(("slurm.conf, tuned, replayed",) if tuned else ()),
+            "rltuned / Slurm's order",
+            *(("rltuned / tuned",) if tuned else ()),
+        ),
         rows,
         f"Of all {replay['jobs']:,} jobs together; GPUs in use: mean over {replay['blocks']} blocks of consecutive "
-        "jobs. The last column has the ratio and its 95 % interval (paired bootstrap over the blocks); below 1 rltuned "
-        "has less.",
+        "jobs. Ratios are with their 95 % interval (paired bootstrap over the blocks); below 1 rltuned has less. "
+        + (tuned["sentence"] if tuned else UNTUNED),
         stacked=True,
     )
 

@@ -1,6 +1,8 @@
 """Small workloads and evaluations for these tests."""
 
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from rltuned.evaluate.evaluation import Evaluation, evaluate, ready
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.measure import Outcome, Task
+from rltuned.evaluate.slurm_conf import SlurmConf
 from rltuned.workload.jobs import Source, Workload, workload
 
 
@@ -38,6 +41,13 @@ def settings(**values: Any) -> EvaluationSettings:
         "policies": ("fifo-strict", "fifo", "saf"),
     }
     return EvaluationSettings(**{**usual, **values})
+
+
+def tuned_file(path: Path, cluster: str = "2x4", found: dict[str, float] | None = None, **asked: Any) -> str:
+    """A file as of `rltuned tune --json`, that found these values; its path."""
+    own = SlurmConf.of(settings(**asked), busy_jobs(), parse_shape(cluster)).own
+    path.write_text(json.dumps({"own": own, "found": {**own, **(found or {})}}))
+    return str(path)
 
 
 def prepared(jobs: Workload | None = None, **values: Any) -> Evaluation:

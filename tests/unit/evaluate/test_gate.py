@@ -1,13 +1,14 @@
 """The gate: what it chooses, and on which jobs."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from unit.evaluate.small import busy_jobs, settings
+from unit.evaluate.small import busy_jobs, jobs_of, report, settings, tuned_file
 from unit.slurm.standin import CONFIG, StandIn
 
 from rltuned.cluster.gate_verdict import MODEL, SLURM, parse_verdict
@@ -19,7 +20,7 @@ from rltuned.config import Config, SlurmSection, resolve
 from rltuned.errors import EvaluationError, WorkloadError
 from rltuned.evaluate import gate, site
 from rltuned.evaluate.evaluation import evaluate
-from rltuned.evaluate.evaluation_settings import Start
+from rltuned.evaluate.evaluation_settings import TUNED, UNTUNED, Start, TunedConf
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.windows import Split
 from rltuned.observe import STATE_COLUMNS
@@ -208,6 +209,65 @@ def test_a_model_that_was_trained_on_the_same_file_is_judged_on_its_last_jobs_on
     assert gate.prepare(asked, other, shape, "r", 25).cases[0].window.start < 1_700
 
 
+# --- beside the slurm.conf that `rltuned tune` found
+
+SHORT_LIMITS_FIRST = {"job_size": 1e8, "small_relative_to_time": 1.0}
+
+
+def test_the_tuned_slurm_conf_is_shown_beside_and_changes_no_verdict(tmp_path):
+    model = cooked(tmp_path, "smallest-first", **SMALLEST)
+    conf = TunedConf.read(tuned_file(tmp_path / "t.json", found=SHORT_LIMITS_FIRST))
+    policies = ("rl", "fifo", "multifactor")
+    alone, made = (
+        reached(model, **given) for given in ({"policies": policies}, {"policies": (*policies, TUNED), "tuned": conf})
+    )
+    assert [key for key in ("chosen", "fallback", "reason") if alone[key] != made[key]] == []
+    assert alone["evidence"]["model_wait"] == made["evidence"]["model_wait"]
+    tuned, means = made["tuned"], made["evidence"]["means"]
+    waits = [means[name]["wait_mean"] for name in ("rl", TUNED, "multifactor")]
+    assert tuned["over_slurm"]["wait_mean"]["ratio"] == pytest.approx(waits[1] / waits[2], abs=1e-6)
+    assert tuned["over_slurm"]["wait_mean"]["hi"] < 1.0
+    assert (tuned["served"], tuned["found"]) == ("rl", conf.found)
+    assert tuned["served_over"]["wait_mean"]["ratio"] == pytest.approx(waits[0] / waits[1], abs=1e-6)
+    ratios = [
+        f"{tuned[over][of]['ratio']:.3f}" for over in ("over_slurm", "served_over") for of in ("objective", "wait_mean")
+    ]
+    assert re.findall(r"(\d\.\d{3}) \[", tuned["sentence"]) == ratios
+    certain = tuned["served_over"]["objective"]["hi"] <= 1.0
+    assert f"The model is {'certainly' if certain else 'not certainly'} better" in tuned["sentence"]
+    said = "\n".join(gate.lines(made))
+    assert tuned["sentence"] in said
+    assert f"slurm.conf, tuned mean wait {waits[1]:>10,.0f} s   over multifactor: {ratios[1]}" in said
+    assert (alone["tuned"], UNTUNED in gate.lines(alone), UNTUNED in said) == (None, True, False)
+    assert "--tuned" in made["program"]["command"]
+
+
+def test_a_tuned_slurm_conf_that_is_the_sites_own_gives_what_that_gives(tmp_path):
+    conf = TunedConf.read(tuned_file(tmp_path / "t.json"))
+    found = report(policies=("multifactor", TUNED), tuned=conf, estimates="history", start=Start.WARM)
+    assert {one["ratio"] for one in found["comparisons"][f"{TUNED}/multifactor"].values()} == {1.0}
+
+
+def test_weights_of_nodes_that_were_found_are_those_of_the_simulated_cluster(tmp_path):
+    # The first of two jobs takes any GPU, and the second one needs the old one.
+    jobs = jobs_of(
+        np.repeat(np.arange(20.0) * 1e4, 2) + [0.0, 60.0] * 20, [600.0] * 40, [1] * 40, gpu_type=["", "old"] * 20
+    )
+    cluster = "1x1:old,1x1:new"
+    conf = TunedConf.read(tuned_file(tmp_path / "t.json", cluster, {"Weight of old": 5.0}))
+    found = report(jobs, policies=("multifactor", TUNED), tuned=conf, cluster=cluster)["policies"]
+    assert found["multifactor"]["wait_mean"] > 200.0
+    assert found[TUNED]["wait_mean"] == 0.0
+
+
+def test_what_tune_found_for_another_slurm_conf_is_refused_with_what_differs(tmp_path):
+    path = tuned_file(tmp_path / "t.json", weights="age=5")
+    with pytest.raises(
+        EvaluationError, match=r"t.json: of another slurm.conf: age was 5.0 and is 10000.0; run `rltuned"
+    ):
+        report(policies=("multifactor", TUNED), tuned=TunedConf.read(path))
+
+
 # --- as typed
 
 
@@ -247,6 +307,19 @@ def test_a_verdict_is_written_and_said(trace, tmp_path):
     assert done.exit_code == (14 if made["chosen"] == SLURM else 0)
     assert parse_verdict(out.read_bytes()).valid_days == 7.0
     assert (made["settings"]["estimates"], made["settings"]["start"]) == ("history", "warm"), "as the daemon has it"
+
+
+def test_the_tuned_slurm_conf_is_read_from_a_file_that_tune_wrote(trace, tmp_path):
+    words = ("--model", cooked(tmp_path, "m", **LARGEST), "--policies", "rl,saf,multifactor", "--no-rollout")
+    path, out = tmp_path / "tune.json", tmp_path / "verdict.json"
+    done = typed(trace, *words, "--out", str(out), "--tuned", tuned_file(path, found=SHORT_LIMITS_FIRST))
+    assert json.loads(out.read_text())["tuned"]["sentence"] in done.stdout
+    for text, why in (("{", "prints: Expecting"), ('{"own": {}}', "no numbers called 'found'"), ("[]", "called 'own'")):
+        path.write_text(text)
+        done = typed(trace, *words, "--tuned", str(path))
+        said = " ".join(done.stderr.split())
+        assert (done.exit_code, f"{path.name}: not what" in said, why in said) == (2, True, True)
+    assert "cannot be read" in typed(trace, *words, "--tuned", "no-such-file").stderr
 
 
 def test_where_nobody_has_to_wait_the_exit_code_says_that_slurms_order_stays(trace, tmp_path):

@@ -14,8 +14,9 @@ from rltuned.config import Config
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import Comparison
-from rltuned.evaluate.slurm_conf import SlurmConf
-from rltuned.evaluate.tune import Tuned, run_of, tune
+from rltuned.evaluate.evaluation_settings import TunedConf
+from rltuned.evaluate.slurm_conf import SlurmConf, weighted
+from rltuned.evaluate.tune import Tuned, tune
 
 LENGTH = 12
 """Jobs of a window; 30 of them are the recent half."""
@@ -94,8 +95,8 @@ def test_weights_of_nodes_are_searched_where_jobs_may_run_on_either_type():
     shape = parse_shape("2x1:old,3x1:new")
     conf = SlurmConf.of(settings(weights="usual", scheduler="bf_window=2880"), long_and_short(), shape)
     values = {**conf.own, "Weight of old": 5.0, "bf_window": 4320.0, "max_age": 90_000.0, "gres/gpu": 30.0}
-    assert run_of(conf, "multifactor", values).node_weights.tolist() == [5, 5, 1, 1, 1]
-    assert run_of(conf, "multifactor", conf.own).node_weights is None
+    assert weighted(shape, values).nodes.weights.tolist() == [5, 5, 1, 1, 1]
+    assert weighted(shape, conf.own).nodes.weights.tolist() == [1] * 5
     passes = "SchedulerParameters=...,bf_window=4320  # minutes that backfill plans ahead"
     assert conf.lines(values) == [
         "PriorityMaxAge=1-01:00:00  # so long does a job's age grow; was 1-00:00:00",
@@ -106,6 +107,7 @@ def test_weights_of_nodes_are_searched_where_jobs_may_run_on_either_type():
     ]
     named = long_and_short(gpu_type=["old"] * (2 * 31 * LENGTH))
     assert not [one for one in SlurmConf.of(settings(), named, shape).parameters if "Weight of" in one.name]
+    assert SlurmConf.of(settings(), named, shape).own == SlurmConf.of(settings(), long_and_short(), shape).own
 
 
 def test_what_is_certain_on_earlier_jobs_only_is_not_recommended(found):
@@ -140,6 +142,10 @@ def test_the_command_prints_the_lines_or_says_that_there_are_none(found, monkeyp
     assert for_people.stdout.splitlines()[-len(found.lines()) :] == found.lines()
     for_machines = CliRunner().invoke(cli, [*words, "--json"])
     assert json.loads(for_machines.stdout)["lines"] == found.lines()
+    (tmp_path / "tune.json").write_text(for_machines.stdout)
+    read = TunedConf.read(str(tmp_path / "tune.json"))
+    found.conf.check(read)
+    assert read.found == found.values
     none = CliRunner().invoke(cli, words)
     assert none.exit_code == 14
     assert "as good as any that was found" in none.stdout
