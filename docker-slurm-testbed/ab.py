@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from ab_jobs import ARMS, TRACE_ARMS, Arm, Site, as_rows, chosen, draw, from_rows, synthetic, tuned
+from ab_jobs import ARMS, TRACE_ARMS, TUNED, Arm, Site, as_rows, chosen, draw, from_rows, synthetic, tuned
 from ab_report import Run, Times, summary, table
 from ab_report import draw as draw_plots
 from ab_simulated import simulate
-from ab_trace import enrol, window
+from ab_trace import enrol, tuned_lines, window
 from replay import (
     RLTUNED,
     described,
@@ -206,7 +206,7 @@ def predict(run: Run, draws: int) -> None:
     """Fills in what the simulator says of a run's jobs. Where it cannot, it says why: the real numbers stand alone."""
     arms = {
         **(TRACE_ARMS if run.site.scale else ARMS),
-        "tuned": Arm("tuned", None, run.facts.get("tuned", {}).get("conf", {})),
+        TUNED: Arm(TUNED, None, run.facts.get(TUNED, {}).get("conf", {})),
     }
     unknown = sorted(run.real.keys() - arms)
     if unknown:
@@ -350,9 +350,6 @@ def parser() -> argparse.ArgumentParser:
         help="jobs of a file's test part, or of a generated trace: philly, helios or pai",
     )
     trace.add_argument("--nodes", type=int, default=8, help="of 8 GPUs (default: %(default)s)")
-    trace.add_argument(
-        "--tuned", type=Path, metavar="FILE", help="an arm more: Slurm alone with these lines of slurm.conf"
-    )
     top.add_argument("--interval", type=float, default=5.0, help="the daemon's cycle, seconds (default: %(default)s)")
     top.add_argument(
         "--draws",
@@ -376,23 +373,17 @@ def runs_of(options: argparse.Namespace, kept: list[Run]) -> None:
     seeds = [int(seed) for seed in options.seeds.split(",")]
     settings = Settings(options.slurm, options.minutes, options.interval, options.project)
     # All jobs first: what cannot be drawn is no reason to start a cluster.
-    drawn: list[tuple[int, Jobs, Site]] = []
+    runs: list[tuple[list[Arm], Jobs, Site, int]] = []
     for seed in seeds:
-        if options.trace:
-            windows = (
-                window(name, options.nodes, options.jobs or 256, options.minutes, seed)
-                for name in options.trace.split(",")
-            )
-            drawn += [(seed, *of) for of in windows]
-        else:
+        for name in filter(None, options.trace.split(",")):
+            jobs, site, earlier = window(name, options.nodes, options.jobs or 256, options.minutes, seed)
+            arms = {arm.name: arm for arm in chosen(options.arms, TRACE_ARMS)}
+            if TUNED in arms:
+                arms[TUNED] = tuned(tuned_lines(earlier, options.nodes, site, seed), site.conf)
+            runs.append((list(arms.values()), jobs, site, seed))
+        if not options.trace:
             jobs = draw(options.jobs or 1024, seed, options.minutes, options.load, exclusive=options.exclusive)
-            drawn.append((seed, jobs, synthetic(options.minutes)))
-    runs = []
-    for seed, jobs, site in drawn:
-        known = dict(TRACE_ARMS if options.trace else ARMS)
-        if options.tuned:
-            known["tuned"] = tuned(options.tuned.read_text(encoding="utf-8"), site.conf, site.factor)
-        runs.append((chosen(options.arms, known), jobs, site, seed))
+            runs.append((chosen(options.arms), jobs, synthetic(options.minutes), seed))
     ensure_engine()
     rollouts = any(arm.rollouts for arms, *_ in runs for arm in arms)
     image = build(settings.release, "rollouts" if rollouts else "slurm")

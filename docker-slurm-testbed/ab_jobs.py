@@ -16,14 +16,13 @@ import numpy as np
 from replay import LEAST_MEM, MINUTE, Jobs, Kind
 from testbed import USERS, TestbedError
 
-from rltuned.cluster.durations import duration
 from rltuned.evaluate.evaluation_settings import AGAIN
 from rltuned.policy.multifactor import Association, Weights
 from rltuned.slurm.facts import priority_weights
 from rltuned.workload import Source, workload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rltuned.cluster.ended import EndedJob
 
@@ -298,9 +297,14 @@ def associations(jobs: Jobs) -> set[tuple[str, str]]:
     return set(zip(jobs.workload.account.texts(), jobs.workload.user.texts(), strict=True))
 
 
+def weights_text(conf: Mapping[str, str]) -> str:
+    """As `rltuned evaluate --weights` takes them."""
+    return ",".join(f"{name}={value:.15g}" for name, value in priority_weights(conf).items())
+
+
 def weights(conf: Mapping[str, str]) -> Weights:
     """Of these lines of slurm.conf, for the simulator; all partitions have the same priority."""
-    return Weights.parse(",".join(f"{name}={value:.15g}" for name, value in priority_weights(conf).items()))
+    return Weights.parse(weights_text(conf))
 
 
 @dataclass(frozen=True)
@@ -332,6 +336,10 @@ FREE: Final = {"decide": {"borrow": 1000.0}, "placement": {"apply": "off"}}
 """What an order gains is asked of the drawn jobs, not what accounts may borrow from each other."""
 
 
+TUNED: Final = "tuned"
+"""The arm of Slurm alone with what `rltuned tune` finds; its lines come with the window."""
+
+
 def _arms(*arms: Arm) -> dict[str, Arm]:
     return {arm.name: arm for arm in arms}
 
@@ -352,21 +360,19 @@ TRACE_ARMS: Final = _arms(
     _arm("saf", "saf", "off", {}),
     _arm("rl", "model", "off", {}),
     _arm("rl-rollouts", "model", "on", {}),
+    Arm(TUNED, None),
 )
 """On windows of traces: what a site gets by default, and what chance does."""
 
 
-def tuned(text: str, conf: Mapping[str, str], factor: float) -> Arm:
+def tuned(lines: Iterable[str], conf: Mapping[str, str]) -> Arm:
     """Slurm alone with these lines of slurm.conf beside or instead of `conf`; SchedulerParameters one by one.
-
-    The lines are for jobs that are `factor` times as long: PriorityMaxAge becomes shorter, and a job's size for each
-    minute of its limit counts less.
 
     Raises:
         TestbedError: a line that is none.
     """
     names, found = {name.lower(): name for name in conf}, dict[str, str]()
-    for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
+    for line in filter(None, (line.partition("#")[0].strip() for line in lines)):
         name, equals, value = (part.strip() for part in line.partition("="))
         if not equals or not name.isidentifier():
             message = f"tuned: not a line of slurm.conf: {line}"
@@ -374,13 +380,9 @@ def tuned(text: str, conf: Mapping[str, str], factor: float) -> Arm:
         found[names.get(name.lower(), name)] = value
     if of_tuned := found.get("SchedulerParameters"):
         both = [part.partition("=") for of in (conf["SchedulerParameters"], of_tuned) for part in of.split(",")]
-        merged = {name: equals + value for name, equals, value in both}
+        merged = {name: equals + value for name, equals, value in both if name != "..."}
         found["SchedulerParameters"] = ",".join(name + value for name, value in merged.items())
-    if age := found.get("PriorityMaxAge"):
-        found["PriorityMaxAge"] = str(max(round(duration(age) / factor / MINUTE), 1))
-    if "SMALL_RELATIVE_TO_TIME" in found.get("PriorityFlags", "") and (size := found.get("PriorityWeightJobSize")):
-        found["PriorityWeightJobSize"] = str(max(round(float(size) / factor), 1))
-    return Arm("tuned", None, found)
+    return Arm(TUNED, None, found)
 
 
 def chosen(names: str, arms: Mapping[str, Arm] = ARMS) -> list[Arm]:

@@ -14,15 +14,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from ab_jobs import ARRIVING, MULTIFACTOR, PARAMETERS, PARTITION, SHORTEST, TRACE_ARMS, WEIGHT, Site, associations
+from ab_jobs import (
+    ARRIVING,
+    MULTIFACTOR,
+    PARAMETERS,
+    PARTITION,
+    SHORTEST,
+    TRACE_ARMS,
+    WEIGHT,
+    Site,
+    associations,
+    weights_text,
+)
 from ab_simulated import simulate
 from replay import LEAST_MEM, MINUTE, Jobs, size_class
 from testbed import TestbedError, say
 
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import ClusterShape, from_json
+from rltuned.config import Config
 from rltuned.estimates.run_time_history import ended_before
-from rltuned.evaluate.windows import Split, draw
+from rltuned.evaluate import gate
+from rltuned.evaluate.tune import tune
+from rltuned.evaluate.windows import Split, bounds, draw
 from rltuned.policy import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
@@ -35,8 +49,6 @@ from rltuned.workload.simulated_estimates import estimate
 from rltuned.workload.synthetic import generate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from testbed import Project
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -72,6 +84,8 @@ USERS_OF: Final = (2.0, 0.43)
 """Users among n jobs, a·n^b, the k-th with a share ∝ 1/k: as in generated workloads (`rltuned.workload.synthetic`)."""
 FULL: Final = 0.85
 """Share of the GPU time of the planned minutes that all jobs take, at most: some nodes always stand half empty."""
+SEARCHED: Final = frozenset({"bf_interval", "bf_window", "bf_resolution", "bf_max_job_test"})
+"""Of SchedulerParameters, what the simulator of `rltuned tune` knows."""
 FIRST_UID: Final = 3_000
 FIRST_PAST_ID: Final = 50_000_000
 """Job ids that Slurm does not reach."""
@@ -109,8 +123,9 @@ def _spread(jobs: Workload, seed: int) -> list[str]:
     return [str(who) for who in owner[sweep]]
 
 
-def window(name: str, nodes: int, jobs: int, minutes: float, seed: int) -> tuple[Jobs, Site]:
-    """The first window of the trace's test part, in the order of the seed, in which jobs wait in Slurm's own order.
+def window(name: str, nodes: int, jobs: int, minutes: float, seed: int) -> tuple[Jobs, Site, Workload]:
+    """The first window of the trace's test part, in the order of the seed, in which jobs wait in Slurm's own order; and
+    the trace's jobs before the test part, compressed as the window is.
 
     Raises:
         TestbedError: there is none among the first of them.
@@ -133,7 +148,7 @@ def window(name: str, nodes: int, jobs: int, minutes: float, seed: int) -> tuple
                 f"{CLIP * minutes:g} min; {wait:.0f} s mean wait in a simulated Slurm; "
                 f"left out: {made.left_out or 'none'}"
             )
-            return made, site
+            return made, site, _earlier(whole.take(slice(bounds(len(whole), Split.TEST)[0])), site)
     message = f"{name}: jobs do not wait on {nodes} x {GPUS} GPUs in {TRIES} windows of {jobs} jobs"
     raise TestbedError(message)
 
@@ -177,17 +192,12 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
     while np.clip(run / factor, SHORTEST, longest) @ gpus > most:
         factor *= 1.01
 
-    def scaled(run: Floats, limit: Floats) -> tuple[Floats, Floats]:
-        short = np.round(np.clip(run / factor, SHORTEST, longest), 2)
-        whole = np.maximum(np.ceil(limit / factor / MINUTE), np.ceil((short + SPARE) / MINUTE))
-        return short, np.minimum(whole, LONGEST_LIMIT) * MINUTE
-
     submit = BEGINS + np.maximum(jobs.submit_time[rows], 0.0) / factor
     submit[:warm] = np.repeat((0.0, QUEUED), (len(running), len(waiting)))
-    short, short_limit = scaled(run, limit)
+    short, short_limit = _scaled(run, limit, factor, longest)
     small = replace(jobs.take(rows), submit_time=submit, run_time=short, time_limit=short_limit)
     before = jobs.take(np.setdiff1d(np.arange(begins), rows))
-    site = Site(minutes, _slurm_conf(factor, short_limit), factor, _past(before, factor, scaled), shape.text)
+    site = Site(minutes, _slurm_conf(factor, short_limit), factor, _past(before, factor, longest), shape.text)
     kind = tuple(map(size_class, gpus.tolist()))
     return (
         Jobs(small, short_limit.copy(), kind, dict(left_out), len(running)),
@@ -208,10 +218,34 @@ def _initial_state(before: Workload, most: int, shape: ClusterShape) -> tuple[Ro
     return running + first, waiting + first, -simulation.start[running]
 
 
-def _past(before: Workload, factor: float, scaled: Callable[..., tuple[Floats, Floats]]) -> tuple[EndedJob, ...]:
+def _scaled(run: Floats, limit: Floats, factor: float, longest: float) -> tuple[Floats, Floats]:
+    """(N,) run times and limits of compressed jobs."""
+    short = np.round(np.clip(run / factor, SHORTEST, longest), 2)
+    whole = np.maximum(np.ceil(limit / factor / MINUTE), np.ceil((short + SPARE) / MINUTE))
+    return short, np.minimum(whole, LONGEST_LIMIT) * MINUTE
+
+
+def _earlier(jobs: Workload, site: Site) -> Workload:
+    run, limit = _scaled(jobs.run_time, jobs.time_limit, site.factor, CLIP * site.minutes * MINUTE)
+    submit = (jobs.submit_time - jobs.submit_time[0]) / site.factor
+    return replace(jobs, submit_time=submit, run_time=run, time_limit=limit)
+
+
+def tuned_lines(earlier: Workload, nodes: int, site: Site, seed: int) -> list[str]:
+    """Lines of slurm.conf that `rltuned tune` finds for compressed jobs; none where the testbed's own are as good."""
+    shape = from_json(cluster(nodes), f"{nodes}x{GPUS}")
+    passes = [of for of in site.conf["SchedulerParameters"].split(",") if of.partition("=")[0] in SEARCHED]
+    of = {"weights": weights_text(site.conf), "scheduler": ",".join(passes), "estimates": "limit", "seed": seed}
+    settings = gate.as_configured(Config(), {"trace": earlier.source.name, "cluster": shape.text, **of})
+    found = tune(settings, earlier, shape, "", daemon=False)
+    say(f"tuned: {found.reason}")
+    return found.lines()
+
+
+def _past(before: Workload, factor: float, longest: float) -> tuple[EndedJob, ...]:
     rows, _, ends = ended_before(before, Estimates(before.time_limit, before.time_limit), 0.0)
     of = before.take(rows)
-    run, limit = scaled(of.run_time, of.time_limit)
+    run, limit = _scaled(of.run_time, of.time_limit, factor, longest)
     names = (of.user.texts(), of.account.texts(), of.partition.texts())
     columns = (of.gpus.tolist(), limit.tolist(), run.tolist(), (ends / factor).tolist(), of.cpus.tolist())
     return tuple(map(EndedJob, range(FIRST_PAST_ID, FIRST_PAST_ID + len(of)), *names, *columns))

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +42,7 @@ def written(jobs: Workload, path: Path) -> Path:
 @pytest.fixture(scope="module")
 def drawn(ab: Any, tmp_path_factory: Any) -> Any:
     path = written(busy_trace(), tmp_path_factory.mktemp("trace") / "busy.csv")
-    return ab.ab_trace.window(str(path), 2, 60, MINUTES, 1)
+    return ab.ab_trace.window(str(path), 2, 60, MINUTES, 1)[:2]
 
 
 def test_a_window_is_as_long_as_planned_and_fits_the_cluster(ab: Any, drawn: Any):
@@ -134,39 +135,46 @@ def test_there_are_windows_of_the_real_traces(ab: Any, name: str):
     path = TRACES / f"{name}.csv.gz"
     if not path.exists():
         pytest.skip(f"{path} is not there: the traces are not part of the project")
-    jobs, site = ab.ab_trace.window(str(path), 8, 256, 30.0, 1)
+    jobs, site, _ = ab.ab_trace.window(str(path), 8, 256, 30.0, 1)
     assert len(jobs.workload) - jobs.warm > 240
     assert len(site.past) > 500
 
 
 def test_the_arms_of_a_trace_have_the_default_budget_and_slurm_stands_beside_itself(ab: Any):
     arms = ab.ab_jobs.chosen("", ab.ab_jobs.TRACE_ARMS)
-    assert [arm.name for arm in arms] == ["multifactor", "multifactor-again", "saf", "rl", "rl-rollouts"]
-    for arm in arms[2:]:
+    assert [arm.name for arm in arms] == ["multifactor", "multifactor-again", "saf", "rl", "rl-rollouts", "tuned"]
+    for arm in arms[2:-1]:
         assert Config.model_validate(arm.configuration(5.0)).decide == Config().decide
 
 
 def test_lines_of_slurm_conf_make_an_arm_of_their_own(ab: Any, drawn: Any):
     conf = drawn[1].conf
-    text = "# found\nPriorityWeightFairshare=5  # less\nPriorityFavorSmall=YES\nSchedulerParameters=bf_interval=2\n"
-    arm = ab.ab_jobs.tuned(text, conf, 100.0)
+    text = "# found\nPriorityWeightFairshare=5  # less\nPriorityFavorSmall=YES\nSchedulerParameters=...,bf_interval=2\n"
+    arm = ab.ab_jobs.tuned(text.splitlines(), conf)
     assert arm.conf["PriorityWeightFairShare"] == "5"
     assert arm.conf["PriorityFavorSmall"] == "YES"
     parameters = arm.conf["SchedulerParameters"].split(",")
     assert "bf_interval=2" in parameters
     assert "bf_interval=1" not in parameters
     assert "bf_continue" in parameters
+    assert "..." not in parameters
     assert ab.ab_jobs.weights({**conf, **arm.conf}).fairshare == 5.0
     with pytest.raises(ab.testbed.TestbedError, match="not a line"):
-        ab.ab_jobs.tuned("hello world", conf, 100.0)
+        ab.ab_jobs.tuned(["hello world"], conf)
 
 
-def test_lines_that_depend_on_time_are_compressed_as_the_jobs_are(ab: Any, drawn: Any):
-    text = "PriorityMaxAge=7-00:00:00\nPriorityWeightJobSize=29000000\n"
-    arm = ab.ab_jobs.tuned(text, drawn[1].conf, 100.0)
-    assert arm.conf == {"PriorityMaxAge": "101", "PriorityWeightJobSize": "29000000"}
-    arm = ab.ab_jobs.tuned(text + "PriorityFlags=SMALL_RELATIVE_TO_TIME\n", drawn[1].conf, 100.0)
-    assert arm.conf["PriorityWeightJobSize"] == "290000"
+def test_the_tuned_arm_has_what_the_search_finds_on_earlier_jobs_of_the_trace(
+    ab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = written(busy_trace(), tmp_path / "busy.csv")
+    _, site, earlier = ab.ab_trace.window(str(path), 2, 60, MINUTES, 1)
+    assert len(earlier) == round(0.85 * len(busy_trace()))
+    assert np.allclose(np.diff(earlier.submit_time), 60.0 / site.factor)
+    monkeypatch.setattr(ab.ab_trace, "tune", partial(ab.ab_trace.tune, budget=6, length=20))
+    lines = ab.ab_trace.tuned_lines(earlier, 2, site, 1)
+    arm = ab.ab_jobs.tuned(lines, site.conf)
+    assert arm.name == "tuned"
+    assert bool(lines) == bool(arm.conf)
 
 
 def test_users_accounts_and_past_are_made_on_the_cluster(ab: Any, drawn: Any):
