@@ -99,7 +99,8 @@ def cluster(nodes: int) -> dict[str, Any]:
 
 
 def trace(name: str, shape: ClusterShape, seed: int) -> Workload:
-    """A file, or, where there is none, a generated trace of the preset with that name; every job has a user.
+    """A file, or, where there is none, a generated trace of the preset with that name, for the cluster's only partition;
+    every job has a user.
 
     An account that the trace does not know is the user's own, as in sacct of many sites.
     """
@@ -112,7 +113,17 @@ def trace(name: str, shape: ClusterShape, seed: int) -> Workload:
     account = [known or who for known, who in zip(jobs.account.texts(), user, strict=True)]
     accounts = {who: number for number, who in enumerate(dict.fromkeys(account))}
     named = jobs.user.of([f"u{numbers[who]}" for who in user])
-    return replace(jobs, user=named, account=jobs.account.of([f"a{accounts[who]}" for who in account]))
+    least = np.maximum(jobs.gpus, np.maximum(jobs.nodes, 1))
+    return replace(
+        jobs,
+        user=named,
+        account=jobs.account.of([f"a{accounts[who]}" for who in account]),
+        cpus=np.maximum(jobs.cpus, least),
+        mem=np.maximum(jobs.mem, LEAST_MEM * least),
+        partition=jobs.partition.of([PARTITION] * len(jobs)),
+        qos=jobs.qos.of(["normal"] * len(jobs)),
+        gpu_type=jobs.gpu_type.of([""] * len(jobs)),
+    )
 
 
 def _spread(jobs: Workload, seed: int) -> list[str]:
@@ -161,16 +172,7 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
     Raises:
         TestbedError: they are too many.
     """
-    spread = np.maximum(jobs.nodes, 1)
-    jobs = replace(
-        jobs,
-        submit_time=jobs.submit_time - jobs.submit_time[begins],
-        cpus=np.maximum(jobs.cpus, np.maximum(jobs.gpus, spread)),
-        mem=np.maximum(jobs.mem, LEAST_MEM * np.maximum(jobs.gpus, spread)),
-        partition=jobs.partition.of([PARTITION] * len(jobs)),
-        qos=jobs.qos.of(["normal"] * len(jobs)),
-        gpu_type=jobs.gpu_type.of([""] * len(jobs)),
-    )
+    jobs = replace(jobs, submit_time=jobs.submit_time - jobs.submit_time[begins])
     never = requests(shape, jobs, np.minimum(jobs.time_limit, LONGEST_LIMIT * MINUTE)).rejected
     fits = np.setdiff1d(np.arange(len(jobs)), list(never))
     left_out = Counter(reason for row, reason in never.items() if row >= begins)

@@ -169,6 +169,7 @@ def test_the_tuned_arm_has_what_the_search_finds_on_earlier_jobs_of_the_trace(
     path = written(busy_trace(), tmp_path / "busy.csv")
     _, site, earlier = ab.ab_trace.window(str(path), 2, 60, MINUTES, 1)
     assert len(earlier) == round(0.85 * len(busy_trace()))
+    assert set(earlier.partition.texts()) == {"gpu"}
     assert np.allclose(np.diff(earlier.submit_time), 60.0 / site.factor)
     monkeypatch.setattr(ab.ab_trace, "tune", partial(ab.ab_trace.tune, budget=6, length=20))
     lines = ab.ab_trace.tuned_lines(earlier, 2, site, 1)
