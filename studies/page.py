@@ -32,8 +32,8 @@ order; below 1 is better, but for GPUs in use. The model was neither trained nor
 said."""
 _REAL: Final = """\
 `testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm side by side, one for each arm.
-*multifactor-again* is Slurm alone once more: what chance does. *tuned* is Slurm alone with a weight of job size and
-SMALL_RELATIVE_TO_TIME, which [`rltuned tune`](evaluation.md) finds on Venus. *rl* is rltuned as it is installed. Fair
+*multifactor-again* is Slurm alone once more: what chance does. *tuned* is Slurm alone with the lines that
+[`rltuned tune`](evaluation.md) finds on earlier jobs of the trace; on PAI it finds none. *rl* is rltuned as it is installed. Fair
 share is in force. Intervals are over blocks of neighbouring jobs. In brackets: what the simulator predicted less what
 came, in per cent of Slurm's."""
 _REAL_ROWS: Final = (
@@ -45,6 +45,10 @@ _REAL_ROWS: Final = (
     ("gpus", "GPUs in use"),
     ("gpus_waiting", "GPUs in use while jobs wait"),
 )
+_PAPER: Final = {
+    "ab-paper": " of scripts on the paper's five nodes, equal weights, no bound on what accounts borrow",
+    "ab-paper-exclusive": " of scripts on the paper's five nodes, one job a node, else the same",
+}
 _SHARES: Final = (("accounts_worse", "accounts worse off, %"), ("service_moved", "service moved, %"))
 """Not over Slurm's: `multifactor-again` says what is chance."""
 _FAIR: Final = """\
@@ -186,10 +190,11 @@ def site(of: Mapping[str, Together]) -> Iterator[str]:
 
 
 def _real(found: Mapping[str, RealCluster]) -> Iterator[str]:
-    for cluster in found.values():
+    for name, cluster in found.items():
         arms = [arm for arm in cluster.arms if arm != clusters.AGAINST]
         release = ", ".join(sorted({str(run["slurm"]) for run in cluster.runs}))
-        yield f"Slurm {release}, {number(cluster.jobs)} jobs: {'; '.join(map(clusters.window, cluster.runs))}."
+        of = _PAPER.get(name, "")
+        yield f"Slurm {release}, {number(cluster.jobs)} jobs{of}: {'; '.join(map(clusters.window, cluster.runs))}."
         yield ""
         yield from heading((f"over {clusters.AGAINST}", *arms), len(arms))
         for metric, title in _REAL_ROWS:

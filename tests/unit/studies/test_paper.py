@@ -170,7 +170,9 @@ def test_a_kept_a_b_stands_beside_the_real_cluster_s_cells(tmp_path):
     assert "| real Slurm, ours: `rl`, one job a node |  |  |  |" in text
     assert cells(tmp_path, CATALOGUE, table="Fig. 18", row="RLTune")["`rl`, jobs share nodes"] == [9.0]
     real = text[text.index("## On real clusters") :]
-    assert "Slurm 24.11.5, 1,024 jobs: Venus on 16 × 8, seed 1; Venus on 16 × 8, seed 2." in real
+    told = " ".join(real.split())
+    assert "Slurm 24.11.5, 1,024 jobs of scripts on the paper's five nodes" in told
+    assert ": Venus on 16 × 8, seed 1; Venus on 16 × 8, seed 2." in told
     assert "| mean wait | 0.50 [0.25, 0.75] (+2) |" in real
     assert "| makespan | 0.90 |" in real
     seeds = {
