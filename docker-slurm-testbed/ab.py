@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from ab_jobs import ARMS, TRACE_ARMS, TUNED, Arm, Site, as_rows, chosen, draw, from_rows, synthetic, tuned
+from ab_jobs import ARMS, ON_TUNED, TRACE_ARMS, TUNED, Arm, Site, as_rows, chosen, draw, from_rows, synthetic, tuned
 from ab_report import Run, Times, summary, table
 from ab_report import draw as draw_plots
 from ab_simulated import simulate
@@ -204,10 +204,9 @@ def remove(clusters: Sequence[Cluster]) -> None:
 
 def predict(run: Run, draws: int) -> None:
     """Fills in what the simulator says of a run's jobs. Where it cannot, it says why: the real numbers stand alone."""
-    arms = {
-        **(TRACE_ARMS if run.site.scale else ARMS),
-        TUNED: Arm(TUNED, None, run.facts.get(TUNED, {}).get("conf", {})),
-    }
+    arms = dict(TRACE_ARMS if run.site.scale else ARMS)
+    for name in arms.keys() & {TUNED, ON_TUNED} & run.facts.keys():
+        arms[name] = replace(arms[name], conf=run.facts[name].get("conf", {}))
     unknown = sorted(run.real.keys() - arms)
     if unknown:
         say(f"seed {run.seed}: no prediction: there is no arm {', '.join(unknown)} any more")
@@ -378,8 +377,9 @@ def runs_of(options: argparse.Namespace, kept: list[Run]) -> None:
         for name in filter(None, options.trace.split(",")):
             jobs, site, earlier = window(name, options.nodes, options.jobs or 256, options.minutes, seed)
             arms = {arm.name: arm for arm in chosen(options.arms, TRACE_ARMS)}
-            if TUNED in arms:
-                arms[TUNED] = tuned(tuned_lines(earlier, options.nodes, site, seed), site.conf)
+            if with_lines := arms.keys() & {TUNED, ON_TUNED}:
+                conf = tuned(tuned_lines(earlier, options.nodes, site, seed), site.conf)
+                arms |= {of: replace(arms[of], conf=conf) for of in with_lines}
             runs.append((list(arms.values()), jobs, site, seed))
         if not options.trace:
             jobs = draw(options.jobs or 1024, seed, options.minutes, options.load, exclusive=options.exclusive)

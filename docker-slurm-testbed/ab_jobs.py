@@ -337,7 +337,9 @@ FREE: Final = {"decide": {"borrow": 1000.0}, "placement": {"apply": "off"}}
 
 
 TUNED: Final = "tuned"
-"""The arm of Slurm alone with what `rltuned tune` finds; its lines come with the window."""
+"""The arm of Slurm alone with what `rltuned tune` finds, …"""
+ON_TUNED: Final = "rl-tuned"
+"""… and that of rltuned on top; their lines come with the window."""
 
 
 def _arms(*arms: Arm) -> dict[str, Arm]:
@@ -361,12 +363,13 @@ TRACE_ARMS: Final = _arms(
     _arm("rl", "model", "off", {}),
     _arm("rl-rollouts", "model", "on", {}),
     Arm(TUNED, None),
+    _arm(ON_TUNED, "model", "off", {}),
 )
 """On windows of traces: what a site gets by default, and what chance does."""
 
 
-def tuned(lines: Iterable[str], conf: Mapping[str, str]) -> Arm:
-    """Slurm alone with these lines of slurm.conf beside or instead of `conf`; SchedulerParameters one by one.
+def tuned(lines: Iterable[str], conf: Mapping[str, str]) -> dict[str, str]:
+    """What differs from `conf` with these lines of slurm.conf; SchedulerParameters one by one.
 
     Raises:
         TestbedError: a line that is none.
@@ -382,7 +385,7 @@ def tuned(lines: Iterable[str], conf: Mapping[str, str]) -> Arm:
         both = [part.partition("=") for of in (conf["SchedulerParameters"], of_tuned) for part in of.split(",")]
         merged = {name: equals + value for name, equals, value in both if name != "..."}
         found["SchedulerParameters"] = ",".join(name + value for name, value in merged.items())
-    return Arm(TUNED, None, found)
+    return found
 
 
 def chosen(names: str, arms: Mapping[str, Arm] = ARMS) -> list[Arm]:

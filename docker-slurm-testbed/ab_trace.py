@@ -99,8 +99,8 @@ def cluster(nodes: int) -> dict[str, Any]:
 
 
 def trace(name: str, shape: ClusterShape, seed: int) -> Workload:
-    """A file, or, where there is none, a generated trace of the preset with that name, for the cluster's only partition;
-    every job has a user.
+    """A file, or, where there is none, a generated trace of the preset with that name; every job has a user, and is for
+    the cluster's only partition.
 
     An account that the trace does not know is the user's own, as in sacct of many sites.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cluster.conftest import Clusters
-from cluster.support import OPERATOR, ROOT, locked
+from cluster.support import OPERATOR, ROOT, locked, wait_until
 from cluster.test_systemd import STEERING, Host
 
 from rltuned import __version__
@@ -207,6 +207,19 @@ def test_the_debian_package_from_installation_to_purge(host: Host):
     assert "# ours" in host.sh("cat /etc/rltuned/config.toml; ls -d /var/lib/rltuned")
     assert host.sh("ls /opt/rltuned /usr/bin/rltuned", check=False) == ""
     host.sh("dpkg -P rltuned && ! ls /etc/rltuned /var/lib/rltuned")
+
+
+def test_a_new_user_comes_to_shadow_mode_by_the_lines_of_the_readme_and_reads_no_other_page(host: Host):
+    _, _, section = (ROOT / "README.md").read_text().partition("## Install it")
+    lines = [line.partition("#")[0].strip() for line in section.split("```")[1].strip().splitlines()]
+    assert lines[0] == "apt install ./rltuned_*.deb"
+    host.sh(f"rm /root/{NEW}")
+    for line in ["DEBIAN_FRONTEND=noninteractive apt-get install -y -q ./rltuned_*.deb", *lines[1:]]:
+        host.sh(f"cd /root; {line}")
+    wait_until(lambda: host.events("cycle.done"), "cycles are made")
+    assert {event["stage"] for event in host.events("cycle.done")} == {"shadow"}
+    assert host.restored(), "nothing was written"
+    assert host.show("ActiveState", "rltuned-deadman.timer") == "active"
 
 
 def test_the_ansible_role_installs_configures_and_starts_it_and_changes_nothing_the_second_time(

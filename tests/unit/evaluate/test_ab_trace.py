@@ -142,23 +142,31 @@ def test_there_are_windows_of_the_real_traces(ab: Any, name: str):
 
 def test_the_arms_of_a_trace_have_the_default_budget_and_slurm_stands_beside_itself(ab: Any):
     arms = ab.ab_jobs.chosen("", ab.ab_jobs.TRACE_ARMS)
-    assert [arm.name for arm in arms] == ["multifactor", "multifactor-again", "saf", "rl", "rl-rollouts", "tuned"]
-    for arm in arms[2:-1]:
+    assert [arm.name for arm in arms] == [
+        "multifactor",
+        "multifactor-again",
+        "saf",
+        "rl",
+        "rl-rollouts",
+        "tuned",
+        "rl-tuned",
+    ]
+    for arm in (*arms[2:5], arms[6]):
         assert Config.model_validate(arm.configuration(5.0)).decide == Config().decide
 
 
-def test_lines_of_slurm_conf_make_an_arm_of_their_own(ab: Any, drawn: Any):
+def test_lines_of_slurm_conf_are_put_beside_or_instead_of_those_of_the_testbed(ab: Any, drawn: Any):
     conf = drawn[1].conf
     text = "# found\nPriorityWeightFairshare=5  # less\nPriorityFavorSmall=YES\nSchedulerParameters=...,bf_interval=2\n"
-    arm = ab.ab_jobs.tuned(text.splitlines(), conf)
-    assert arm.conf["PriorityWeightFairShare"] == "5"
-    assert arm.conf["PriorityFavorSmall"] == "YES"
-    parameters = arm.conf["SchedulerParameters"].split(",")
+    found = ab.ab_jobs.tuned(text.splitlines(), conf)
+    assert found["PriorityWeightFairShare"] == "5"
+    assert found["PriorityFavorSmall"] == "YES"
+    parameters = found["SchedulerParameters"].split(",")
     assert "bf_interval=2" in parameters
     assert "bf_interval=1" not in parameters
     assert "bf_continue" in parameters
     assert "..." not in parameters
-    assert ab.ab_jobs.weights({**conf, **arm.conf}).fairshare == 5.0
+    assert ab.ab_jobs.weights({**conf, **found}).fairshare == 5.0
     with pytest.raises(ab.testbed.TestbedError, match="not a line"):
         ab.ab_jobs.tuned(["hello world"], conf)
 
@@ -173,9 +181,7 @@ def test_the_tuned_arm_has_what_the_search_finds_on_earlier_jobs_of_the_trace(
     assert np.allclose(np.diff(earlier.submit_time), 60.0 / site.factor)
     monkeypatch.setattr(ab.ab_trace, "tune", partial(ab.ab_trace.tune, budget=6, length=20))
     lines = ab.ab_trace.tuned_lines(earlier, 2, site, 1)
-    arm = ab.ab_jobs.tuned(lines, site.conf)
-    assert arm.name == "tuned"
-    assert bool(lines) == bool(arm.conf)
+    assert bool(lines) == bool(ab.ab_jobs.tuned(lines, site.conf))
 
 
 def test_users_accounts_and_past_are_made_on_the_cluster(ab: Any, drawn: Any):
