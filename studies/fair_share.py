@@ -7,7 +7,6 @@ docs/images/fair-share.svg. TRACES is the directory of the published traces.
 import csv
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -17,7 +16,6 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from rltuned import revision
-from rltuned.cluster.tables import Category
 from rltuned.config import DecideSection
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings, Start
@@ -31,25 +29,11 @@ PICTURE: Final = Path("docs/images/fair-share.svg")
 SLURM: Final = "multifactor"
 DEFAULT: Final[float] = DecideSection().borrow
 BUDGETS: Final = (0.0, DEFAULT, 0.06, 0.3, 1000.0)
-KINDS: Final = (1, 2, 4)
-"""Of QOS, given to users by turns: a class key that has so many values."""
 BOUNDS: Final = {"worse": 0.05, "moved": 0.08}
 """By how much more than by chance accounts may be worse off, and service may be moved."""
 COLUMNS: Final = (
-    *(
-        "trace",
-        "weights",
-        "borrow",
-        "qos",
-        "wait",
-        "wait_lo",
-        "wait_hi",
-        "wait_median_window",
-        "slowdown",
-        "p99",
-        "makespan",
-    ),
-    *("gpus", "worse", "worse_chance", "moved", "moved_chance"),
+    *("trace", "weights", "borrow", "wait", "wait_lo", "wait_hi", "wait_median_window", "slowdown", "p99"),
+    *("makespan", "gpus", "worse", "worse_chance", "moved", "moved_chance"),
 )
 
 
@@ -75,28 +59,23 @@ class Cell(NamedTuple):
     protocol: Protocol
     weights: str
     borrow: float
-    qos: int
 
     @property
     def key(self) -> tuple[str, ...]:
         """As the first columns of the table have it."""
-        return self.protocol.trace, self.weights, f"{self.borrow:g}", str(self.qos)
+        return self.protocol.trace, self.weights, f"{self.borrow:g}"
 
 
 def cells() -> Iterator[Cell]:
     """The default first."""
     for weights in ("fair-share", "usual"):
-        yield from (Cell(protocol, weights, DEFAULT, 1) for protocol in PROTOCOLS)
+        yield from (Cell(protocol, weights, DEFAULT) for protocol in PROTOCOLS)
     for protocol in PROTOCOLS:
-        yield from (Cell(protocol, "fair-share", borrow, 1) for borrow in BUDGETS if borrow != DEFAULT)
-        yield from (Cell(protocol, "fair-share", DEFAULT, kinds) for kinds in KINDS[1:])
+        yield from (Cell(protocol, "fair-share", borrow) for borrow in BUDGETS if borrow != DEFAULT)
 
 
 def measured(cell: Cell, jobs: Workload, trace: Path) -> dict[str, Any]:
     """A row of the table."""
-    if cell.qos > 1:
-        names = tuple(f"q{number}" for number in range(cell.qos))
-        jobs = replace(jobs, qos=Category(jobs.user.codes % cell.qos, names))
     protocol = cell.protocol
     settings = EvaluationSettings(
         trace=str(trace),
@@ -141,9 +120,9 @@ def kept() -> list[dict[str, str]]:
 
 
 def by_default() -> list[dict[str, str]]:
-    """Those of the default budget and one QOS; none where nothing was measured."""
+    """Those of the default budget; none where nothing was measured."""
     rows = kept() if TABLE.exists() else []
-    return [row for row in rows if (row["borrow"], row["qos"]) == (f"{DEFAULT:g}", "1")]
+    return [row for row in rows if row["borrow"] == f"{DEFAULT:g}"]
 
 
 def draw(rows: list[Mapping[str, Any]]) -> None:
@@ -152,9 +131,7 @@ def draw(rows: list[Mapping[str, Any]]) -> None:
     FigureCanvasSVG(figure)
     axes = figure.add_subplot()
     for protocol in PROTOCOLS:
-        line = [
-            row for row in rows if (row["trace"], row["weights"], row["qos"]) == (protocol.trace, "fair-share", "1")
-        ]
+        line = [row for row in rows if (row["trace"], row["weights"]) == (protocol.trace, "fair-share")]
         line.sort(key=lambda row: float(row["borrow"]))
         more = [float(row["moved"]) - float(row["moved_chance"]) for row in line]
         (drawn,) = axes.plot(more, [float(row["wait"]) for row in line], marker="o", label=protocol.trace)
@@ -175,7 +152,7 @@ def draw(rows: list[Mapping[str, Any]]) -> None:
 def main(directory: Path) -> None:
     """Measures what is missing, and draws."""
     rows: list[Mapping[str, Any]] = [*kept()] if TABLE.exists() else []
-    known = {tuple(row[name] for name in COLUMNS[:4]) for row in rows}
+    known = {tuple(row[name] for name in COLUMNS[:3]) for row in rows}
     for cell in cells():
         if cell.key in known:
             continue

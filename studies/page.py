@@ -33,9 +33,9 @@ said."""
 _REAL: Final = """\
 `testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm side by side, one for each arm.
 *multifactor-again* is Slurm alone once more: what chance does. *tuned* is Slurm alone with the lines that
-[`rltuned tune`](evaluation.md) finds on earlier jobs of the trace; on PAI it finds none. *rl* is rltuned as it is installed. Fair
-share is in force. Intervals are over blocks of neighbouring jobs. In brackets: what the simulator predicted less what
-came, in per cent of Slurm's."""
+[`rltuned tune`](evaluation.md) finds on earlier jobs of the trace; on PAI it finds none. *rl* is rltuned as it is
+installed, *rl-tuned* rltuned on top of the tuned slurm.conf. Fair share is in force. Intervals are over blocks of
+neighbouring jobs. In brackets: what the simulator predicted less what came, in per cent of Slurm's."""
 _REAL_ROWS: Final = (
     ("wait_mean", "mean wait"),
     ("bsld_mean", "slowdown"),
