@@ -72,7 +72,7 @@ def simulate(
         site: whose Slurm.
         interval: of the daemon's cycle, seconds.
         launch: seconds that a job takes beyond its sleep.
-        draw: simulations of different numbers differ in milliseconds (as in `rltuned.evaluate.fidelity`).
+        draw: simulations of different numbers differ in milliseconds, and in when priorities are calculated.
 
     Raises:
         TestbedError: a job never ended.
@@ -84,7 +84,8 @@ def simulate(
     slurm_settings = settings(conf["SchedulerParameters"], launch)
     offset = float((slurm_settings.bf_offset + rng.normal(0.0, DRIFT)) % slurm_settings.bf_interval)
     limit = jobs.workload.time_limit
-    profile = Profile(calc_period=MINUTE, listed_at_once=True)  # as the testbed's (docs/testbed.md)
+    # As the testbed's (docs/testbed.md). When slurmctld looks at the fair share decides much: who has just begun?
+    profile = Profile(calc_period=MINUTE, calc_phase=float(rng.uniform(0.0, MINUTE)), listed_at_once=True)
     slurm = SimulatedSlurm(
         shape,
         drawn,

@@ -55,6 +55,8 @@ class Profile:
     """Epoch seconds of the workload's 0."""
     calc_period: float = 60.0
     """PriorityCalcPeriod, seconds."""
+    calc_phase: float = 0.0
+    """Seconds behind the workload's 0 at which there is a calculation; slurmctld's count from its start."""
     listed_at_once: bool = False
     """Whether sprio lists a new job before the next calculation."""
     # Virtual seconds that an answer takes; measured on 24.11 with some thousand jobs (two shared cores).
@@ -146,7 +148,7 @@ class SimulatedSlurm:
         self._interventions = sorted(interventions, key=lambda intervention: intervention.time)
         self._next = 0
         """Of the interventions."""
-        self._calculated = math.floor(self.simulation.now / self.profile.calc_period)
+        self._calculated = self._calculations()
         # Multifactor's sum at the last calculation; −1 before the first. After that, sprio may list the job.
         self._base, self._listed = np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.bool_)
         self._site, self._their_site = np.zeros((2, n), dtype=np.int64)
@@ -183,11 +185,11 @@ class SimulatedSlurm:
 
     def advance(self, until: float) -> None:
         """Go on to `until` (seconds on the workload's clock), with calculations and interventions at their times."""
-        period = self.profile.calc_period
+        period, phase = self.profile.calc_period, self.profile.calc_phase
         while self.simulation.now < until or self._next_time() <= self.simulation.now:
-            stop = min(until, self._next_time(), (self._calculated + 1) * period)
+            stop = min(until, self._next_time(), phase + (self._calculated + 1) * period)
             self.simulation.run(self._ranker, max(stop, self.simulation.now))
-            if self.simulation.now >= (self._calculated + 1) * period:
+            if self.simulation.now >= phase + (self._calculated + 1) * period:
                 self._calculate()
             while self._next_time() <= self.simulation.now:
                 self._next += 1
@@ -203,9 +205,13 @@ class SimulatedSlurm:
 
     # --- priorities
 
+    def _calculations(self) -> int:
+        """How many there were since the workload's 0."""
+        return math.floor((self.simulation.now - self.profile.calc_phase) / self.profile.calc_period)
+
     def _calculate(self) -> None:
         """PriorityCalcPeriod: usage and all factors are computed anew. sprio lists all present jobs from now on."""
-        self._calculated = math.floor(self.simulation.now / self.profile.calc_period)
+        self._calculated = max(self._calculations(), self._calculated + 1)  # a sum of floats may fall short
         self.priorities.passed(self.simulation)
         rows = self.waiting()
         self._base[rows] = self.priorities.sums(self.simulation, rows)

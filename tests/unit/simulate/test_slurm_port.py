@@ -141,6 +141,15 @@ def test_sprio_lists_a_job_only_after_the_next_calculation():
     assert look(slurm, 4).site_factor == 0
 
 
+def test_calculations_come_a_phase_later():
+    slurm = cluster(submit=(0, 10, 20, 150), calc_phase=0.7 * 60.0)
+    slurm.advance(161.0)
+    assert look(slurm, 4).site_factor is None
+    slurm.advance(163.0)
+    assert look(slurm, 4).site_factor == 0
+    slurm.advance(100_000.0)  # and none is made twice
+
+
 def test_what_an_admin_sets_is_theirs_not_a_leftover():
     slurm = cluster(Intervention(60.0, Act.ADMIN_PRIORITY, 2, 500), Intervention(60.0, Act.ADMIN_SITE_FACTOR, 3, -40))
     assert look(slurm, 3).priority == 500
