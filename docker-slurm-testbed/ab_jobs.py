@@ -406,8 +406,8 @@ def chosen(names: str, arms: Mapping[str, Arm] = ARMS) -> list[Arm]:
 
 
 def sizes(jobs: Jobs) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """(N,) which jobs are of each size. A job of several nodes is of two."""
-    gpus, several = jobs.workload.gpus, jobs.workload.nodes != 1
+    """(N,) which jobs are of each size. A job that asks for several nodes is of two."""
+    gpus, several = jobs.workload.gpus, jobs.workload.nodes > 1
     found = {f"{n} GPU{'s' if n > 1 else ''}": gpus == n for n in (1, 2, 4)}
     return {"CPUs only": gpus == 0, **found, "6 and more GPUs": gpus >= 6, "several nodes": several}
 
