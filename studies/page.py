@@ -32,10 +32,9 @@ order; below 1 is better, but for GPUs in use. The model was neither trained nor
 said."""
 _REAL: Final = """\
 `testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm side by side, one for each arm.
-*multifactor-again* is Slurm alone once more: what chance does. *tuned* is Slurm alone with the lines that
-[`rltuned tune`](evaluation.md) finds on earlier jobs of the trace; on PAI it finds none. *rl* is rltuned as it is
-installed, *rl-tuned* rltuned on top of the tuned slurm.conf. Fair share is in force. Intervals are over blocks of
-neighbouring jobs. In brackets: what the simulator predicted less what came, in per cent of Slurm's."""
+*multifactor-again* is Slurm alone once more: what chance does. *rl* is rltuned as it is installed. Fair share is in
+force. Intervals are over blocks of neighbouring jobs. In brackets: what the simulator predicted less what came, in per
+cent of Slurm's."""
 _REAL_ROWS: Final = (
     ("wait_mean", "mean wait"),
     ("bsld_mean", "slowdown"),
@@ -45,7 +44,7 @@ _REAL_ROWS: Final = (
     ("gpus", "GPUs in use"),
     ("gpus_waiting", "GPUs in use while jobs wait"),
 )
-_PAPER: Final = {
+_OF: Final = {
     "ab-paper": " of scripts on the paper's five nodes, equal weights, no bound on what accounts borrow",
     "ab-paper-exclusive": " of scripts on the paper's five nodes, one job a node, else the same",
 }
@@ -193,7 +192,7 @@ def _real(found: Mapping[str, RealCluster]) -> Iterator[str]:
     for name, cluster in found.items():
         arms = [arm for arm in cluster.arms if arm != clusters.AGAINST]
         release = ", ".join(sorted({str(run["slurm"]) for run in cluster.runs}))
-        of = _PAPER.get(name, "")
+        of = _OF.get(name, "")
         yield f"Slurm {release}, {number(cluster.jobs)} jobs{of}: {'; '.join(map(clusters.window, cluster.runs))}."
         yield ""
         yield from heading((f"over {clusters.AGAINST}", *arms), len(arms))

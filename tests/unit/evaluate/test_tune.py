@@ -15,7 +15,7 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation_settings import TunedConf
-from rltuned.evaluate.slurm_conf import SlurmConf, weighted
+from rltuned.evaluate.slurm_conf import SlurmConf, weighted, with_values
 from rltuned.evaluate.tune import Tuned, tune
 
 LENGTH = 12
@@ -70,6 +70,14 @@ def test_a_seed_gives_the_same_with_two_processes(found):
 def test_what_has_no_effect_is_not_printed(found):
     # One user: no fair share. Backfill looks at all of a dozen jobs anyway.
     assert not [line for line in found.lines() if "Fairshare" in line or "bf_max_job_test" in line]
+
+
+def test_bf_resolution_is_not_searched_and_stays_as_the_site_has_it():
+    asked = settings(scheduler="bf_resolution=300,bf_interval=60")
+    conf = SlurmConf.of(asked, long_and_short(), parse_shape("1x2"))
+    assert "bf_resolution" not in conf.own
+    simulated = with_values(conf.settings, {**conf.own, "bf_interval": 90.0}).simulated
+    assert (simulated.bf_resolution, simulated.bf_interval) == (300.0, 90.0)
 
 
 def test_a_site_that_is_at_its_best_gets_no_lines():
