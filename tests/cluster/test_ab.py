@@ -45,6 +45,6 @@ def test_a_window_of_a_trace_runs_on_nodes_of_eight_gpus_as_its_own_users_with_a
     daemon = run["arms"]["saf"]["daemon"]
     assert daemon["history"] == len(run["site"]["past"]) > 100
     assert daemon["changes"] > 0
-    assert found["summary"]["jobs"] == 40
+    assert found["summary"]["jobs"] >= 40  # and those that wait when it begins
     assert len(found["summary"]["groups"]["account"]) == 5
     assert set(found["summary"]["prediction"]) == {"multifactor", "saf"}
