@@ -33,8 +33,8 @@ said."""
 _REAL: Final = """\
 `testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm side by side, one for each arm.
 *multifactor-again* is Slurm alone once more: what chance does. *rl* is rltuned as it is installed. Fair share is in
-force. Intervals are over blocks of neighbouring jobs. In brackets: what the simulator predicted less what came, in per
-cent of Slurm's."""
+force; PAI names no users, so they are drawn. Intervals are over blocks of neighbouring jobs. In brackets: what the
+simulator predicted less what came, in per cent of Slurm's."""
 _REAL_ROWS: Final = (
     ("wait_mean", "mean wait"),
     ("bsld_mean", "slowdown"),
@@ -44,9 +44,10 @@ _REAL_ROWS: Final = (
     ("gpus", "GPUs in use"),
     ("gpus_waiting", "GPUs in use while jobs wait"),
 )
+_FREE: Final = "equal weights, no bound on what accounts borrow"
 _OF: Final = {
-    "ab-paper": " of scripts on the paper's five nodes, equal weights, no bound on what accounts borrow",
-    "ab-paper-exclusive": " of scripts on the paper's five nodes, one job a node, else the same",
+    "ab-paper": f" of scripts on the paper's five nodes, {_FREE}",
+    "ab-paper-exclusive": f" of scripts on the paper's five nodes, each of which runs one job, {_FREE}",
 }
 _SHARES: Final = (("accounts_worse", "accounts worse off, %"), ("service_moved", "service moved, %"))
 """Not over Slurm's: `multifactor-again` says what is chance."""
