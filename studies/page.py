@@ -33,8 +33,8 @@ said."""
 _REAL: Final = """\
 `testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm side by side, one for each arm.
 *multifactor-again* is Slurm alone once more: what chance does. *rl* is rltuned as it is installed. Fair share is in
-force; PAI names no users, so they are drawn. Intervals are over blocks of neighbouring jobs. In brackets: what the
-simulator predicted less what came, in per cent of Slurm's."""
+force. PAI names no users, so they are drawn; the jobs of Venus are in the training part of another trace. Intervals are
+over blocks of neighbouring jobs. In brackets: what the simulator predicted less what came, in per cent of Slurm's."""
 _REAL_ROWS: Final = (
     ("wait_mean", "mean wait"),
     ("bsld_mean", "slowdown"),
