@@ -31,6 +31,7 @@ from replay import LEAST_MEM, MINUTE, Jobs, size_class
 from testbed import TestbedError, say
 
 from rltuned.cluster.ended import EndedJob
+from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.config import Config
 from rltuned.estimates.run_time_history import ended_before
@@ -84,8 +85,6 @@ USERS_OF: Final = (2.0, 0.43)
 """Users among n jobs, a·n^b, the k-th with a share ∝ 1/k: as in generated workloads (`rltuned.workload.synthetic`)."""
 FULL: Final = 0.85
 """Share of the GPU time of the planned minutes that all jobs take, at most: some nodes always stand half empty."""
-SEARCHED: Final = frozenset({"bf_interval", "bf_window", "bf_resolution", "bf_max_job_test"})
-"""Of SchedulerParameters, what the simulator of `rltuned tune` knows."""
 FIRST_UID: Final = 3_000
 FIRST_PAST_ID: Final = 50_000_000
 """Job ids that Slurm does not reach."""
@@ -236,8 +235,9 @@ def _earlier(jobs: Workload, site: Site) -> Workload:
 def tuned_lines(earlier: Workload, nodes: int, site: Site, seed: int) -> list[str]:
     """Lines of slurm.conf that `rltuned tune` finds for compressed jobs; none where the testbed's own are as good."""
     shape = from_json(cluster(nodes), f"{nodes}x{GPUS}")
-    passes = [of for of in site.conf["SchedulerParameters"].split(",") if of.partition("=")[0] in SEARCHED]
-    of = {"weights": weights_text(site.conf), "scheduler": ",".join(passes), "estimates": "limit", "seed": seed}
+    words = (word.partition("=") for word in site.conf["SchedulerParameters"].split(","))
+    passes = SchedulerParameters.read({name: value for name, _, value in words})
+    of = {"weights": weights_text(site.conf), "scheduler": passes.text(), "estimates": "limit", "seed": seed}
     settings = gate.as_configured(Config(), {"trace": earlier.source.name, "cluster": shape.text, **of})
     found = tune(settings, earlier, shape, "", daemon=False)
     say(f"tuned: {found.reason}")

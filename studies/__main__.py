@@ -10,7 +10,7 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.workers.progress import progress_bar
-from studies import fair_share, picture
+from studies import clusters, fair_share, picture
 from studies.catalogue import WINDOWS, studies
 from studies.page import collect, with_results, write
 from studies.run import Sources, run
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         readme = ROOT / "README.md"
         readme.write_text(with_results(readme.read_text(encoding="utf-8"), found), encoding="utf-8")
         _say(f"{readme}: written")
-        if (results / f"{picture.RESULT}.json").exists():
+        if (results / f"{clusters.SHOWN}.json").exists():
             picture.write(results, pages / "images" / picture.NAME)
             _say(f"{pages / 'images' / picture.NAME}: written")
     except RltunedError as error:

@@ -15,6 +15,8 @@ from typing import Any, Final
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison
 
+SHOWN: Final = "ab-24.11"
+"""The A/B that README.md and the picture show."""
 PREFIX: Final = "ab-"
 """Of a kept file in the directory of results; its name without `.json` is that of the protocol."""
 AGAINST: Final = "multifactor"
@@ -55,6 +57,16 @@ class RealCluster:
         """The arms."""
         return self.arms.keys()
 
+    @property
+    def releases(self) -> str:
+        """Of Slurm, with commas."""
+        return ", ".join(sorted({str(run["slurm"]) for run in self.runs}))
+
+    @property
+    def traces(self) -> str:
+        """Names of the traces, with commas."""
+        return ", ".join(filter(None, dict.fromkeys(map(trace, self.runs))))
+
     def mean(self, label: str, metric: str) -> float:
         """Over the windows."""
         return self.arms[label][metric]
@@ -67,10 +79,15 @@ class RealCluster:
         return Comparison(found["ratio"], found.get("lo"), found.get("hi"))
 
 
+def trace(run: Mapping[str, Any]) -> str:
+    """Name of the trace that a run of an A/B was of; "" for drawn jobs."""
+    return TRACES.get(str(run.get("trace", "")).partition(".")[0], "")
+
+
 def window(run: Mapping[str, Any]) -> str:
     """What a run of an A/B was of, in words: Venus on 16 × 8, seed 1."""
-    trace = TRACES.get(str(run.get("trace", "")).partition(".")[0])
-    return f"{trace} on {str(run['scale']).replace('x', ' × ')}, seed {run['seed']}" if trace else f"seed {run['seed']}"
+    where = f"{of} on {str(run['scale']).replace('x', ' × ')}, " if (of := trace(run)) else ""
+    return f"{where}seed {run['seed']}"
 
 
 def kept(report: Mapping[str, Any]) -> str:

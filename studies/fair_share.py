@@ -114,15 +114,16 @@ def measured(cell: Cell, jobs: Workload, trace: Path) -> dict[str, Any]:
 
 
 def kept() -> list[dict[str, str]]:
-    """Rows of the table, as they are written."""
+    """Rows of the table, as they are written; none where nothing was measured."""
+    if not TABLE.exists():
+        return []
     with TABLE.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def by_default() -> list[dict[str, str]]:
-    """Those of the default budget; none where nothing was measured."""
-    rows = kept() if TABLE.exists() else []
-    return [row for row in rows if row["borrow"] == f"{DEFAULT:g}"]
+    """Those of the default budget."""
+    return [row for row in kept() if row["borrow"] == f"{DEFAULT:g}"]
 
 
 def draw(rows: list[Mapping[str, Any]]) -> None:
@@ -151,7 +152,7 @@ def draw(rows: list[Mapping[str, Any]]) -> None:
 
 def main(directory: Path) -> None:
     """Measures what is missing, and draws."""
-    rows: list[Mapping[str, Any]] = [*kept()] if TABLE.exists() else []
+    rows: list[Mapping[str, Any]] = [*kept()]
     known = {tuple(row[name] for name in COLUMNS[:3]) for row in rows}
     for cell in cells():
         if cell.key in known:

@@ -19,8 +19,6 @@ from studies.tables import Together, heading, number, ratio_text, row, together
 
 COLUMNS: Final = 120
 """Of a line of prose."""
-TRACES: Final = "ab-24.11"
-"""The A/B that README.md shows."""
 
 _HEAD: Final = """\
 # Results
@@ -64,6 +62,7 @@ chosen after the fact: no admin could have chosen better. No budgets between acc
 user."""
 KNOWN: Final = {"true": "all", NOISY: "σ = 1.5", HISTORY: "predicted", "limit": "users' limits"}
 """What is known of run times, in words, by `Protocol.estimates`."""
+_CONFIGURED: Final = "Slurm as configured"
 IN_SHORT: Final = ("wait_mean", "bsld_mean", "wait_p99", "gpus")
 """Columns of README.md's table, as an A/B names them."""
 README_MARKS: Final = ("<!-- results: make pages -->\n", "<!-- end of results -->\n")
@@ -192,9 +191,8 @@ def site(of: Mapping[str, Together]) -> Iterator[str]:
 def _real(found: Mapping[str, RealCluster]) -> Iterator[str]:
     for name, cluster in found.items():
         arms = [arm for arm in cluster.arms if arm != clusters.AGAINST]
-        release = ", ".join(sorted({str(run["slurm"]) for run in cluster.runs}))
-        of = _OF.get(name, "")
-        yield f"Slurm {release}, {number(cluster.jobs)} jobs{of}: {'; '.join(map(clusters.window, cluster.runs))}."
+        windows = "; ".join(map(clusters.window, cluster.runs))
+        yield f"Slurm {cluster.releases}, {number(cluster.jobs)} jobs{_OF.get(name, '')}: {windows}."
         yield ""
         yield from heading((f"over {clusters.AGAINST}", *arms), len(arms))
         for metric, title in _REAL_ROWS:
@@ -227,25 +225,24 @@ def in_short(results: Kept) -> Iterator[str]:
     """The table of README.md: the A/B of traces over Slurm as configured and tuned, then what is simulated."""
     metrics = ("wait", "slowdown", "p99", "GPUs in use", "accounts worse off")
     yield from heading(("jobs of", "over", *metrics), len(metrics))
-    real = results.clusters.get(TRACES)
-    for other, what in ((clusters.AGAINST, "Slurm as configured"), ("tuned", "Slurm, tuned")):
-        if real is not None and {"rl", other} <= real.arms.keys():
-            cells = [ratio_text(real.ratio("rl", other, of), 2, interval=False) for of in IN_SHORT]
-            chance = real.arms.get(AGAIN, {}).get("accounts_worse")
-            worse = f"{real.arms['rl']['accounts_worse']:.0f} %"
-            beside = "" if chance is None else f" ({chance:.0f} %)"
-            traces = list(dict.fromkeys(clusters.window(run).partition(" on ")[0] for run in real.runs))
-            jobs = (
-                f"{number(real.jobs)} of {', '.join(traces)}, **real Slurm**"
-                if other == clusters.AGAINST
-                else "the same"
-            )
-            yield row((jobs, what, *cells, worse + beside if other == clusters.AGAINST else "–"))
+    real = results.clusters.get(clusters.SHOWN)
+    if real is not None and "rl" in real.arms:
+        chance = real.arms.get(AGAIN, {}).get("accounts_worse")
+        accounts = f"{real.arms['rl']['accounts_worse']:.0f} %" + ("" if chance is None else f" ({chance:.0f} %)")
+        jobs = f"{number(real.jobs)} of {real.traces}, **real Slurm**"
+        yield _over(real, clusters.AGAINST, jobs, _CONFIGURED, accounts)
+        if "tuned" in real.arms:
+            yield _over(real, "tuned", "the same", "Slurm, tuned", "–")
     for one in results.fair:
         if one["weights"] == "fair-share":
             worse = f"{100 * float(one['worse']):.0f} % ({100 * float(one['worse_chance']):.0f} %)"
             cells = [number(float(one[of]), 2) for of in ("wait", "slowdown", "p99", "gpus")]
-            yield row((f"{one['trace']}, simulated", "Slurm as configured", *cells, worse))
+            yield row((f"{one['trace']}, simulated", _CONFIGURED, *cells, worse))
+
+
+def _over(real: RealCluster, other: str, jobs: str, what: str, accounts: str) -> str:
+    cells = (ratio_text(real.ratio("rl", other, of), 2, interval=False) for of in IN_SHORT)
+    return row((jobs, what, *cells, accounts))
 
 
 def with_results(readme: str, results: Kept) -> str:

@@ -15,8 +15,6 @@ from rltuned.errors import EvaluationError
 from studies import clusters
 from studies.clusters import RealCluster
 
-RESULT: Final = "ab-24.11"
-"""Of the A/B of traces."""
 NAME: Final = "waiting.svg"
 COMMAND: Final = "python -m studies.picture"
 BARS: Final = (("multifactor", "Slurm as configured"), ("tuned", "Slurm, tuned"), ("rl", "rltuned"))
@@ -52,7 +50,7 @@ def _lines(real: RealCluster) -> Iterator[str]:
         f'role="img" aria-labelledby="title source">'
     )
     yield f'<title id="title">{title}: mean wait by size of the jobs</title>'
-    yield f'<desc id="source">Made by {COMMAND} from studies/results/{RESULT}.json</desc>'
+    yield f'<desc id="source">Made by {COMMAND} from studies/results/{clusters.SHOWN}.json</desc>'
     yield f"<style>{STYLE}</style>"
     yield f'<rect class="back" width="{WIDTH}" height="{HEIGHT}" rx="6"/>'
     yield _text(20, 34, title, "text title")
@@ -60,13 +58,11 @@ def _lines(real: RealCluster) -> Iterator[str]:
         yield f'<rect class="{arm}" x="{20 + 180 * at}" y="51" width="12" height="12"/>'
         yield _text(38 + 180 * at, 62, name, "text")
     yield from _plot(real, bars)
-    traces = dict.fromkeys(clusters.window(run).partition(" on ")[0] for run in real.runs)
-    releases = sorted({str(run["slurm"]) for run in real.runs})
     yield _text(
         LEFT,
         BOTTOM + 52,
-        f"{real.jobs:,} jobs in {len(real.runs)} windows of {', '.join(traces)}, replayed on Slurm "
-        f"{', '.join(releases)} with fair share in force.",
+        f"{real.jobs:,} jobs in {len(real.runs)} windows of {real.traces}, replayed on Slurm "
+        f"{real.releases} with fair share in force.",
         "faint note",
     )
     yield _text(LEFT, BOTTOM + 70, "Intervals, other releases, what is not won: docs/results.md", "faint note")
@@ -113,11 +109,11 @@ def write(results: Path, path: Path) -> None:
         EvaluationError: the result is not there or cannot be read, or the picture cannot be written.
     """
     found = clusters.read(results)
-    if RESULT not in found:
-        raise EvaluationError(f"{results / RESULT}.json: is not there")
+    if clusters.SHOWN not in found:
+        raise EvaluationError(f"{results / clusters.SHOWN}.json: is not there")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(draw(found[RESULT]), encoding="utf-8")
+        path.write_text(draw(found[clusters.SHOWN]), encoding="utf-8")
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be written: {error.strerror or error}") from error
 
