@@ -22,8 +22,8 @@ room by then (`ready`) and no plan until the limit.
 4. What a position gives depends on which nodes of the partition have no plan from there to the limit. As long as these
    are the same, so is the expected start. And a job that fits too late fits no sooner while nodes are only lost.
 
-Plans of a node do not overlap, and stand in order even when they are rounded down to whole steps: a plan that ends at
-or before another one begins still does so then. (`bf_resolution` is in whole seconds, as in slurm.conf.)
+A plan takes all of the steps that it touches (`bf_resolution`, in whole seconds as in slurm.conf). Plans of a node do
+not overlap even so, and stand in order: the others begin and end with a step, and it ends before they begin.
 """
 
 # Numba compiles loops over arrays best: the linter's rules for branches do not apply here.
@@ -436,6 +436,12 @@ def whole_steps(time: float, step: float) -> float:
     return np.floor(time / step) * step if step > 0.0 and time < np.inf else time
 
 
+@k.uncached
+def end_of_steps(time: float, step: float) -> float:
+    """`time` rounded up to a multiple of `step`; as it is when the step is 0 or it is infinite."""
+    return np.ceil(time / step) * step if step > 0.0 and time < np.inf else time
+
+
 @k.inlined
 def insert(starts: Floats, ends: Floats, n: int, start: float, end: float) -> None:
     """Into two columns that are sorted by the second one, then by the first."""
@@ -524,8 +530,10 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
             for place in range(nodes):
                 clear = clear and not is_planned(s, s.nodes[place].pick_node, start, start + limit)
             if clear:
-                begin, end = whole_steps(start, c.bf_resolution), whole_steps(start + limit, c.bf_resolution)
-                reserve_whole(s, partition, nodes, begin, end)
+                step = c.bf_resolution
+                begin = whole_steps(start, step)
+                if begin < whole_steps(latest, step):  # where slurmctld's table of plans ends
+                    reserve_whole(s, partition, nodes, begin, max(end_of_steps(start + limit, step), begin + step))
                 s.jobs[job].planned = start
                 return
             since = start

@@ -59,7 +59,7 @@ class SimulationSettings:
     bf_window: float = 86_400.0
     """How far ahead `Backfill.SLURM` plans; a job that would start later gets no reservation."""
     bf_resolution: float = 60.0
-    """Begin and end of `Backfill.SLURM` reservations are rounded down to a multiple of this."""
+    """A reservation of `Backfill.SLURM` takes all of the steps of this length that it touches, one at least."""
     refresh: float = 60.0
     """The policy ranks the queue at multiples of this, as the daemon does."""
     stale: float = 600.0

@@ -126,6 +126,12 @@ def whole_steps(time: float, step: float) -> float:
     return math.floor(time / step) * step if step > 0 and time < math.inf else time
 
 
+def reserved(start: float, end: float, step: float) -> tuple[float, float]:
+    """The whole steps that a plan takes, one at least; as it is when the step is 0."""
+    begin = whole_steps(start, step)
+    return begin, max(next_multiple(end, step), begin + step)
+
+
 def share(total: int, part: int, whole: int) -> int:
     """What `part` of `whole` units carry of a total, rounded up."""
     return -(-total * part // whole)
@@ -530,7 +536,10 @@ class Reference:
                 self.plan(job, second, plans)
 
     def plan(self, job: Job, second: float, plans: Plans) -> None:
-        """Reserve the whole nodes on which the job is expected to start first, if that is within `bf_window`."""
+        """Reserve the whole nodes on which the job is expected to start first, if that is within `bf_window`.
+
+        The table of plans ends at the last whole step of the window: one that begins there is not kept.
+        """
         latest = second + self.settings.bf_window
         since = second
         while since <= latest and since < math.inf:
@@ -554,8 +563,10 @@ class Reference:
                 return
             if set(chosen) <= set(self.unplanned(job, start, plans)):
                 step = self.settings.bf_resolution
-                for node in chosen:
-                    plans[node].append((whole_steps(start, step), whole_steps(start + job.limit, step)))
+                begin, end = reserved(start, start + job.limit, step)
+                if begin < whole_steps(latest, step):
+                    for node in chosen:
+                        plans[node].append((begin, end))
                 return
             since = start
 

@@ -69,8 +69,8 @@ def test_a_job_may_outlast_the_reservation_on_what_the_reserved_job_leaves(simul
 
 
 def test_sched_backfill_reserves_whole_nodes_for_every_job_that_it_looks_at(simulate):
-    # One node of 4 GPUs, plans in whole minutes. Job 0: until 600. Job 1 (4 GPUs) is planned at 600 until 660 (its 700
-    # rounded down), job 2 (4 GPUs) from then until 720. Job 3 (1 GPU, until 900) could run beside job 0 now, and EASY
+    # One node of 4 GPUs, plans in whole minutes. Job 0: until 600. Job 1 (4 GPUs) is planned at 600 until 720 (its 700
+    # rounded up), job 2 (4 GPUs) from then until 840. Job 3 (1 GPU, until 900) could run beside job 0 now, and EASY
     # would refuse it for job 1's sake as well. Job 4, until 599, fits in front of all plans.
     rows = [(0, 600, 600, 2), (0, 100, 100, 4), (0, 100, 100, 4), (0, 100, 900, 1), (0, 599, 599, 1)]
     settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=60.0)
@@ -81,6 +81,35 @@ def test_sched_backfill_reserves_whole_nodes_for_every_job_that_it_looks_at(simu
     # … and what cannot start within bf_window reserves nothing: job 3 starts now.
     near = replace(settings, bf_window=300.0)
     assert run(simulate, cluster([4]), rows, near).start.tolist() == [0, 600, 700, 0, 0]
+
+
+@pytest.mark.parametrize(("resolution", "starts"), [(1.0, [0, 100, 150, 0]), (1000.0, [0, 100, 150, 150])])
+def test_a_reservation_lasts_whole_steps_however_short_the_job_is(simulate, resolution, starts):
+    # Two nodes of one GPU. Job 1 wants both and is planned at 100, when job 0 ends, until 150. Job 2 would be in its
+    # way. Job 3 ends before 100, but in steps of 1000 both nodes are reserved from 0 until 1000.
+    rows = [(0, 100, 100, 1), (0, 50, 50, 2), (0, 200, 200, 1), (0, 90, 90, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=resolution)
+    assert run(simulate, cluster([1, 1]), rows, settings).start.tolist() == starts
+
+
+def test_a_reservation_ends_with_the_step_in_which_its_job_does(simulate):
+    # n0 is the partition left, both nodes are all; steps of 60. Job 1 is planned on n0 at 100 until 150: from 60 to
+    # 180. So job 2, on both nodes, is planned at 180, and job 3 may have n1 until 150.
+    shape = cluster([1, 1], partitions=[partition("left", [0]), partition("all", [0, 1])])
+    rows = [(0, 100, 100, 1), (0, 50, 50, 1), (0, 50, 50, 2), (0, 150, 150, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=60.0)
+    result = run(simulate, shape, rows, settings, partition=["left", "left", "all", "all"])
+    assert result.start.tolist() == [0, 100, 150, 0]
+
+
+def test_what_begins_in_the_last_step_of_the_window_reserves_nothing(simulate):
+    # As above in steps of 60. Plans end at 120, the last multiple within the window, for all that it ends at 130: job
+    # 1, planned at 130, does not keep job 2 off the second node.
+    rows = [(0, 130, 130, 1), (0, 50, 50, 2), (0, 200, 200, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=60.0, bf_window=130.0)
+    assert run(simulate, cluster([1, 1]), rows, settings).start.tolist() == [0, 200, 0]
+    wide = replace(settings, bf_window=180.0)
+    assert run(simulate, cluster([1, 1]), rows, wide).start.tolist() == [0, 130, 180]
 
 
 @pytest.mark.parametrize(("limit", "starts", "node"), [(105, [0, 0, 105, 0], 0), (110, [0, 0, 100, 0], 1)])
