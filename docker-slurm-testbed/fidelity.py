@@ -7,6 +7,7 @@ prints the mean waits of all jobs and of each class, here and there.
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -107,9 +108,11 @@ class Replayed:
                 for of in ("main_pass", "backfill_pass")
             )
             interval = 1.0 if abs(main[0] - 1.0) < STEADY else main[0]
-            # The simulator makes main passes at multiples of their interval, and groups ends by whole half minutes, as
-            # slurmctld does by those of the epoch: its clock begins with one of them, as nearly as its passes allow.
-            into = float(self.meta["zero"]) % GROUP
+            # The simulator makes main passes at multiples of their interval, groups ends by whole half minutes, and
+            # plans in steps of bf_resolution, as slurmctld does by those of the epoch: its clock begins with one of
+            # both, as nearly as its passes allow.
+            step = SimulationSettings.of_parameters(str(self.meta["scheduler_parameters"])).bf_resolution
+            into = float(self.meta["zero"]) % math.lcm(round(GROUP), round(step))
             shift = round((into + main[1]) / interval) * interval - main[1]
             self.sched_interval, self.bf_interval, self.bf_offset = interval, backfill[0], backfill[1] + shift
             self.start, self.end, self.submit = (

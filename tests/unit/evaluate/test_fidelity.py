@@ -91,6 +91,19 @@ def test_a_rule_that_a_daemon_served_is_planned_as_by_the_daemon():
     assert compare(steered).simulated == pytest.approx([0.4, 9.3, 4.7], abs=0.2)
 
 
+def test_steps_of_bf_resolution_are_those_of_the_epoch():
+    # The replay begins at 1000: a step of 600 s ends 200 s later. The second job waits for the first one, which has 240
+    # s; it reserves both nodes from 200 on, and the third one, which has 60 s, starts at the first pass.
+    coarse = replay()
+    coarse["meta"]["scheduler_parameters"] = "bf_resolution=600"
+    coarse["cluster"]["pools"].append({**coarse["cluster"]["pools"][0], "name": "n2"})
+    coarse["jobs"][0]["time_limit"] = 240.0
+    coarse["jobs"][1] |= {"gpus": 2, "nodes_asked": 2, "cpus": 2}
+    assert compare(coarse).simulated[2] == pytest.approx(0.7, abs=0.2)
+    coarse["meta"]["zero"] = 1200.0  # all of its plans are in one step, which begins now
+    assert compare(coarse).simulated[2] > 4.0
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
