@@ -98,6 +98,26 @@ def is_taken(s: k.State, partition: int, place: k.Index, since: float, until: fl
 
 
 @k.uncached
+def whole_steps(time: float, step: float) -> float:
+    """`time` rounded down to a multiple of `step`; as it is when the step is 0 or it is infinite."""
+    return np.floor(time / step) * step if step > 0.0 and time < np.inf else time
+
+
+@k.uncached
+def end_of_steps(time: float, step: float) -> float:
+    """`time` rounded up to a multiple of `step`; as it is when the step is 0 or it is infinite."""
+    return np.ceil(time / step) * step if step > 0.0 and time < np.inf else time
+
+
+@k.uncached
+def end_of_plans(c: k.Setup, second: float) -> float:
+    """Where the table of a pass ends: nothing is tried after it. It is before now where a step is longer than
+    `bf_window`, for a part of each step.
+    """
+    return whole_steps(second + c.bf_window, c.bf_resolution)
+
+
+@k.uncached
 def keep_off_plans(s: k.State, job: int) -> bool:
     """Keep the job off the nodes of its pool that have a plan before its limit. False: it cannot start now."""
     since = np.floor(s.clock[k.NOW])
@@ -430,18 +450,6 @@ def choose_later(
 # --- plans
 
 
-@k.uncached
-def whole_steps(time: float, step: float) -> float:
-    """`time` rounded down to a multiple of `step`; as it is when the step is 0 or it is infinite."""
-    return np.floor(time / step) * step if step > 0.0 and time < np.inf else time
-
-
-@k.uncached
-def end_of_steps(time: float, step: float) -> float:
-    """`time` rounded up to a multiple of `step`; as it is when the step is 0 or it is infinite."""
-    return np.ceil(time / step) * step if step > 0.0 and time < np.inf else time
-
-
 @k.inlined
 def insert(starts: Floats, ends: Floats, n: int, start: float, end: float) -> None:
     """Into two columns that are sorted by the second one, then by the first."""
@@ -483,7 +491,7 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
     """`plan`; it may leave marks on the nodes of the job's pool."""
     p = s.plans
     second, limit, partition = np.floor(s.clock[k.NOW]), s.jobs[job].limit, s.jobs[job].partition
-    latest = second + c.bf_window
+    latest, end_of_table = second + c.bf_window, end_of_plans(c, second)
     if limit >= p.kind_hopeless[kind]:
         return
     bound = no_start_before(s, kind, job, second, latest)
@@ -495,7 +503,7 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
     low = first_after(p.by_end[partition], n, since)
     # No start before `soonest`, as long as the position is before `opens` and the limit before `shuts`.
     soonest, opens, shuts = -np.inf, np.inf, np.inf
-    while since <= latest and since < np.inf:
+    while since <= end_of_table and since < np.inf:
         until, at = since + limit, low
         while at < n and p.by_end_start[partition, at] > until:
             at += 1
@@ -532,7 +540,7 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
             if clear:
                 step = c.bf_resolution
                 begin = whole_steps(start, step)
-                if begin < whole_steps(latest, step):  # where slurmctld's table of plans ends
+                if begin < end_of_table:
                     reserve_whole(s, partition, nodes, begin, max(end_of_steps(start + limit, step), begin + step))
                 s.jobs[job].planned = start
                 return

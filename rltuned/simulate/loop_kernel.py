@@ -12,7 +12,7 @@ import numpy as np
 
 from rltuned.simulate import backfill_kernel
 from rltuned.simulate import kernel as k
-from rltuned.simulate.backfill_kernel import keep_off_plans, plan
+from rltuned.simulate.backfill_kernel import end_of_plans, keep_off_plans, plan
 
 DONE: Final = 0
 REFRESH: Final = 1
@@ -116,7 +116,7 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
     n, at, stay = s.counts[k.QUEUED], 0, 0
     last = n
     if mode == k.SLURM_BACKFILL:
-        last = min(n, c.bf_max_job_test)
+        last = min(n, c.bf_max_job_test) if end_of_plans(c, np.floor(now)) >= np.floor(now) else 0
         if not c.plan_all:
             # A reservation only keeps later jobs from starting: behind the last one that may start, none counts.
             while last > 0 and not k.may_fit(s, s.queue[last - 1], now + s.jobs[s.queue[last - 1]].limit):

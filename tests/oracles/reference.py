@@ -527,6 +527,8 @@ class Reference:
         plans: Plans = {node: [] for node in range(len(self.usable))}
         blocked: set[int] = set()
         second = float(math.floor(self.now))
+        if self.end_of_plans(second) < second:
+            return
         for job in self.queue[: self.settings.bf_max_job_test]:
             given = self.choose(job, self.room, self.able(job, self.unplanned(job, second, plans)))
             if given is not None:
@@ -535,14 +537,15 @@ class Reference:
                 blocked.add(job.partition)
                 self.plan(job, second, plans)
 
-    def plan(self, job: Job, second: float, plans: Plans) -> None:
-        """Reserve the whole nodes on which the job is expected to start first, if that is within `bf_window`.
+    def end_of_plans(self, second: float) -> float:
+        """Where the table of this pass ends: nothing is tried after it, and what would begin there is not kept."""
+        return whole_steps(second + self.settings.bf_window, self.settings.bf_resolution)
 
-        The table of plans ends at the last whole step of the window: one that begins there is not kept.
-        """
+    def plan(self, job: Job, second: float, plans: Plans) -> None:
+        """Reserve the whole nodes on which the job is expected to start first, if that is within `bf_window`."""
         latest = second + self.settings.bf_window
         since = second
-        while since <= latest and since < math.inf:
+        while since <= self.end_of_plans(second) and since < math.inf:
             nodes = self.unplanned(job, since, plans)
             # When more nodes become usable.
             until = since + job.limit
@@ -564,7 +567,7 @@ class Reference:
             if set(chosen) <= set(self.unplanned(job, start, plans)):
                 step = self.settings.bf_resolution
                 begin, end = reserved(start, start + job.limit, step)
-                if begin < whole_steps(latest, step):
+                if begin < self.end_of_plans(second):
                     for node in chosen:
                         plans[node].append((begin, end))
                 return

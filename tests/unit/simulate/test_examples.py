@@ -112,6 +112,15 @@ def test_what_begins_in_the_last_step_of_the_window_reserves_nothing(simulate):
     assert run(simulate, cluster([1, 1]), rows, wide).start.tolist() == [0, 130, 180]
 
 
+def test_backfill_starts_nothing_while_the_window_ends_before_the_next_step(simulate):
+    # Job 2 would fit beside job 0 and nothing is reserved: at 50 the window ends at 150, its last step at 0.
+    rows = [(0, 100, 100, 1), (0, 50, 50, 2), (50, 10, 10, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=1000.0, bf_window=100.0)
+    assert run(simulate, cluster([1, 1]), rows, settings).start.tolist() == [0, 100, 150]
+    wide = replace(settings, bf_resolution=1.0)
+    assert run(simulate, cluster([1, 1]), rows, wide).start.tolist() == [0, 100, 50]
+
+
 @pytest.mark.parametrize(("limit", "starts", "node"), [(105, [0, 0, 105, 0], 0), (110, [0, 0, 100, 0], 1)])
 def test_sched_backfill_expects_a_start_when_a_group_of_near_ends_is_over(simulate, limit, starts, node):
     # Two nodes of 2 GPUs, worst fit: job 0 holds one GPU of n0 until 100, job 1 one of n1 until 110. Job 2 wants a
