@@ -72,12 +72,16 @@ def test_what_has_no_effect_is_not_printed(found):
     assert not [line for line in found.lines() if "Fairshare" in line or "bf_max_job_test" in line]
 
 
-def test_bf_resolution_is_not_searched_and_stays_as_the_site_has_it():
-    asked = settings(scheduler="bf_resolution=300,bf_interval=60")
-    conf = SlurmConf.of(asked, long_and_short(), parse_shape("1x2"))
-    assert "bf_resolution" not in conf.own
-    simulated = with_values(conf.settings, {**conf.own, "bf_interval": 90.0}).simulated
-    assert (simulated.bf_resolution, simulated.bf_interval) == (300.0, 90.0)
+@pytest.mark.parametrize(("own", "least"), [(300, 60.0), (1, 1.0)])
+def test_bf_resolution_is_searched_and_gets_no_shorter_than_the_sites_own_or_a_minute(own, least):
+    conf = SlurmConf.of(settings(scheduler=f"bf_resolution={own},bf_interval=60"), long_and_short(), parse_shape("1x2"))
+    (one,) = (one for one in conf.parameters if one.name == "bf_resolution")
+    assert (conf.own["bf_resolution"], one.least, one.most) == (own, least, 3600.0)
+    values = {**conf.own, "bf_resolution": 2800.0}
+    simulated = with_values(conf.settings, values).simulated
+    assert (simulated.bf_resolution, simulated.bf_interval) == (2800.0, 60.0)
+    text = f"seconds of a step that backfill plans in; was {own}"
+    assert conf.lines(values)[0] == f"SchedulerParameters=...,bf_resolution=2800  # {text}"
 
 
 def test_a_site_that_is_at_its_best_gets_no_lines():
