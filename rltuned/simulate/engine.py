@@ -10,13 +10,13 @@ import numpy.typing as npt
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
+from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
 from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.observe import Observation, observe
 from rltuned.policy.protocol import QueueView
 from rltuned.simulate import kernel as k
-from rltuned.simulate.initial_state import idle_cluster, plans, setup
+from rltuned.simulate.initial_state import idle_cluster, more_rows, plans, setup
 from rltuned.simulate.loop_kernel import REFRESH, advance
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
@@ -95,9 +95,14 @@ class Simulation:
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) it has estimated the job's run time from all that has ended."""
         self._held: set[int] = set()
+        self._narrowed: dict[int, Bools] = {}
+        """(M,) nodes of its partition that a job may use, by row."""
+        self._renew_pools = False
         self.state = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self.setup = setup(self.settings)
         """Of the kernel, like `state`: for this package only."""
+        self._whole = self.state
+        """With the pools and partitions of jobs that are not narrowed."""
 
     # --- moving
 
@@ -107,7 +112,7 @@ class Simulation:
         if fixed is not None:
             self.state.jobs["fixed"] = np.clip(fixed, -_LARGEST, _LARGEST)
         ranking = k.Ranking(fixed=fixed is not None, ages=ranker.ages, at_once=ranker.at_once)
-        while advance(self.state, self.setup, ranking, float(until)) == REFRESH:
+        while self._advance(ranking, float(until)) == REFRESH:
             rows = self.pending
             if self._predictor is not None:
                 self._predict(self._predictor, rows)
@@ -115,6 +120,12 @@ class Simulation:
             self.state.clock[k.REFRESH_DUE] = np.inf  # what a ranker changes is no reason to ask it again
             if self._order(rows, np.where(np.isnan(keys), _LARGEST, keys)):
                 k.something_changed(self.state, self.setup)
+
+    def _advance(self, ranking: k.Ranking, until: float) -> int:
+        if self._renew_pools:
+            self._narrow_pools()
+        code: int = advance(self.state, self.setup, ranking, until)
+        return code
 
     def _order(self, rows: Rows, keys: Floats) -> bool:
         """Give some pending jobs new keys, smaller first. Returns whether that changes the order of the queue."""
@@ -283,6 +294,14 @@ class Simulation:
             "node_ptr": ptr,
             "node_idx": nodes,
         }
+        if self._narrowed:
+            changing["exc_nodes"] = Category.of([self._excluded(row) for row in rows.tolist()])
+        if self._unchanging.most_nodes.any():
+            times = np.where(active & (self._unchanging.most_nodes[rows] > 0), s.jobs["on"][rows], 1)
+            of = np.where(times > 1, self._unchanging.nodes[rows], 1)
+            for name in ("nodes", "gpus", "cpus", "mem"):
+                column = getattr(self._unchanging, name)[rows]
+                changing[name] = (column * times // of).astype(column.dtype)
         unchanging: dict[str, Any] = {
             name: column.take(rows) if isinstance(column, Category) else column[rows]
             for name, column in vars(self._unchanging).items()
@@ -303,6 +322,9 @@ class Simulation:
             partition=Category(partition, tuple(each.name for each in self.shape.partitions)),
             qos=Category(qos, (*jobs.qos.names, "normal")),
             nodes=np.maximum(asked.nodes, 1).astype(np.int32),
+            most_nodes=np.where(asked.per_node & (asked.most_nodes > asked.nodes), asked.most_nodes, 0).astype(
+                np.int32
+            ),
             gpus=jobs.gpus,
             gpus_per_node=np.where(asked.per_node, asked.gpus, 0).astype(np.int32),
             gpu_type=Category(asked.gpu_type.astype(np.int32), self.shape.nodes.gpu_types),
@@ -387,12 +409,73 @@ class Simulation:
             s.jobs["alone"][row] = k.ISOLATED if isolated else k.SHARED
             self._something_changed()
 
+    def narrow(self, row: int, nodes: Bools | None) -> None:
+        """Let a job that has not started use only these of its partition's nodes (ExcNodeList); None: all again.
+
+        Args:
+            row: of the job.
+            nodes: (M,) mask. A job that finds too few nodes in it waits, and blocks its partition like any other.
+        """
+        if self.state.jobs["fate"][row] != JobFate.WAITING or row in self.asked.rejected:
+            return
+        partition = self.shape.partitions[self.asked.partition[row]].nodes
+        if nodes is None or nodes[partition].all():
+            if self._narrowed.pop(row, None) is None:
+                return
+            self.state.jobs["pool"][row], self.state.jobs["narrowed"][row] = self.asked.pool[row], 0
+        else:
+            mine = np.zeros(len(self.shape.nodes), dtype=np.bool_)
+            mine[partition] = nodes[partition]
+            if row in self._narrowed and (mine == self._narrowed[row]).all():
+                return
+            self._narrowed[row] = mine
+        self._renew_pools = True
+        self._something_changed()
+
+    def _excluded(self, row: int) -> str:
+        """The nodes of its partition that a job may not use, as a list."""
+        if row not in self._narrowed:
+            return ""
+        partition, mine = self.shape.partitions[self.asked.partition[row]].nodes, self._narrowed[row]
+        return ",".join(self.shape.nodes.names[node] for node in np.sort(partition).tolist() if not mine[node])
+
+    def _narrow_pools(self) -> None:
+        """Give narrowed jobs pools and partitions of their own, behind those of the others."""
+        self._renew_pools = False
+        s, whole, jobs = self.state, self._whole, self.state.jobs
+        pools: dict[tuple[int, bytes], tuple[int, Bools]] = {}
+        regions: dict[bytes, tuple[int, Bools]] = {}
+        for row, mine in self._narrowed.items():
+            base, key = int(self.asked.pool[row]), mine.tobytes()
+            if jobs["fate"][row] == JobFate.WAITING:
+                mask = self.asked.pool_nodes[base] & mine
+                jobs["pool"][row] = pools.setdefault((base, key), (len(whole.known) + len(pools), mask))[0]
+                jobs["narrowed"][row] = regions.setdefault(key, (len(whole.blocked) + len(regions), mine))[0]
+            else:
+                jobs["pool"][row], jobs["narrowed"][row] = base, 0
+        pool_ptr, pool_nodes = more_rows(whole.pool_ptr, whole.pool_nodes, [mask for _, mask in pools.values()])
+        masks = [mask for _, mask in regions.values()]
+        part_ptr, part_nodes = more_rows(whole.part_ptr, whole.part_nodes, masks)
+        n = len(pool_ptr) - 1
+        self.state = s._replace(
+            pool_ptr=pool_ptr,
+            pool_nodes=pool_nodes,
+            part_ptr=part_ptr,
+            part_nodes=part_nodes,
+            known=np.zeros(n, dtype=np.bool_),
+            most=np.zeros((n, 4), dtype=np.int64),
+            shadow_range=np.zeros((n, 2)),
+            plans=s.plans._replace(member=np.concatenate((whole.plans.member, *(mask[None] for mask in masks)))),
+        )
+
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
         self.settings = settings
         self.setup = setup(settings)
-        s, n = self.state, len(self.jobs)
-        self.state = s._replace(plans=plans(settings, s.plans.member, n, n, len(s.given)))
+        n = len(self.jobs)
+        self._whole = self._whole._replace(plans=plans(settings, self._whole.plans.member, n, n, len(self.state.given)))
+        self.state = self.state._replace(plans=self._whole.plans)
+        self._renew_pools = bool(self._narrowed)
         self._something_changed()
 
     def set_usable(self, node: int, *, usable: bool) -> None:
