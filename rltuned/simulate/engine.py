@@ -19,7 +19,7 @@ from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import idle_cluster, more_rows, plans, setup
 from rltuned.simulate.loop_kernel import REFRESH, advance
 from rltuned.simulate.requests import Requests, requests
-from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
+from rltuned.simulate.values import Estimates, JobFate, Runs, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
 
 RELEASE: Final = (24, 11)
@@ -98,6 +98,11 @@ class Simulation:
         self._narrowed: dict[int, Bools] = {}
         """(M,) nodes of its partition that a job may use, by row."""
         self._renew_pools = False
+        self.submitted = jobs.submit_time
+        """(N,) seconds; of a job that has requeued itself, when it did. Not to be written."""
+        self._range = self.asked.per_node & (self.asked.most_nodes > self.asked.nodes)
+        self._earlier: list[tuple[float, ...]] = []
+        """`Runs` that have ended so."""
         self.state = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self.setup = setup(self.settings)
         """Of the kernel, like `state`: for this package only."""
@@ -230,7 +235,7 @@ class Simulation:
 
     def view(self, rows: Rows, priority: Floats | None = None) -> QueueView:
         """These jobs as a plain rule sees them. Without `priority`, the earlier submission has the higher one."""
-        submit = self.jobs.submit_time[rows]
+        submit = self.submitted[rows]
         return QueueView(
             run_time=self.estimates.run_time[rows],
             time_limit=self.estimates.time_limit[rows],
@@ -246,17 +251,29 @@ class Simulation:
         started = ~np.isnan(s.jobs["start"])
         ended = started & (s.jobs["fate"] != JobFate.RUNNING)
         ptr, nodes = self.allocations(slice(None))
+        end = np.where(ended, s.jobs["end"], np.nan)
+        earlier = np.array(self._earlier, dtype=np.float64).reshape(len(self._earlier), len(Runs._fields))
+        last = (np.arange(len(self.jobs)), self.submitted, s.jobs["start"], end, self.jobs.gpus * self.grown)
+        runs = np.concatenate((earlier, np.stack(last, axis=1))).T
         return SimulationResult(
             fate=s.jobs["fate"].astype(np.int8),
             start=s.jobs["start"].copy(),
-            end=np.where(ended, s.jobs["end"], np.nan),
+            end=end,
             rejected=dict(self.asked.rejected),
             node_ptr=ptr,
             node_idx=nodes,
             backfilled=s.jobs["backfilled"].astype(np.bool_),
+            runs=Runs(runs[0].astype(np.int64), *runs[1:]),
             passes=int(s.counts[k.PASSES]),
             refreshes=int(s.counts[k.REFRESHES]),
         )
+
+    @property
+    def grown(self) -> Floats:
+        """(N,) nodes of a range that the job has, or had at its end, over those that its amounts are for; else 1."""
+        s = self.state
+        nodes = np.where(np.isnan(s.jobs["start"]), s.jobs["least"], s.jobs["on"])
+        return np.where(self._range, nodes / np.maximum(self.asked.nodes, 1), 1.0)
 
     def snapshot(self, epoch: float = 0.0, priority: Ints | None = None) -> Snapshot:
         """The cluster as the daemon would read it now: running jobs, then pending ones in the order of their rank.
@@ -275,7 +292,7 @@ class Simulation:
         s = self.state
         ptr, nodes = self.allocations(rows)
         active = s.jobs["fate"][rows] == JobFate.RUNNING
-        submit = self.jobs.submit_time[rows] + epoch
+        submit = self.submitted[rows] + epoch
         value = (len(self.jobs) - rows).astype(np.int64) if priority is None else priority[rows]
         changing: dict[str, Any] = {
             "state": np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
@@ -296,12 +313,13 @@ class Simulation:
         }
         if self._narrowed:
             changing["exc_nodes"] = Category.of([self._excluded(row) for row in rows.tolist()])
-        if self._unchanging.most_nodes.any():
-            times = np.where(active & (self._unchanging.most_nodes[rows] > 0), s.jobs["on"][rows], 1)
-            of = np.where(times > 1, self._unchanging.nodes[rows], 1)
+        if self._range.any():
+            grown = self.grown[rows]
             for name in ("nodes", "gpus", "cpus", "mem"):
                 column = getattr(self._unchanging, name)[rows]
-                changing[name] = (column * times // of).astype(column.dtype)
+                changing[name] = np.rint(column * grown).astype(column.dtype)
+            wide = self._range[rows] & (s.jobs["most_nodes"][rows] > s.jobs["least"][rows])
+            changing["most_nodes"] = np.where(wide, s.jobs["most_nodes"][rows], 0).astype(np.int32)
         unchanging: dict[str, Any] = {
             name: column.take(rows) if isinstance(column, Category) else column[rows]
             for name, column in vars(self._unchanging).items()
@@ -322,9 +340,6 @@ class Simulation:
             partition=Category(partition, tuple(each.name for each in self.shape.partitions)),
             qos=Category(qos, (*jobs.qos.names, "normal")),
             nodes=np.maximum(asked.nodes, 1).astype(np.int32),
-            most_nodes=np.where(asked.per_node & (asked.most_nodes > asked.nodes), asked.most_nodes, 0).astype(
-                np.int32
-            ),
             gpus=jobs.gpus,
             gpus_per_node=np.where(asked.per_node, asked.gpus, 0).astype(np.int32),
             gpu_type=Category(asked.gpu_type.astype(np.int32), self.shape.nodes.gpu_types),
@@ -379,16 +394,51 @@ class Simulation:
         if s.jobs["fate"][row] == JobFate.RUNNING:
             if s.jobs["end"][row] <= self.now:
                 return
-            s.jobs["end"][row] = self.now
-            k.finish(s, self.setup, row)
+            self._stop(row)
             s.jobs["fate"][row] = JobFate.CANCELLED
-            n = int(s.counts[k.HEAP])
-            s.heap[: n - 1] = np.sort(s.heap[:n][s.heap["job"][:n] != row])  # a sorted list is a heap
-            s.counts[k.HEAP] = n - 1
         elif s.jobs["fate"][row] == JobFate.WAITING:
             self._leave_queue(row)
             self._held.discard(row)
             s.jobs["fate"][row] = JobFate.CANCELLED
+        self._something_changed()
+
+    def _stop(self, row: int) -> None:
+        """A running job ends now."""
+        s = self.state
+        s.jobs["end"][row] = self.now
+        k.finish(s, self.setup, row)
+        n = int(s.counts[k.HEAP])
+        s.heap[: n - 1] = np.sort(s.heap[:n][s.heap["job"][:n] != row])  # a sorted list is a heap
+        s.counts[k.HEAP] = n - 1
+
+    def requeue(self, row: int, nodes: int) -> None:
+        """A running job of a range requeues itself and asks for exactly so many nodes. Its place is that of a job that
+        is submitted now; its work goes on where it was, `settings.restart` seconds after its next start.
+
+        Raises:
+            RltunedError: it does not run, or its range has no such number of nodes.
+        """
+        s, job = self.state, self.state.jobs[row]
+        if job["fate"] != JobFate.RUNNING or job["end"] <= self.now:
+            raise RltunedError(f"job {row + 1} does not run: it cannot requeue itself")
+        if not (self._range[row] and self.asked.nodes[row] <= nodes <= self.asked.most_nodes[row]):
+            raise RltunedError(f"job {row + 1} did not ask for {nodes} nodes")
+        gpus = self.jobs.gpus[row] * self.grown[row]
+        self._earlier.append((row, self.submitted[row], float(job["start"]), self.now, gpus))
+        worked = self.now - job["start"] - self.settings.launch - job["lost"]
+        job["work"] *= 1.0 - max(worked, 0.0) / (job["run"] - job["lost"]) if worked < job["run"] - job["lost"] else 0.0
+        self._stop(row)
+        if len(self._earlier) == 1:
+            self.submitted = self.submitted.copy()
+        self.submitted[row] = self.now
+        job["fate"], job["key"], job["ends_by"], job["on"] = JobFate.WAITING, np.inf, np.inf, 0
+        job["start"] = job["end"] = np.nan
+        job["least"] = job["most_nodes"] = nodes
+        job["lost"] = self.settings.restart
+        job["run"] = job["work"] + job["lost"]  # as long as it has no curve
+        s.counts[k.UNRANKED] += 1
+        k.enqueue(s, row)
+        self._renew_pools = bool(self._narrowed)
         self._something_changed()
 
     def _leave_queue(self, row: int) -> bool:

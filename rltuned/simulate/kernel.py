@@ -156,7 +156,8 @@ JOB: Final = np.dtype(
         ("slot", "i8"),  # where its allocation begins in `given_node` and `given`
         ("curve", "i8"),  # 1 + row of `scaling`; 0: it runs equally long wherever it is
         ("fewest", "i8"),  # of a job with a curve: `work` is the run time on so many nodes
-        ("work", "f8"),
+        ("work", "f8"),  # what is left of it
+        ("lost", "f8"),  # seconds after a start until it goes on with its work
         ("narrowed", "i8"),  # row of `Plans.member` and of `part_ptr`: its partition, without some nodes; 0: it is not
         # What has become of it.
         ("key", "f8"),  # infinite while no refresh has seen the job
@@ -651,7 +652,7 @@ def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
     if s.jobs[job].curve > 0:
         curve, last = s.jobs[job].curve - 1, s.scaling.shape[1] - 1
         factor = s.scaling[curve, min(nodes - 1, last)] / s.scaling[curve, min(s.jobs[job].fewest - 1, last)]
-        s.jobs[job].run = s.jobs[job].work * factor
+        s.jobs[job].run = s.jobs[job].work * factor + s.jobs[job].lost
     s.jobs[job].end = min(now + c.launch + s.jobs[job].run, killed_at(s, c, job))
     hold_until(s, job)
     push_end(s, s.jobs[job].end + c.turnover, job)

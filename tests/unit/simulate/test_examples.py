@@ -13,6 +13,7 @@ from oracles import reference
 from unit.simulate.instances import SIMULATORS, Simulator, cluster, given, jobs_of, partition
 
 from rltuned.cluster.shape import ClusterShape
+from rltuned.errors import RltunedError
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel
 from rltuned.simulate.engine import Simulation
@@ -260,3 +261,44 @@ def test_a_narrowed_job_waits_for_its_nodes_and_the_snapshot_shows_what_is_exclu
     simulation.run(RuleRanker(by_name("fifo")))
     assert simulation.start.tolist() == [0, 0, 0]
     assert [set(simulation.nodes_of(row)) for row in range(3)] == [{0}, {2}, {1}]
+
+
+def test_a_job_that_requeues_itself_loses_a_restart_and_goes_on_with_its_work_on_other_nodes():
+    # Alone it takes two nodes: 100 s of one node's work in 60 s. Half is done at 30, when job 1 has come and waits. It
+    # requeues itself for one node, behind job 1, and has 50 s to go, and the restart.
+    jobs = jobs_of(
+        [0, 10], [100, 40], [4, 4], nodes=1, most_nodes=[2, 0], curve=[0, -1], scaling=np.array([[1.0, 0.6]])
+    )
+    settings = replace(AT_EVENTS, restart=7.0, refresh=1.0)
+    simulation, fifo = Simulation(cluster([4, 4]), jobs, given([200, 200]), settings), RuleRanker(by_name("fifo"))
+    simulation.run(fifo, until=30.0)
+    with pytest.raises(RltunedError, match="did not ask for 3 nodes"):
+        simulation.requeue(0, 3)
+    simulation.requeue(0, 1)
+    table = simulation.snapshot().jobs
+    assert (table.nodes.tolist(), table.most_nodes.tolist()) == ([1, 1], [0, 0])
+    assert table.submit_time[table.job_id == 1].tolist() == [30.0]
+    simulation.run(fifo)
+    result = simulation.result()
+    assert (result.start.tolist(), result.end.tolist()) == ([30, 30], [87, 70])
+    assert result.first_start.tolist() == [0, 30]
+    runs = result.runs
+    assert [*zip(runs.row, runs.submit, runs.start, runs.end, runs.gpus, strict=True)] == [
+        (0, 0, 0, 30, 8),
+        (0, 30, 30, 87, 4),
+        (1, 10, 30, 70, 4),
+    ]
+    with pytest.raises(RltunedError, match="does not run"):
+        simulation.requeue(0, 1)
+
+
+def test_a_job_may_grow_and_what_is_left_of_it_shrinks_by_the_curve():
+    jobs = jobs_of([0, 0], [90, 30], [4, 4], nodes=1, most_nodes=[2, 0], curve=[0, -1], scaling=np.array([[1.0, 0.5]]))
+    simulation = Simulation(cluster([4, 4]), jobs, given([200, 200]), replace(AT_EVENTS, restart=5.0))
+    fifo = RuleRanker(by_name("fifo"))
+    simulation.narrow(0, np.arange(2) == 0)
+    simulation.run(fifo, until=30.0)
+    simulation.requeue(0, 2)
+    simulation.narrow(0, None)  # else it would find one node
+    simulation.run(fifo)
+    assert (simulation.start[0], simulation.end[0]) == (30, 65)  # 5 s, and 60 s of work at twice the speed
