@@ -9,6 +9,7 @@
 `report`         what a period was worth
 `evaluate`       policies in the simulator, and the gate
 `bench`, `demo`  speed on this machine, and the demonstration
+`elastic`        a job that changes its number of nodes, by the file `rltuned.elastic`
 `common`         what several commands share: options, the configuration, output
 
 What may be changed freely: texts, options and their order. What a command does belongs to another package.

@@ -120,6 +120,13 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     help="What accounts may borrow from each other under rl (decide.borrow). [default: 0.02]",
 )
 @click.option(
+    "--open",
+    metavar="in-all:SHARE|range:SHARE",
+    help="This share of the users (0 to 1) leaves open how jobs of several GPUs are placed. in-all: --gpus=8, spread "
+    "where no node has room. range: -N 1-8 --gres=gpu:2, from a quarter of the trace's GPUs to twice as many. They run "
+    "longer or shorter as one of six measured models; with :pooled behind the share, as their mean.",
+)
+@click.option(
     "--easy",
     is_flag=True,
     help="EASY backfill and best fit, the protocol of the literature (--backfill easy --placement best).",

@@ -13,6 +13,7 @@ from rltuned.commands.common import config_option
 from rltuned.commands.configuration import check_config, show_config
 from rltuned.commands.daemon import doctor, explain, plan, restore, run, when
 from rltuned.commands.demo import demo
+from rltuned.commands.elastic import elastic
 from rltuned.commands.evaluate import evaluate, gate
 from rltuned.commands.learn import learn
 from rltuned.commands.model import model
@@ -43,6 +44,7 @@ from rltuned.errors import RltunedError
         evaluate,
         gate,
         tune,
+        elastic,
         demo,
     ),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -15,12 +15,17 @@ import stat
 import struct
 import threading
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from rltuned.cluster.tables import JobTable
 from rltuned.config import Config, UsersSection
 from rltuned.daemon.logs import Log
+from rltuned.decide.decision import read
+from rltuned.decide.resizing import Registration
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
+from rltuned.elastic import REGISTERED
 from rltuned.errors import RltunedError
 from rltuned.safe_files import write_all
 
@@ -33,6 +38,8 @@ NAME: Final = "jobs.json"
 _OVERFLOW: Final = 65534
 """The uid by which the kernel shows a user of another user namespace: it may be anybody."""
 _ACL: Final = "system.posix_acl_access"
+MOST_REGISTERED: Final = 10_000
+"""Files that are looked at."""
 _PATIENCE: Final = 5.0
 """Seconds that the end of the daemon waits for a thread that a file server or a name service keeps waiting."""
 
@@ -98,6 +105,8 @@ class UserFiles:
                 if self._stop or records is None:
                     return
             try:
+                if records.plan is not None:
+                    records = records.advised(registered(self._directory, records.plan.snapshot.jobs))
                 self._say(write_all_records(self._directory, records))
             except Exception:  # noqa: BLE001 - said, and the next cycle is another try
                 self._log.exception("users.defect", sentence="This is a defect; please report it.")
@@ -106,6 +115,26 @@ class UserFiles:
         if trouble and trouble != self._trouble:
             self._log.warning("users.not_published", sentence="Users do not see their record.", reason=trouble)
         self._trouble = trouble
+
+
+def registered(directory: Path, jobs: JobTable) -> dict[int, Registration]:
+    """What these jobs have said that they could do, each in a file of its owner's. Nothing where the directory for
+    them is missing: the site wants no such jobs (docs/elastic.md).
+    """
+    found = {}
+    with contextlib.suppress(OSError), os.scandir(directory / REGISTERED) as entries:
+        for name in (entry.name for entry in islice(entries, MOST_REGISTERED)):
+            row = jobs.row_of.get(int(name)) if name.isascii() and name.isdigit() and len(name) < 11 else None
+            if row is None:
+                continue
+            with contextlib.suppress(OSError, RltunedError):
+                # Anybody may have put there what they like: a link, a pipe.
+                fd = os.open(directory / REGISTERED / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
+                    status = os.fstat(fd)
+                    if stat.S_ISREG(status.st_mode) and status.st_uid == uid_of(jobs.user.value(row)):
+                        found[int(name)] = read(Registration, file.read(1000), "a registration")
+    return found
 
 
 def write_all_records(directory: Path, records: UserRecords) -> str:

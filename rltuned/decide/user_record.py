@@ -1,4 +1,4 @@
-"""The user record: what one user may know of a cycle, which is about this user's own pending jobs only.
+"""The user record: what one user may know of a cycle, which is about this user's own jobs only.
 
 A `UserRecord` holds no id, name, number or request of somebody else's job. It does hold how many jobs stand in the
 job's class, all users together: a place means nothing without it. Run-time predictions are left out, because they may
@@ -6,7 +6,7 @@ rest on the jobs of others (docs/estimates.md).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import isfinite
 from typing import Any, Final, Literal
@@ -19,6 +19,7 @@ from rltuned.decide.decision import ProbeRecord, StartRecord, read
 from rltuned.decide.explain import GUARD_MEANING
 from rltuned.decide.plan import Plan
 from rltuned.decide.reasons import in_words
+from rltuned.decide.resizing import Registration, ResizeAdvice, advice
 from rltuned.decide.scope import MEANING, Veto
 
 VERSION: Final = 1
@@ -64,7 +65,7 @@ class UserJob:
 
 @dataclass(frozen=True, kw_only=True)
 class UserRecord:
-    """One user's pending jobs."""
+    """One user's pending jobs, and those running ones that can resize themselves."""
 
     version: Literal[1]
     time: float
@@ -79,11 +80,12 @@ class UserRecord:
     outcomes: int = 0
     """Earlier forecasts of all users that the start times are calibrated on."""
     probes: tuple[ProbeRecord, ...] = ()
+    elastic: tuple[ResizeAdvice, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form; what is not known is left out."""
         jobs = [{key: value for key, value in vars(job).items() if value is not None} for job in self.jobs]
-        return {**vars(self), "jobs": jobs}
+        return {**vars(self), "jobs": jobs, "elastic": [vars(each) for each in self.elastic]}
 
     @staticmethod
     def from_json(data: bytes | str) -> "UserRecord":
@@ -125,6 +127,10 @@ class UserRecords:
     """By job id, as in `StartRecord`."""
     outcomes: int
     probes: tuple[ProbeRecord, ...]
+    plan: Plan | None = None
+    """That is written to Slurm."""
+    elastic: Mapping[str, Sequence[ResizeAdvice]] = field(default_factory=dict)
+    """By user."""
 
     @classmethod
     def of(
@@ -184,12 +190,18 @@ class UserRecords:
             else dict(zip(starts.id, zip(starts.low, starts.middle, starts.high, strict=True), strict=True)),
             outcomes=0 if starts is None else starts.outcomes,
             probes=() if starts is None else starts.probes,
+            plan=plan if moves else None,
         )
+
+    def advised(self, registered: Mapping[int, Registration]) -> "UserRecords":
+        """With advice for these jobs, where a plan is written to Slurm."""
+        return self if self.plan is None else replace(self, elastic=advice(self.plan, registered))
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Who has a pending job."""
-        return tuple(self.user.names[code] for code in np.unique(self.user.codes).tolist() if code >= 0)
+        """Who has a pending job, or advice for a running one."""
+        waiting = [self.user.names[code] for code in np.unique(self.user.codes).tolist() if code >= 0]
+        return tuple(dict.fromkeys([*waiting, *filter(None, self.elastic)]))
 
     def record(self, user: str) -> UserRecord:
         """What `user` may know; without jobs where nobody of that name has one."""
@@ -208,6 +220,7 @@ class UserRecords:
             left_out=len(mine) - len(front),
             outcomes=self.outcomes,
             probes=self.probes,
+            elastic=tuple(self.elastic.get(user, ())) if user else (),
         )
 
     def _job(

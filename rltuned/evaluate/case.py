@@ -10,9 +10,10 @@ from rltuned.cluster.borrowed import owners
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats
 from rltuned.estimates.run_time_history import PAST_JOBS
-from rltuned.evaluate.window_metrics import Metrics, measure, over_slurm
+from rltuned.evaluate.window_metrics import Metrics, measure, of_open, over_slurm
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
+from rltuned.simulate.values import Runs
 from rltuned.workload.jobs import Estimates, Workload
 
 
@@ -87,10 +88,15 @@ class Case:
         gpus = self.jobs.gpus.astype(np.float64)
         return over_slurm(self.jobs.submit_time, own, slurm, gpus, self.measured, self.accounts)
 
-    def metrics(self, start: Floats, end: Floats) -> Metrics:
-        """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran."""
+    def metrics(self, start: Floats, end: Floats, runs: Runs | None = None) -> Metrics:
+        """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran; `runs`: of `measure`."""
         gpus = self.jobs.gpus.astype(np.float64)
-        return measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity)
+        return measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity, runs)
+
+    def of_open(self, start: Floats, end: Floats, runs: Runs) -> dict[str, float]:
+        """`window_metrics.of_open` of such a simulation."""
+        open_ = self.jobs.in_all | (self.jobs.most_nodes > 0)
+        return of_open(self.jobs.submit_time, start, end, self.measured, open_, runs)
 
 
 def cases(

@@ -23,8 +23,9 @@ from rltuned.evaluate.windows import Window, draw
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
+from rltuned.workload.scaling import OpenSpec, estimate_open, opened
 from rltuned.workload.shapes import read_shape
-from rltuned.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
+from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ def ready(
         SlurmConf.of(settings, jobs, shape).check(settings.tuned)
     if windows is None:
         windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
-    estimates = estimate(jobs, settings.estimates, settings.seed)
+    if settings.open:
+        jobs = opened(jobs, OpenSpec.parse(settings.open), settings.seed, shape)
+    estimates = estimate_open(jobs, settings.estimates, settings.seed)
     history = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
     made = tuple(cases(jobs, estimates, shape, windows, settings.past, history=history))
     source = jobs.source

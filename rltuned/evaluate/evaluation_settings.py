@@ -16,6 +16,7 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.policy.multifactor import Weights
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
+from rltuned.workload.scaling import OpenSpec
 from rltuned.workload.simulated_estimates import parse_estimates
 
 
@@ -143,6 +144,8 @@ class EvaluationSettings:
     """Days of the site's own jobs instead of a trace, which is then ""."""
     tuned: TunedConf | None = None
     """Of the policy `TUNED`."""
+    open: str = ""
+    """As `OpenSpec.parse` takes it: what some users leave open about their nodes. "": nobody leaves anything open."""
 
     def __post_init__(self) -> None:
         """Raises:
@@ -162,6 +165,8 @@ class EvaluationSettings:
         if self.seed < 0:
             raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)
+        if self.open:
+            OpenSpec.parse(self.open)
         SchedulerParameters.parse(self.scheduler)
 
     @property
@@ -226,6 +231,7 @@ class EvaluationSettings:
             ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),
             ("--tuned", self.tuned, None),
+            *([("--open", self.open, "")] if self.open else []),
         )
 
 

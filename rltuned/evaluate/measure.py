@@ -67,13 +67,16 @@ def evaluate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -
     if (measured & ~over).any():
         row = int(np.flatnonzero(measured & ~over)[0])
         raise RltunedError(f"window {case.window.index}, {chosen.name}: job {case.jobs.job_id[row]} never started")
-    found = case.metrics(result.start, result.end)
+    found = case.metrics(result.first_start, result.end, result.runs)
     if settings.weights:
         own = result
         slurm = own if chosen.name == "multifactor" else _alone(case, settings)
         worse, moved = case.over_slurm((own.start, own.end), (slurm.start, slurm.end))
         found = replace(found, accounts_worse=worse, service_moved=moved)
-    metrics = {key: value if np.isfinite(value) else None for key, value in found.as_dict().items()}
+    values = found.as_dict()
+    if settings.open:
+        values |= case.of_open(result.first_start, result.end, result.runs)
+    metrics = {key: value if np.isfinite(value) else None for key, value in values.items()}
     killed = int((result.fate[measured] == JobFate.TIMEOUT).sum())
     return Outcome(case.window.index, chosen.name, metrics, killed, seconds)
 

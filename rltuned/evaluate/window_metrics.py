@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.cluster.tables import Bools, Category, Floats
-from rltuned.simulate.values import bounded_slowdown
+from rltuned.simulate.values import Runs, bounded_slowdown
 
 COMPARED: Final = (
     "wait_mean",
@@ -23,6 +23,9 @@ COMPARED: Final = (
     "objective",
 )
 """The metrics that policies are compared by, in the order of reports. Scheduling time is none: it is the machine's."""
+
+OPEN: Final = ("wait_open", "wait_rigid", "jct_open", "jct_rigid", "gpu_seconds")
+"""More of them, where some jobs leave their nodes open (`of_open`)."""
 
 LEAST_JOBS: Final = 5
 """Jobs of a window that an account must have for its mean wait to say something."""
@@ -98,8 +101,27 @@ def idle_while_waiting(
     return float((lasts * (capacity - holding))[waiting > 0].sum())
 
 
+def of_open(submit: Floats, start: Floats, end: Floats, measured: Bools, open_: Bools, runs: Runs) -> dict[str, float]:
+    """`OPEN` of one simulation: mean wait and JCT of jobs that leave their nodes open, and of the others, and the
+    GPU-seconds of all. The arguments are those of `measure`; `open_`: (n,).
+    """
+    ran, found = measured & ~np.isnan(start) & ~np.isnan(end), {}
+    for name, since in (("wait", start), ("jct", end)):
+        for kind, rows in (("open", ran & open_), ("rigid", ran & ~open_)):
+            found[f"{name}_{kind}"] = float((since - submit)[rows].mean()) if rows.any() else float("nan")
+    seconds = (runs.end - runs.start) * runs.gpus
+    return {**found, "gpu_seconds": float(np.nansum(seconds[ran[runs.row]]))}
+
+
 def measure(
-    submit: Floats, start: Floats, end: Floats, gpus: Floats, measured: Bools, groups: Category, capacity: float
+    submit: Floats,
+    start: Floats,
+    end: Floats,
+    gpus: Floats,
+    measured: Bools,
+    groups: Category,
+    capacity: float,
+    runs: Runs | None = None,
 ) -> Metrics:
     """Metrics of one simulation of n jobs. (n,) each.
 
@@ -111,7 +133,10 @@ def measure(
         measured: the window's jobs; others (of a warm start) only count as load.
         groups: user (or partition) of each job.
         capacity: GPUs of the cluster.
+        runs: of the jobs; None: each has run once, on its GPUs.
     """
+    if runs is None:
+        runs = Runs(np.arange(len(submit)), submit, start, end, gpus)
     ran = measured & ~np.isnan(start) & ~np.isnan(end)
     if not ran.any():
         return Metrics(*[float("nan")] * 10)
@@ -127,9 +152,9 @@ def measure(
         wait_max=float(wait.max()),
         jct_mean=float(jct.mean()),
         bsld_mean=float(slowdown.mean()),
-        utilization=100.0 * busy(start, end, gpus, first, last) / supply if supply > 0 else float("nan"),
+        utilization=100.0 * busy(*runs[2:], first, last) / supply if supply > 0 else float("nan"),
         makespan=last - first,
-        idle=idle_while_waiting(submit, start, end, gpus, (first, float(submit[ran].max())), capacity) / 3600.0,
+        idle=idle_while_waiting(*runs[1:], (first, float(submit[ran].max())), capacity) / 3600.0,
         fairness=fairness(slowdown, groups.take(ran)),
     )
 

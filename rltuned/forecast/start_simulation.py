@@ -209,7 +209,7 @@ class Arrivals:
             "form": np.where(per_node, k.PER_NODE, k.IN_ALL),
             "least": least,
             "alone": np.where(whole[partition], k.WHOLE, k.SHARED),
-            "most_nodes": 2**40,
+            "most_nodes": np.where(per_node, count, 2**40),
         }
         records = np.zeros(len(known), dtype=k.JOB)
         for name, value in (asked | {"start": np.nan, "end": np.nan, "ends_by": np.inf, "key": np.inf}).items():

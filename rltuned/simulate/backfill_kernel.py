@@ -213,6 +213,7 @@ def alike(s: k.State, a: int, b: int) -> bool:
         and s.jobs[a].form == s.jobs[b].form
         and s.jobs[a].most_nodes == s.jobs[b].most_nodes
         and s.jobs[a].alone == s.jobs[b].alone
+        and s.jobs[a].narrowed == s.jobs[b].narrowed
     )
 
 
@@ -440,11 +441,12 @@ def choose_later(
         s.amount[k.LATER_FREE, node, k.CPU] = cpus
         s.nodes[found].candidate, s.nodes[found].candidate_units = node, free
         found += 1
+    wanted = min(found, s.jobs[job].most_nodes)
     if c.fit == k.SLURM:
-        k.pick_from_runs(s, k.LATER_FREE, found, s.jobs[job].least)
+        k.pick_from_runs(s, k.LATER_FREE, found, wanted, s.jobs[job].least)
     else:
-        k.pick_by_units(s, found, s.jobs[job].least, c.fit)
-    return int(s.jobs[job].least)
+        k.pick_by_units(s, found, wanted, c.fit)
+    return int(wanted)
 
 
 # --- plans
@@ -499,6 +501,7 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
         p.kind_hopeless[kind] = limit
         return
     since, tried = p.kind_since[kind], False
+    mine = s.jobs[job].narrowed if s.jobs[job].narrowed > 0 else partition
     n = p.planned[partition]
     low = first_after(p.by_end[partition], n, since)
     # No start before `soonest`, as long as the position is before `opens` and the limit before `shuts`.
@@ -522,11 +525,11 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
             elif after < NEVER:
                 soonest = p.limit_end[after]
                 if soonest <= later:
-                    last = last_of_group(s, partition, after, since, until)
+                    last = last_of_group(s, mine, after, since, until)
                     soonest = p.limit_end[last]
                     start = max(soonest, since)
                     if start > later:
-                        opens, shuts = same_nodes(s, partition, since, limit)
+                        opens, shuts = same_nodes(s, mine, since, limit)
         if start == np.inf or later < start:
             since = later
         elif start > latest:

@@ -77,10 +77,11 @@ def initial_state(
         records[name][known:] = np.resize(records[name][:n], arrivals)
     records["form"][known:], records["least"][known:], records["submit"][known:] = k.IN_ALL, 1, np.inf
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in partitions] or [1], dtype=np.int64)
-    records["most_nodes"] = most[records["partition"]]
+    most = most[records["partition"]]
     pool_nodes = pools.nodes if room is None else np.concatenate((pools.nodes, room.pools))
     size = pool_nodes.sum(axis=1)
-    width = _ask(jobs, queue, size[pools.pool_of], records[:n], need[:n])
+    width = _ask(jobs, queue, size[pools.pool_of], most[:n], records[:n], need[:n])
+    records["most_nodes"][known:] = most[known:]
     records["on"][n:known] = np.diff(jobs.node_ptr)[running]
     of_arrivals = size[records["pool"][known:]] if room is None else np.zeros(arrivals, dtype=np.int64)
     slot = np.concatenate(([0], np.cumsum(np.concatenate((width, records["on"][n:known], of_arrivals)))))
@@ -145,13 +146,15 @@ def _occupy(state: k.State, snapshot: Snapshot, pending: int, slot: int) -> None
     state.counts[k.HEAP] = state.counts[k.HOLDING] = len(running)
 
 
-def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints) -> Ints:
-    """Write what each waiting job asks for into `records` and `need`. Returns (n,) the most nodes that it may get."""
+def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, most: Ints, records: Any, need: Ints) -> Ints:
+    """Write what each waiting job asks for into `records` and `need`; `most`: MaxNodes. Returns (n,) the most nodes
+    that it may get.
+    """
     count = np.maximum(jobs.nodes[queue], 1).astype(np.int64)
     gpus, cpus = jobs.gpus[queue].astype(np.int64), np.maximum(jobs.cpus[queue], 0).astype(np.int64)
     mem = np.nan_to_num(np.minimum(jobs.mem[queue], _PLENTY), nan=0.0).astype(np.int64)
-    # A job with GPUs per node gets exactly its nodes, each with the same share. One with GPUs in all, or with CPUs that
-    # do not divide by its nodes, gets at least its number of nodes.
+    # A job with GPUs per node gets its nodes, of a range as many as it can, each with the same share. One with GPUs in
+    # all, or with CPUs that do not divide by its nodes, gets at least its number of nodes.
     per_node = np.where(gpus > 0, (jobs.gpus_per_node[queue] > 0) | (gpus <= 1), cpus % count == 0)
     each = np.where(per_node, count, 1)
     for column, amount in enumerate((gpus, cpus, mem)):
@@ -160,7 +163,11 @@ def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, records: Any, need: Ints)
     units = np.maximum(np.where(gpus > 0, gpus, cpus), 1)
     records["form"] = np.where(per_node, k.PER_NODE, k.IN_ALL)
     records["least"] = np.where(per_node, count, np.minimum(count, units))
-    return np.where(per_node, count, np.minimum(units, np.maximum(pool_size, 1)))
+    bound = jobs.most_nodes[queue].astype(np.int64)
+    bound = np.minimum(np.where(bound > 0, bound, np.where(per_node, count, _PLENTY)), most)
+    records["most_nodes"] = np.where(per_node, np.maximum(bound, count), bound)
+    width = np.where(per_node, records["most_nodes"], units)
+    return np.asarray(np.minimum(width, np.maximum(pool_size, records["least"])), dtype=np.int64)
 
 
 def _given(jobs: JobTable, running: Rows, owner: Rows, held: Ints, taken: Ints, whole: Bools) -> Ints:
@@ -242,7 +249,7 @@ def idle_cluster(
     # A request in all may be spread over as many nodes as it has units, or as its pool has nodes.
     units = np.where(asked.gpus > 0, asked.gpus, asked.cpus)
     size_of_pool = asked.pool_nodes.sum(axis=1)[np.maximum(asked.pool, 0)] if len(asked.pool_nodes) else 0
-    width = np.where(asked.per_node, asked.nodes, np.minimum(units, size_of_pool))
+    width = np.minimum(np.where(asked.per_node, asked.most_nodes, units), size_of_pool)
     width[list(asked.rejected)] = 0
     slot = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
     partition = np.maximum(asked.partition, 0)
@@ -255,6 +262,7 @@ def idle_cluster(
     records["pool"], records["partition"] = np.maximum(asked.pool, 0), partition
     records["tier"], records["alone"] = tiers[partition], np.where(whole[partition], k.WHOLE, k.SHARED)
     records["slot"] = slot[:-1]
+    records["curve"], records["fewest"], records["work"] = jobs.curve + 1, asked.fewest, jobs.run_time
     records["fate"][list(asked.rejected)] = JobFate.REJECTED
     state = idle_state(
         records,
@@ -266,7 +274,7 @@ def idle_cluster(
         shape.partitions,
         settings,
         len(jobs),
-    )
+    )._replace(scaling=np.ascontiguousarray(jobs.scaling, dtype=np.float64))
     if len(jobs):
         state.clock[k.NOW] = jobs.submit_time[0]
     return state
@@ -336,6 +344,7 @@ def idle_state(
         blocked=np.zeros(len(partitions), dtype=np.bool_),
         clock=np.array([0.0, np.inf, np.inf, -np.inf, np.inf]),
         counts=np.zeros(k.COUNTS, dtype=np.int64),
+        scaling=np.ones((0, 1)),
         plans=plans(settings, member, n, waiting, slots),
     )
 
@@ -345,6 +354,12 @@ def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[Ints, Ints]:
     ptr = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
     flat = np.concatenate([*rows, np.zeros(0, dtype=np.int64)]).astype(np.int64)
     return ptr, flat
+
+
+def more_rows(ptr: Ints, flat: Ints, masks: Sequence[Bools]) -> tuple[Ints, Ints]:
+    """Row pointer and values, with the members of these masks as rows behind them."""
+    more, members = _ragged([np.flatnonzero(mask) for mask in masks])
+    return np.concatenate((ptr, ptr[-1] + more[1:])), np.concatenate((flat, members))
 
 
 def plans(settings: SimulationSettings, member: Bools, jobs: int, waiting: int, slots: int) -> k.Plans:

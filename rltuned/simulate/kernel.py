@@ -143,17 +143,22 @@ JOB: Final = np.dtype(
     [
         # As submitted.
         ("submit", "f8"),
-        ("run", "f8"),  # seconds of work
+        ("run", "f8"),  # seconds on the nodes that it gets
         ("limit", "f8"),
         ("fixed", "f8"),  # key of a ranking that never changes
         ("form", "i8"),  # PER_NODE or IN_ALL
-        ("least", "i8"),  # nodes: exactly (per node) or at least (in all)
-        ("most_nodes", "i8"),  # at most, of a request in all
+        ("least", "i8"),  # nodes, at least
+        ("most_nodes", "i8"),  # nodes, at most; per node it takes as many as have room
         ("pool", "i8"),
         ("partition", "i8"),
         ("tier", "i8"),
         ("alone", "i8"),  # SHARED, ISOLATED or WHOLE
         ("slot", "i8"),  # where its allocation begins in `given_node` and `given`
+        ("curve", "i8"),  # 1 + row of `scaling`; 0: it runs equally long wherever it is
+        ("fewest", "i8"),  # of a job with a curve: `work` is the run time on so many nodes
+        ("work", "f8"),  # what is left of it
+        ("lost", "f8"),  # seconds after a start until it goes on with its work
+        ("narrowed", "i8"),  # row of `Plans.member` and of `part_ptr`: its partition, without some nodes; 0: it is not
         # What has become of it.
         ("key", "f8"),  # infinite while no refresh has seen the job
         ("start", "f8"),
@@ -191,7 +196,7 @@ class Plans(NamedTuple):
     Q is the number of jobs that a pass looks at, K that of the kinds that are remembered.
     """
 
-    member: Array  # (P, M) the node belongs to the partition
+    member: Array  # (P or more, M) the node belongs to the partition; behind them, partitions of narrowed jobs
     start: Floats  # (M, Q) of each node's plans; they do not overlap, and stand in order
     end: Floats  # (M, Q)
     by_end_start: Floats  # (P, Q) start of the plans that are on nodes of the partition, by their end
@@ -240,6 +245,7 @@ class State(NamedTuple):
     blocked: Array  # (P,) a job of the partition could not start in this pass
     clock: Floats
     counts: Array
+    scaling: Floats  # (C, n) how much longer a job runs on 1, 2 … nodes; on more than n as on n
     plans: Plans
 
 
@@ -452,8 +458,9 @@ def pick_one(s: State, job: int, at_time: Index, until: float, fit: Index) -> in
 
 
 @inner
-def pick_from_runs(s: State, at_time: Index, found: Index, wanted: Index) -> None:
+def pick_from_runs(s: State, at_time: Index, found: Index, wanted: Index, needed: Index) -> None:
     """select/cons_tres: of the runs of neighbouring candidates with enough nodes, the one with the least free CPUs.
+    Enough are as many as `needed`, of a range fewer than `wanted`.
 
     Those of the smallest weight go first, and are taken whole where they have too few; another weight ends a run. For
     one node: the node of that run with the least free CPUs. For several: the run's first nodes. Where no run has
@@ -476,7 +483,7 @@ def pick_from_runs(s: State, at_time: Index, found: Index, wanted: Index) -> Non
                     break
                 size += s.nodes[at].free_cpus
                 at += 1
-            enough = bool(at - begin_run >= wanted - picked)
+            enough = bool(at - begin_run >= needed - picked)
             if (
                 best < 0
                 or weight < least
@@ -511,8 +518,7 @@ def pick_by_units(s: State, found: Index, wanted: Index, fit: Index) -> None:
 
 @inner
 def pick_several(s: State, job: int, at_time: Index, until: float, fit: Index) -> int:
-    """K nodes, each with the same need; k, or 0 when there are not so many."""
-    wanted = s.jobs[job].least
+    """K nodes, each with the same need, as many as the job takes; k, or 0 when there are too few."""
     unit = unit_of(s, job)
     found = ZERO
     for at in range(s.pool_ptr[s.jobs[job].pool], s.pool_ptr[s.jobs[job].pool + 1]):
@@ -521,10 +527,11 @@ def pick_several(s: State, job: int, at_time: Index, until: float, fit: Index) -
             s.nodes[found].candidate = node
             s.nodes[found].candidate_units = s.amount[at_time, node, unit]
             found += 1
-    if found < wanted:
+    if found < s.jobs[job].least:
         return 0
+    wanted = min(found, s.jobs[job].most_nodes)
     if fit == SLURM:
-        pick_from_runs(s, at_time, found, wanted)
+        pick_from_runs(s, at_time, found, wanted, s.jobs[job].least)
     else:
         pick_by_units(s, found, wanted, fit)
     for at in range(wanted):
@@ -573,7 +580,7 @@ def pick_in_all(s: State, job: int, at_time: Index, until: float, fit: Index) ->
                 s.nodes[able].candidate = s.nodes[at].candidate
                 able += 1
         if able > 0:
-            pick_from_runs(s, at_time, able, ONE)
+            pick_from_runs(s, at_time, able, ONE, ONE)
             pick_need(s, job, ZERO)
             return 1
     picked, left = 0, total
@@ -618,7 +625,7 @@ def choose(s: State, job: int, at_time: Index, until: float, fit: Index) -> int:
     """Nodes for a job: how many, 0 when it does not fit; which and what of each in `pick_node` and `pick`."""
     if s.jobs[job].form == IN_ALL:
         return pick_in_all(s, job, at_time, until, fit)
-    if s.jobs[job].least == 1 and fit != SLURM:
+    if s.jobs[job].most_nodes == 1 and fit != SLURM:
         return pick_one(s, job, at_time, until, fit)
     return pick_several(s, job, at_time, until, fit)
 
@@ -642,6 +649,10 @@ def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
     s.jobs[job].start = now
     s.jobs[job].backfilled = backfilled
     s.jobs[job].ends_by = now + s.jobs[job].limit
+    if s.jobs[job].curve > 0:
+        curve, last = s.jobs[job].curve - 1, s.scaling.shape[1] - 1
+        factor = s.scaling[curve, min(nodes - 1, last)] / s.scaling[curve, min(s.jobs[job].fewest - 1, last)]
+        s.jobs[job].run = s.jobs[job].work * factor + s.jobs[job].lost
     s.jobs[job].end = min(now + c.launch + s.jobs[job].run, killed_at(s, c, job))
     hold_until(s, job)
     push_end(s, s.jobs[job].end + c.turnover, job)
@@ -725,6 +736,8 @@ def submit(s: State) -> bool:
             s.counts[UNRANKED] += 1
             enqueue(s, job)
             submitted = True
+    while s.counts[NEXT] < n and s.jobs[s.counts[NEXT]].fate != WAITING:  # nothing is to come of a rejected job
+        s.counts[NEXT] += 1
     return submitted
 
 

@@ -104,7 +104,7 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
     s.counts[k.PASSES] += 1
     now = s.clock[k.NOW]
     main = mode == k.NO_BACKFILL
-    partitions = len(s.part_ptr) - 1
+    partitions = len(s.blocked)
     open_partitions = partitions
     s.blocked[:] = False
     s.known[:] = False

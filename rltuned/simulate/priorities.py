@@ -65,7 +65,6 @@ class MultifactorPriorities:
         share = np.divide(wanted, of, out=np.zeros((n, 3)), where=of > 0)
         column = {"cpu": 0, "mem": 1, "gres/gpu": 2}
         tres = [share[:, column[name]] if name in column else np.zeros(n) for name in weights.tres]
-        self._eligible = jobs.submit_time
         pending = PendingJobs.of(
             n,
             nodes=np.maximum(asked.nodes, 1),
@@ -87,7 +86,7 @@ class MultifactorPriorities:
     def sums(self, simulation: Simulation, rows: Rows) -> Ints:
         """(n,) of these jobs now, fractions dropped; the fair share is that of the last calculation."""
         fairshare = self._fairshare[self._association[rows]]
-        found = changing_term(self.weights, simulation.now, self._eligible[rows], fairshare)
+        found = changing_term(self.weights, simulation.now, simulation.submitted[rows], fairshare)
         for term in self._fixed:
             found += term[rows]
         return np.asarray(np.floor(found), dtype=np.int64)
@@ -101,6 +100,6 @@ class MultifactorPriorities:
         ran = np.flatnonzero(seconds > 0.0)  # NaN: not started
         self._usage.decay(now)
         if len(ran):
-            self._usage.charge(self._association[ran], self._billing[ran], seconds[ran])
+            self._usage.charge(self._association[ran], self._billing[ran] * simulation.grown[ran], seconds[ran])
         self._fairshare = self._usage.factors()
         self._until = now

@@ -19,7 +19,19 @@ MEM: Final = 2
 TMP: Final = 3
 _NAMES: Final = ("GPUs", "CPUs", "MiB of memory", "MiB of local disk")
 
-_COLUMNS: Final = ("per_node", "nodes", "most_nodes", "gpus", "cpus", "mem", "tmp", "gpu_type", "partition", "pool")
+_COLUMNS: Final = (
+    "per_node",
+    "nodes",
+    "most_nodes",
+    "fewest",
+    "gpus",
+    "cpus",
+    "mem",
+    "tmp",
+    "gpu_type",
+    "partition",
+    "pool",
+)
 
 _PLENTY: Final = 2**40
 """Stands for an amount or a number that has no bound; times any number of units it is still an int64."""
@@ -30,11 +42,13 @@ class Requests:
     """Requests of N jobs on M nodes. Of a rejected job only the reason means anything (its pool is −1)."""
 
     per_node: Bools
-    """(N,) `nodes` nodes with the same on each; otherwise so much in all."""
+    """(N,) nodes with the same on each; otherwise so much in all."""
     nodes: Codes
-    """(N,) exactly so many (per node), at least so many (in all; ≤ its units, each node gives at least one)."""
+    """(N,) at least so many (in all: ≤ its units, each node gives at least one)."""
     most_nodes: Ints
-    """(N,) the partition's MaxNodes; 2⁴⁰ where it has none. Only a request in all can come near it."""
+    """(N,) at most so many. Per node: `nodes`, or the most of a range. In all: MaxNodes; 2⁴⁰ where there is none."""
+    fewest: Ints
+    """(N,) the fewest nodes that can have all its units. Per node: `nodes`."""
     gpus: Ints
     """(N,) per node or in all, like CPUs and MiB of memory, where 0 does not limit. A job of no GPUs counts in CPUs."""
     cpus: Ints
@@ -91,6 +105,7 @@ def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Request
         per_node=some.per_node[of],
         nodes=some.nodes[of].astype(np.int32),
         most_nodes=some.most[of],
+        fewest=some.fewest[of],
         gpus=some.need[of, GPU],
         cpus=some.need[of, CPU],
         mem=some.need[of, MEM],
@@ -108,7 +123,7 @@ def _distinct(jobs: Workload) -> tuple[Rows, Rows]:
     """First row of each distinct request, and (N,) which of them each job has."""
     of = np.zeros(len(jobs), dtype=np.intp)
     columns = (jobs.partition.codes, jobs.gpu_type.codes, jobs.gpus, jobs.nodes, jobs.cpus, jobs.mem, jobs.tmp)
-    for column in columns:
+    for column in (*columns, jobs.in_all, jobs.most_nodes):
         values, code = np.unique(column, return_inverse=True)
         if len(values) > 1:
             of = np.unique(of * len(values) + code, return_inverse=True)[1]
@@ -124,11 +139,12 @@ class _Groups:
         u = len(jobs)
         self.reasons: dict[int, str] = {}
         self.per_node = np.ones(u, dtype=np.bool_)
-        self.nodes = np.ones(u, dtype=np.int64)
+        self.nodes, self.fewest = np.ones((2, u), dtype=np.int64)
         self.need = np.zeros((u, 4), dtype=np.int64)
         self.partition = self._partitions()
         self.gpu_type = self._gpu_types()
         caps = np.array([min(partition.max_nodes, _PLENTY) for partition in shape.partitions], dtype=np.int64)
+        self._max_nodes = caps
         self.most = caps[self.partition]
         self.pool = np.full(u, -1, dtype=np.int32)
         alive = np.array([group not in self.reasons for group in range(u)], dtype=np.bool_)
@@ -187,9 +203,11 @@ class _Groups:
         enough = ((kinds[None, :, :] >= need[:, None, :]).all(axis=2) * count).sum(axis=1) >= k
         # Where too few nodes are that large, the same GPUs on more and smaller ones will do.
         large = ((kinds.T[unit] >= need[np.arange(len(rows)), unit][:, None]) * count).sum(axis=1) >= k
-        per_node = (units % k == 0) & (large | (named > 0) | (k == 1))
+        open_ = jobs.in_all[rows] & (gpus > 1)
+        per_node = (units % k == 0) & (large | (named > 0) | (k == 1)) & ~open_
         # In all: each node gives at least one unit, so a job of 2 GPUs named with 4 nodes is one of 2 nodes.
         least = np.where(per_node, k, np.minimum(np.where(named > 0, named, 1), units))
+        ranged = np.where(jobs.most_nodes[rows] > 0, np.maximum(jobs.most_nodes[rows], k), k)
         need = np.where(per_node[:, None], need, total)
         need[:, TMP] = tmp
         feasible = np.where(
@@ -198,6 +216,9 @@ class _Groups:
             _in_all(kinds, count, need, unit, least, self.most[rows]),
         )
         self.per_node[rows], self.nodes[rows], self.need[rows] = per_node, least, need
+        self.fewest[rows] = np.maximum(least, -(-units // np.maximum(largest, 1)) * ~per_node)
+        most = self.most[rows]
+        self.most[rows] = np.where(per_node, np.minimum(ranged, most), most)
         for at in np.flatnonzero(~feasible):
             self.reasons[int(rows[at])] = self._why(int(rows[at]), kinds, count)
 
@@ -209,7 +230,7 @@ class _Groups:
             where += f" with GPUs of type {self._shape.nodes.gpu_types[self.gpu_type[group]]}"
         if not len(kinds):
             return f"no node in {where}"
-        need, nodes, most = self.need[group], int(self.nodes[group]), self.most[group]
+        need, nodes, most = self.need[group], int(self.nodes[group]), self._max_nodes[self.partition[group]]
         if self.per_node[group]:
             if nodes > most:
                 return f"{nodes} nodes are more than MaxNodes {most} of {where}"

@@ -2,13 +2,13 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.scheduler import SchedulerParameters
-from rltuned.cluster.tables import Bools, Codes, Floats
+from rltuned.cluster.tables import Bools, Codes, Floats, Ints
 from rltuned.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
 
 BOUND: Final = 10.0
@@ -71,6 +71,8 @@ class SimulationSettings:
     """Seconds from the start that counts to the first instruction of the job: added to every run time."""
     kill_interval: float = 0.0
     """Jobs past their limits are killed at multiples of this (slurmctld looks every 30 s); 0: at the limit."""
+    restart: float = 60.0
+    """Seconds that a job which requeues itself runs before it goes on with its work."""
 
     @classmethod
     def of_cluster(cls, scheduler: SchedulerParameters) -> Self:
@@ -117,6 +119,19 @@ class JobFate(enum.IntEnum):
     CANCELLED = 5
 
 
+class Runs(NamedTuple):
+    """Runs of jobs; R rows."""
+
+    row: Ints
+    """Of the workload."""
+    submit: Floats
+    """Seconds, like start and end: since when it waited for that run."""
+    start: Floats
+    end: Floats
+    gpus: Floats
+    """That it had."""
+
+
 @dataclass(frozen=True)
 class SimulationResult:
     """When and where each job ran. N jobs, by row of the workload."""
@@ -133,6 +148,15 @@ class SimulationResult:
     node_idx: Codes
     backfilled: Bools
     """(N,) started by the backfill pass, ahead of a blocked job."""
+    runs: Runs
+    """Those that ended because the job requeued itself, then the last run of each job, NaN as above."""
     passes: int
     """Main and backfill passes together."""
     refreshes: int
+
+    @property
+    def first_start(self) -> Floats:
+        """(N,) seconds, NaN where a job has never started."""
+        first = np.full(len(self.start), np.inf)
+        np.fmin.at(first, self.runs.row, self.runs.start)
+        return np.where(np.isinf(first), np.nan, first)

@@ -1,7 +1,7 @@
 """`Workload`: the jobs of a trace or a generator, as columns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
@@ -67,6 +67,16 @@ class Workload:
     qos: Category
     gpu_type: Category
     """Type asked for; code −1: any."""
+    in_all: Bools
+    """Asks for its GPUs in all (`--gpus=`), however they are spread, though it may fit into one node."""
+    most_nodes: Codes
+    """0: no range. Else the job takes as many nodes as have room, from `nodes` (at least 1) to so many, with the same
+    on each: all amounts in all are those on `nodes` nodes, which must divide the GPUs."""
+    curve: Codes
+    """Row of `scaling`; −1: equally long on any number of nodes."""
+    scaling: Floats = field(default_factory=lambda: np.ones((0, 1)))
+    """(C, n) run time on 1, 2 … n nodes in proportion to each other; on more than n as on n. `run_time` is that on the
+    fewest nodes that the job can have on the cluster."""
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -74,9 +84,9 @@ class Workload:
     def take(self, rows: npt.NDArray[np.intp] | Bools | slice) -> "Workload":
         """The rows given by index, mask or slice, in that order; times stay as they are."""
         index = np.arange(len(self))[rows]
-        columns: dict[str, Any] = {"source": self.source}
+        columns: dict[str, Any] = {"source": self.source, "scaling": self.scaling}
         for column in fields(self):
-            if column.name != "source":
+            if column.name not in columns:
                 value = getattr(self, column.name)
                 columns[column.name] = value.take(index) if isinstance(value, Category) else value[index]
         return Workload(**columns)
@@ -108,6 +118,9 @@ NUMBERS: Final[Mapping[str, tuple[Any, float]]] = {
     "cpus": (np.int32, 0),
     "mem": (np.float64, 0.0),
     "tmp": (np.float64, 0.0),
+    "in_all": (np.bool_, False),
+    "most_nodes": (np.int32, 0),
+    "curve": (np.int32, -1),
 }
 """Type of each column of numbers of a `Workload`, and what stands where it is not known."""
 TEXTS: Final = ("user", "account", "partition", "qos", "gpu_type")
@@ -116,7 +129,8 @@ TEXTS: Final = ("user", "account", "partition", "qos", "gpu_type")
 def workload(source: Source, submit_time: Any, run_time: Any, gpus: Any, **columns: Any) -> Workload:
     """A workload from the three required columns and any others, as sequences or one value for all rows.
 
-    Text columns are sequences of strings ("" for none). Rows are put in order of submission, ties as they come.
+    Text columns are sequences of strings ("" for none); `scaling` is no column. Rows are put in order of submission,
+    ties as they come.
 
     Raises:
         TypeError: a column that does not exist.

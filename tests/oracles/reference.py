@@ -7,6 +7,7 @@ up; every pass sorts the queue, every question about the future replays the runn
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from rltuned.cluster.tables import Rows, concatenate_nodes
 from rltuned.policy.protocol import QueueView
 from rltuned.simulate.engine import Predictor
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, requests
-from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
+from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, Runs, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
 
 _UNRANKED: Final = math.inf
@@ -39,6 +40,7 @@ class Job:
     limit: float
     per_node: bool
     nodes: int
+    """At least."""
     most_nodes: int
     need: list[int]
     """GPUs, CPUs, MiB of memory (per node or in all), MiB of disk (per node)."""
@@ -49,6 +51,10 @@ class Job:
     """Starts on idle nodes only, and nobody joins (OverSubscribe=NO)."""
     whole: bool
     """Gets whole nodes, and is alone on them (EXCLUSIVE)."""
+    faster: list[float]
+    """Factor on the run time on 1, 2 … nodes, on more as on the last."""
+    allowed: set[int] | None = None
+    """The only nodes that it may use (ExcNodeList)."""
     key: float = _UNRANKED
     fate: JobFate = JobFate.WAITING
     start: float = math.nan
@@ -68,6 +74,9 @@ class Job:
     def ends_by(self) -> float:
         """When its limit ends it."""
         return self.start + self.limit
+
+    def may_use(self, node: int) -> bool:
+        return self.allowed is None or node in self.allowed
 
 
 @dataclass
@@ -137,8 +146,11 @@ def share(total: int, part: int, whole: int) -> int:
     return -(-total * part // whole)
 
 
-def from_runs(nodes: list[int], cpus: Mapping[int, int], count: int, weight: Sequence[int]) -> list[int]:
-    """select/cons_tres: `count` of these nodes, sorted, by runs of neighbours of one weight and their free CPUs."""
+def from_runs(nodes: list[int], cpus: Mapping[int, int], count: int, weight: Sequence[int], needed: int) -> list[int]:
+    """select/cons_tres: `count` of these nodes, sorted, by runs of neighbours of one weight and their free CPUs.
+
+    A run is large enough if it has what is left of the `needed` nodes; of a range, these are fewer.
+    """
     runs: list[list[int]] = []
     for node in nodes:
         if runs and runs[-1][-1] == node - 1 and weight[node - 1] == weight[node]:
@@ -150,11 +162,11 @@ def from_runs(nodes: list[int], cpus: Mapping[int, int], count: int, weight: Seq
         left = count - len(chosen)
         least = min(weight[run[0]] for run in runs)
         lightest = [run for run in runs if weight[run[0]] == least]
-        if enough := [run for run in lightest if len(run) >= left]:
+        if enough := [run for run in lightest if len(run) >= needed - len(chosen)]:
             run = min(enough, key=lambda run: sum(cpus[node] for node in run))
-            return chosen + ([min(run, key=cpus.__getitem__)] if count == 1 else run[:left])
-        run = max(lightest, key=lambda run: sum(cpus[node] for node in run))
-        chosen += run
+        else:
+            run = max(lightest, key=lambda run: sum(cpus[node] for node in run))
+        chosen += [min(run, key=cpus.__getitem__)] if count == 1 else run[:left]
         runs.remove(run)
     return chosen
 
@@ -171,8 +183,10 @@ class Reference:
         settings: SimulationSettings | None = None,
         isolated: Iterable[int] = (),
         predictor: Predictor | None = None,
+        narrowed: Mapping[int, Any] = MappingProxyType({}),
     ) -> None:
-        """`isolated`: rows with OverSubscribe=NO; `ranker`: a `RuleRanker`, say. The rest as for `engine.simulate`."""
+        """`isolated`: rows with OverSubscribe=NO; `ranker`: a `RuleRanker`, say; `narrowed`: masks for `narrow`. The
+        rest as for `engine.simulate`."""
         self.shape, self.jobs, self.estimates, self.ranker = shape, jobs, estimates, ranker
         self.settings = settings or SimulationSettings()
         self.predictor = predictor
@@ -200,6 +214,7 @@ class Reference:
                     partition.priority_tier,
                     alone=whole or row in apart,
                     whole=whole,
+                    faster=self.factors(row),
                     fate=JobFate.REJECTED if row in asked.rejected else JobFate.WAITING,
                 )
             )
@@ -220,6 +235,28 @@ class Reference:
         """When the first change came (submission, end, other order) that no backfill (main) pass has seen."""
         self.last_refresh = -math.inf
         self.passes = self.refreshes = 0
+        self.touched = False
+        """The ranker has narrowed a job."""
+        for row, nodes in narrowed.items():
+            self.narrow(row, nodes)
+
+    def factors(self, row: int) -> list[float]:
+        """Of the run time on 1, 2 … nodes, over that on the fewest nodes that can have the job."""
+        if self.jobs.curve[row] < 0:
+            return [1.0]
+        curve = self.jobs.scaling[self.jobs.curve[row]]
+        fewest = min(int(self.asked.fewest[row]), len(curve)) - 1
+        return [float(factor / curve[fewest]) for factor in curve]
+
+    def narrow(self, row: int, nodes: Any) -> None:
+        """ExcNodeList: all nodes but these. None: none."""
+        job = self.every[row]
+        if job.fate is JobFate.WAITING:
+            mine = set(self.partition_nodes[job.partition])
+            allowed = mine if nodes is None else mine & set(map(int, np.flatnonzero(nodes)))
+            allowed = None if allowed == mine else allowed
+            self.touched |= allowed != job.allowed
+            job.allowed = allowed
 
     # --- time
 
@@ -309,13 +346,14 @@ class Reference:
         self.refreshes += 1
         self.unseen, self.last_refresh = False, self.now
         before = list(self.queue)
+        self.touched = False
         rows = np.array([job.row for job in self.queue], dtype=np.intp)
         if self.predictor is not None:
             self.predict(self.predictor)
         for job, key in zip(before, self.ranker.keys(self, rows), strict=True):
             job.key = float(key)
         self.sort()
-        return self.queue != before
+        return self.touched or self.queue != before
 
     def predict(self, predictor: Predictor) -> None:
         """Tell the predictor which jobs have ended, and let it estimate all anew; if none has, those that are new."""
@@ -356,7 +394,7 @@ class Reference:
         for job in list(self.queue):
             if job.partition in blocked:
                 continue
-            nodes = [node for node in job.pool if node not in kept and self.usable[node]]
+            nodes = [node for node in job.pool if node not in kept and self.usable[node] and job.may_use(node)]
             given = self.choose(job, self.room, nodes)
             if given is None:
                 blocked.add(job.partition)
@@ -377,6 +415,8 @@ class Reference:
         self.room.take(job, given)
         job.holds, job.got = given, list(given)
         job.fate, job.start, job.backfilled = JobFate.RUNNING, self.now, backfilled
+        if self.jobs.curve[job.row] >= 0:
+            job.run = float(self.jobs.run_time[job.row]) * job.faster[min(len(given), len(job.faster)) - 1]
         job.end = min(self.now + self.settings.launch + job.run, self.killed_at(job))
         self.queue.remove(job)
         self.running.append(job)
@@ -410,25 +450,25 @@ class Reference:
         return {node: list(self.full[node]) if job.whole else amounts for node, amounts in given.items()}
 
     def preferred(
-        self, nodes: Iterable[int], free: Mapping[int, int], cpus: Mapping[int, int], count: int
+        self, nodes: list[int], free: Mapping[int, int], cpus: Mapping[int, int], count: int, needed: int
     ) -> list[int]:
         """`count` of these nodes (or all that there are), by the rule of fit and what is free; ties in their order."""
         if self.settings.fit is Fit.SLURM:
-            return from_runs(sorted(nodes), cpus, count, self.weight)
+            return from_runs(sorted(nodes), cpus, min(count, len(nodes)), self.weight, needed)
         sign = 1 if self.settings.fit is Fit.BEST else -1
         return sorted(nodes, key=lambda node: (sign * free[node], node))[:count]
 
     def on_each(
         self, job: Job, offers: Mapping[int, list[int]], free: Mapping[int, int], cpus: Mapping[int, int]
     ) -> dict[int, list[int]] | None:
-        """The same on each of `nodes` nodes."""
+        """The same on each of as many nodes as have it, `nodes` to `most_nodes`."""
         able = [
             node
             for node, offer in offers.items()
             if all(have >= need for have, need in zip(offer, job.need, strict=True))
         ]
-        chosen = self.preferred(able, free, cpus, job.nodes)
-        return {node: list(job.need) for node in chosen} if len(chosen) == job.nodes else None
+        chosen = self.preferred(able, free, cpus, job.most_nodes, job.nodes)
+        return {node: list(job.need) for node in chosen} if len(chosen) >= job.nodes else None
 
     def in_all(
         self, job: Job, offers: Mapping[int, list[int]], free: Mapping[int, int], cpus: Mapping[int, int]
@@ -447,7 +487,7 @@ class Reference:
             if self.settings.fit is Fit.SLURM and (given or job.nodes > 1):
                 enough = []  # it looks for one node that has all, and else takes the largest, the last one too
             if enough:
-                node = self.preferred(enough, free, cpus, 1)[0]
+                node = self.preferred(enough, free, cpus, 1, 1)[0]
             elif gives:
                 node = min(gives, key=lambda node: (-gives[node], node))
             else:
@@ -482,6 +522,7 @@ class Reference:
             until = self.now + job.limit
             touched = {node for node in job.pool if node in promised and until > promised[node].since}
             nodes = [node for node in job.pool if self.usable[node] and not (job.alone and node in touched)]
+            nodes = [node for node in nodes if job.may_use(node)]
             given = self.choose(job, self.room, nodes, {node: promised[node].left for node in touched})
             if given is not None:
                 for node, amounts in given.items():
@@ -500,7 +541,9 @@ class Reference:
         nodes = [
             node
             for node in job.pool
-            if self.usable[node] and not (node in promised and (job.alone or promised[node].alone))
+            if self.usable[node]
+            and job.may_use(node)
+            and not (node in promised and (job.alone or promised[node].alone))
         ]
         releases = self.releases()
         for time in sorted({other.ends_by for other in releases}):
@@ -579,7 +622,9 @@ class Reference:
         return [
             node
             for node in self.partition_nodes[job.partition]
-            if self.usable[node] and not any(begin <= until and end > since for begin, end in plans[node])
+            if self.usable[node]
+            and job.may_use(node)
+            and not any(begin <= until and end > since for begin, end in plans[node])
         ]
 
     @staticmethod
@@ -626,15 +671,19 @@ class Reference:
 
     def result(self) -> SimulationResult:
         ptr, nodes = concatenate_nodes([job.got for job in self.every])
+        start = np.array([job.start for job in self.every], dtype=np.float64)
+        grown = [len(job.got) / job.nodes if job.per_node and job.got else 1.0 for job in self.every]
+        gpus = self.jobs.gpus * np.array(grown)
         over = {JobFate.COMPLETED, JobFate.TIMEOUT}
         return SimulationResult(
             fate=np.array([job.fate for job in self.every], dtype=np.int8),
-            start=np.array([job.start for job in self.every], dtype=np.float64),
-            end=np.array([job.end if job.fate in over else math.nan for job in self.every], dtype=np.float64),
+            start=start,
+            end=(end := np.array([job.end if job.fate in over else math.nan for job in self.every], dtype=np.float64)),
             rejected=dict(self.asked.rejected),
             node_ptr=ptr,
             node_idx=nodes,
             backfilled=np.array([job.backfilled for job in self.every], dtype=np.bool_),
+            runs=Runs(np.arange(len(self.every)), self.jobs.submit_time, start, end, gpus),
             passes=self.passes,
             refreshes=self.refreshes,
         )

@@ -23,8 +23,9 @@ from unit.daemon.test_loop import house
 from unit.daemon.test_service import CONFIG, Process
 from unit.decide.conftest import NOW, make_snapshot, pending
 
+from rltuned.cluster.tables import JobState
 from rltuned.commands.main import main
-from rltuned.config import Stage, UsersSection, resolve
+from rltuned.config import Config, Stage, UsersSection, resolve
 from rltuned.daemon import user_records as module
 from rltuned.daemon.logs import make
 from rltuned.daemon.user_records import (
@@ -34,11 +35,15 @@ from rltuned.daemon.user_records import (
     access_list,
     fetch,
     name_of,
+    registered,
     uid_of,
     write_all_records,
 )
+from rltuned.decide import plan
 from rltuned.decide.user_record import UserRecords
+from rltuned.elastic import advice_of
 from rltuned.errors import ConfigError, RltunedError
+from rltuned.policy.heuristics import by_name
 
 ALICE, BOB = 61001, 61002
 """Without names here, so squeue would print the numbers."""
@@ -359,6 +364,68 @@ def explain_as(uid, config, *arguments):
         return [code, out.getvalue(), err.getvalue()]
 
     return run_as(uid, call)
+
+
+@as_root
+def test_a_job_is_registered_by_its_own_user_in_a_plain_small_file_and_by_nobody_else(place):
+    jobs = make_snapshot(pending(9, user=[str(ALICE)] * 8 + [str(BOB)])).jobs
+    assert registered(place, jobs) == {}, "the site has no directory for them"
+    there = place / "elastic"
+    there.mkdir()
+    there.chmod(0o1733)
+    good = json.dumps({"version": 1, "least": 1, "most": 4, "cost": 240.0})
+    secret = place / "secret"
+    secret.write_text(good)
+
+    def put():
+        (there / "1").write_text(good)
+        (there / "2").symlink_to(there / "1")
+        os.mkfifo(there / "3")
+        (there / "4").mkdir()
+        (there / "5").write_text(" " * 10_000 + good)
+        (there / "6").write_text(good.replace("240.0", "Infinity"))
+        (there / "7").write_text(good.replace('"least": 1', '"least": 0'))
+        (there / "9").write_text(good)
+        for name in ("10", "٣", "x", "1" * 300):
+            with contextlib.suppress(OSError):
+                (there / name).write_text(good)
+
+    assert run_as(ALICE, put) is None
+    os.link(secret, there / "8")
+    found = registered(place, jobs)
+    assert {job: (told.least, told.most, told.cost) for job, told in found.items()} == {1: (1, 4, 240.0)}
+    assert run_as(BOB, lambda: [path.name for path in there.iterdir()]).startswith("PermissionError")
+
+
+def test_what_registered_jobs_are_advised_is_in_their_users_record(place):
+    daemon_user = str(os.geteuid())
+    state = [JobState.RUNNING, JobState.PENDING]
+    jobs = pending(
+        2,
+        user=[daemon_user, str(BOB)],
+        state=state,
+        held_nodes=[(0, 1), ()],
+        start_time=[NOW - 60.0, np.nan],
+        end_time=NOW + 9000.0,
+        nodes=[2, 1],
+        gpus=[4, 4],
+        gpus_per_node=[2, 4],
+    )
+    snapshot = make_snapshot(jobs, gpus_alloc=[[2, 0, 0], [2, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]])
+    (place / "elastic").mkdir()
+    (place / "elastic" / "1").write_text(json.dumps({"version": 1, "least": 1, "most": 4, "cost": 240.0}))
+    written = place / daemon_user / NAME
+    files = UserFiles(place, make("info", "json", io.StringIO()))
+    made = plan(snapshot, by_name("sjf"), Config())
+    try:
+        files.publish(UserRecords.of(snapshot, interval=60.0, plan=made, moves=True))
+        while not (place / MARK).exists():
+            time.sleep(0.01)
+    finally:
+        files.close()
+    assert advice_of(place, 1, 2) == (2, 0.0, 0.0), "it is of long ago"
+    told = json.loads(written.read_text())["elastic"]
+    assert [(each["job_id"], each["nodes"], each["advised"], each["left"]) for each in told] == [(1, 2, 1, 9000.0)]
 
 
 @as_root

@@ -24,6 +24,7 @@ from rltuned.evaluate.windows import Split
 from rltuned.learn.curriculum import Site, with_predictions
 from rltuned.policy.actor import RUN_TIME
 from rltuned.simulate.values import Backfill
+from rltuned.workload.scaling import scalings
 from rltuned.workload.shapes import parse_shape, read_shape
 
 
@@ -73,6 +74,26 @@ def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
     assert meta["policies"]["saf"] == {"backfill": "slurm", "fit": "worst"}
     usual = prepared(policies=("saf",)).meta
     assert usual["policies"]["saf"] == {"backfill": "slurm", "fit": "slurm"}
+
+
+def test_jobs_that_leave_their_nodes_open_are_measured_apart_from_the_others():
+    spread = scalings()["pooled"].spread
+    # GPUs in all: three of four GPUs are taken on both nodes, so the third job is spread, and runs the longer.
+    jobs = jobs_of([0.0, 0.0, 1.0, 2.0], [100.0, 100.0, 50.0, 10.0], [3, 3, 2, 1])
+    (values,) = one_window(jobs, cluster="2x4", policies=("fifo",), open="in-all:1:pooled")["policies"].values()
+    assert values["jct_open"] == pytest.approx((100 + 100 + 50 * spread) / 3)
+    assert values["jct_rigid"] == pytest.approx(10 + 1 + 50 * spread - 2)
+    assert values["gpu_seconds"] == pytest.approx(600 + 100 * spread + 10)
+    # A range of one to four nodes with one GPU each takes all four, and runs as long as in the trace.
+    found = one_window(jobs_of([0.0, 0.0], [100.0, 50.0], [4, 1]), cluster="4x2", policies=("saf",), open="range:1")
+    (values,) = found["policies"].values()
+    assert (values["jct_open"], values["jct_rigid"], values["gpu_seconds"]) == pytest.approx((100, 50, 450))
+    assert values["utilization"] == pytest.approx(100 * 450 / 800)
+    assert found["meta"]["settings"]["open"] == "range:1"
+    assert "--open range:1" in found["meta"]["command"]
+    rigid = one_window(jobs, cluster="2x4", policies=("fifo",))
+    assert "jct_open" not in rigid["policies"]["fifo"]
+    assert "open" not in rigid["meta"]["settings"]
 
 
 def test_a_model_does_not_correct_run_times_that_are_predicted_means():
@@ -279,6 +300,7 @@ def test_one_window_has_no_intervals_and_says_so():
     [
         ({"policies": ("saf", "best")}, EvaluationError, "no policy 'best'; there are fifo-strict"),
         ({"policies": ("saf", "saf")}, EvaluationError, "each policy once"),
+        ({"open": "some:0.5"}, ConfigError, "in-all:SHARE or range:SHARE"),
         ({"window": 0}, EvaluationError, "--window: 0"),
         ({"seed": -1}, EvaluationError, "--seed"),
         ({"estimates": "guess"}, ConfigError, "guess"),

@@ -11,7 +11,9 @@ from unit.simulate.instances import (
     Asked,
     Average,
     Instance,
+    Narrowing,
     compiled,
+    left_open,
     random_instance,
 )
 
@@ -33,6 +35,7 @@ def assert_same(instance: Instance, case: str, ranker: Any = None, predictors: A
     np.testing.assert_array_equal(found.fate, expected.fate, err_msg=f"{case}: fates")
     np.testing.assert_array_equal(found.backfilled, expected.backfilled, err_msg=f"{case}: backfilled")
     assert nodes_of(found) == nodes_of(expected), f"{case}: nodes"
+    np.testing.assert_allclose(found.runs.gpus, expected.runs.gpus, err_msg=f"{case}: GPUs")
     assert found.rejected == expected.rejected, case
     assert found.passes == expected.passes, case
     return found
@@ -44,6 +47,12 @@ def test_engine_and_reference_agree_job_by_job(share):
     for seed in range(share, INSTANCES, SHARES):
         instance = random_instance(seed)
         result = assert_same(instance, f"seed {seed}")
+        freely = left_open(instance, seed)
+        result_of_open = assert_same(freely, f"seed {seed}, left open")
+        nodes, asked = np.diff(result_of_open.node_ptr), np.maximum(freely.jobs.nodes, 1)
+        seen["range taken"] += int(((freely.jobs.most_nodes > 0) & (nodes > asked)).sum())
+        seen["spread"] += int((freely.jobs.in_all & (nodes > 1)).sum())
+        seen["narrowed"] += int((nodes[list(freely.narrowed)] > 0).sum())
         seen["backfilled"] += int(result.backfilled.sum())
         seen["timeout"] += int((result.fate == JobFate.TIMEOUT).sum())
         seen["several nodes"] += int((np.diff(result.node_ptr) > 1).sum())
@@ -52,6 +61,7 @@ def test_engine_and_reference_agree_job_by_job(share):
         seen["isolated"] += bool(instance.isolated)
     # Agreement on instances in which nothing happens would be no agreement.
     wanted = ["backfilled", "timeout", "several nodes", *Backfill, "shared nodes", "isolated"]
+    wanted += ["range taken", "spread", "narrowed"]
     assert all(seen[what] for what in wanted), seen
 
 
@@ -59,6 +69,12 @@ def test_they_agree_on_a_ranking_that_is_asked_for_at_each_refresh_or_at_each_su
     for seed in range(INSTANCES // 5):
         instance = random_instance(seed)
         assert_same(instance, f"seed {seed}", Asked(instance.rule, at_once=bool(seed % 2)))
+
+
+def test_they_agree_on_jobs_that_are_narrowed_and_widened_while_they_wait():
+    for seed in range(INSTANCES // 3):
+        instance = left_open(random_instance(seed), seed)
+        assert_same(instance, f"seed {seed}", Narrowing(instance.rule))
 
 
 def test_they_tell_a_predictor_the_same_and_rank_by_what_it_says():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracles import reference
-from unit.simulate.instances import Instance, random_cluster
+from unit.simulate.instances import Instance, left_open, random_cluster
 from unit.simulate.test_reference import assert_same
 
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationSettings
@@ -79,6 +79,7 @@ def test_what_a_pass_plans_does_not_depend_on_the_work_that_it_is_spared(share, 
     for seed in range(share, INSTANCES, SHARES):
         instance = crowded(seed)
         result = assert_same(instance, f"seed {seed}")
+        assert_same(left_open(instance, seed), f"seed {seed}, left open")
         seen["passes"] += result.passes
         seen["several nodes"] += int((np.diff(result.node_ptr) > 1).sum())
         seen["isolated"] += bool(instance.isolated)

@@ -1,0 +1,196 @@
+"""How many nodes running jobs should have that can resize themselves (docs/elastic.md).
+
+An advice, on which only the job's own process acts. Nodes that no waiting job can use go to the job that gains most by
+them (marginal gain; Optimus, Peng et al., EuroSys '18). What such jobs hold beyond their fewest nodes goes to a waiting
+job that can start there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from rltuned.cluster.pools import job_pools
+from rltuned.cluster.tables import Bools, Category, Codes, Floats
+from rltuned.decide.plan import Plan
+
+PARALLEL: Final = 0.9
+"""Share of the work that several nodes do at the same time (Amdahl), where nothing is known of how a job scales."""
+MOST_WAITING: Final = 64
+"""Jobs of the front of the queue that are looked at."""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a job's process says of the job: the nodes that it may have, and the seconds that getting more takes."""
+
+    version: Literal[1]
+    least: Annotated[int, Field(ge=1)]
+    most: Annotated[int, Field(ge=1, le=10_000)]
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class ResizeAdvice:
+    """For a job that runs on `nodes` nodes."""
+
+    job_id: int
+    nodes: int
+    advised: int
+    saves: float
+    """Share of its remaining run time that the change saves; below 0 where it gives nodes back."""
+    left: float
+    """Seconds of its time limit; a year where it has none."""
+
+
+@dataclass(frozen=True)
+class Resizable:
+    """A running job that can go on, on another number of nodes."""
+
+    held: tuple[int, ...]
+    """Rows of its nodes. With fewer nodes it keeps the first."""
+    least: int
+    most: int
+    gpus: int
+    """On each node."""
+    capable: Bools
+    """(M,) nodes that it may get."""
+    remaining: float
+    """Expected seconds on its present nodes."""
+    factors: Floats
+    """(most,) run time by number of nodes, from one, in any unit."""
+    cost: float
+
+    def gained(self, nodes: int) -> float:
+        """Expected seconds that so many nodes save, without the restart; below 0 of fewer than it has."""
+        return float(self.remaining * (1.0 - self.factors[nodes - 1] / self.factors[len(self.held) - 1]))
+
+
+class Waiting(NamedTuple):
+    """A job that waits for room: GPUs on each of its nodes, and (M,) nodes that could run it."""
+
+    nodes: int
+    gpus: int
+    capable: Bools
+
+
+def amdahl(most: int, parallel: float = PARALLEL) -> Floats:
+    """(most,) run time by number of nodes, over that on one."""
+    return 1.0 - parallel + parallel / np.arange(1, most + 1)
+
+
+def advised_nodes(running: Sequence[Resizable], free: Codes, waiting: Sequence[Waiting]) -> list[int]:
+    """Nodes for each of the running jobs. `free`: (M,) GPUs that a new job could get; `waiting`: the first of the queue
+    first.
+    """
+    free, size, kept = free.copy(), [len(job.held) for job in running], np.zeros(len(free), dtype=np.bool_)
+    for wants in waiting:
+        if not _take(wants, free) and not _make_room(wants, running, free, size):
+            kept |= wants.capable  # it starts as soon as others end: what is free there is given to nobody
+    got: list[list[int]] = [[] for _ in running]
+    while True:
+        best, where, most = -1, -1, 0.0
+        for at, job in enumerate(running):
+            nodes = len(job.held) + len(got[at])
+            if size[at] < len(job.held) or nodes >= job.most or job.gained(job.most) <= job.cost:
+                continue
+            room = job.capable & ~kept & (free >= job.gpus)
+            room[[*job.held, *got[at]]] = False
+            gain = (job.gained(nodes + 1) - job.gained(nodes)) / job.gpus
+            if gain > most and room.any():
+                best, where, most = at, int(np.where(room, free, np.inf).argmin()), gain
+        if best < 0:
+            break
+        got[best].append(where)
+        free[where] -= running[best].gpus
+    for at, job in enumerate(running):
+        if got[at] and job.gained(len(job.held) + len(got[at])) > job.cost:
+            size[at] += len(got[at])
+    return size
+
+
+def _take(job: Waiting, free: Codes) -> bool:
+    """Take the fullest nodes for a job, if there are enough."""
+    nodes = np.flatnonzero(job.capable & (free >= job.gpus))
+    if len(nodes) >= job.nodes:
+        free[nodes[np.argsort(free[nodes], kind="stable")[: job.nodes]]] -= job.gpus
+    return len(nodes) >= job.nodes
+
+
+def _make_room(wants: Waiting, running: Sequence[Resizable], free: Codes, size: list[int]) -> bool:
+    """Let running jobs give nodes back where that lets a waiting job start: those that lose least by it."""
+    trial, left = free.copy(), list(size)
+    while not _take(wants, trial.copy()):
+        loss = [
+            (job.gained(nodes) - job.gained(nodes - 1)) / job.gpus
+            if nodes > job.least and wants.capable[list(job.held[job.least : nodes])].any()
+            else np.inf
+            for job, nodes in zip(running, left, strict=True)
+        ]
+        if min(loss, default=np.inf) == np.inf:
+            return False
+        at = int(np.argmin(loss))
+        left[at] -= 1
+        trial[running[at].held[left[at]]] += running[at].gpus
+    for at, job in enumerate(running):  # not each of these was needed
+        while left[at] < size[at]:
+            without = trial.copy()
+            without[job.held[left[at]]] -= job.gpus
+            if not _take(wants, without.copy()):
+                break
+            trial, left[at] = without, left[at] + 1
+    _take(wants, trial)
+    free[:], size[:] = trial, left
+    return True
+
+
+def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list[ResizeAdvice]]:
+    """By user, for the running jobs that have registered and have GPUs per node."""
+    snapshot, nodes, found = plan.snapshot, plan.snapshot.nodes, dict[str, list[ResizeAdvice]]()
+    jobs, running = snapshot.jobs, dict[int, Resizable]()
+    free = np.where(nodes.cpus_free > 0, nodes.gpus_free.sum(axis=1), 0).astype(np.int32)
+    rows = np.array([jobs.row_of[job] for job in registered], dtype=np.intp)
+    # The table has the GPU types that a running job got, not those that it asked for: it may get more of these.
+    pools = job_pools(replace(snapshot, jobs=replace(jobs, gpu_type=Category.of([""] * len(jobs)))), rows)
+    for row, said, pool in zip(rows.tolist(), registered.values(), pools.pool_of, strict=True):
+        gpus, held, capable = int(jobs.gpus_per_node[row]), tuple(jobs.nodes_of(row).tolist()), pools.nodes[pool]
+        if gpus and not held:
+            # It has requeued itself, and takes what it can.
+            any(_take(Waiting(number, gpus, capable), free) for number in range(min(said.most, len(free)), 0, -1))
+        elif gpus and said.least <= len(held) <= said.most:
+            elapsed, whole = snapshot.time - jobs.start_time[row], np.fmin(plan.estimates[row], jobs.time_limit[row])
+            types = (nodes.gpus[list(held)] > 0).any(axis=0)
+            running[row] = Resizable(
+                held=held,
+                least=said.least,
+                most=said.most,
+                gpus=gpus,
+                capable=capable & (nodes.gpus[:, types].sum(axis=1) >= gpus),
+                # One that has run longer than expected goes on for a quarter of that.
+                remaining=max(float(whole - elapsed), 0.25 * float(elapsed), 1.0),
+                factors=amdahl(said.most),
+                cost=said.cost,
+            )
+    sizes = advised_nodes(list(running.values()), free, _waiting(plan))
+    for (row, job), size in zip(running.items(), sizes, strict=True):
+        saves, left = job.gained(size) / job.remaining, min(float(jobs.end_time[row]) - snapshot.time, 365 * 86_400.0)
+        made = ResizeAdvice(int(jobs.job_id[row]), len(job.held), size, round(saves, 4), round(left, 1))
+        found.setdefault(jobs.user.value(row), []).append(made)
+    return found
+
+
+def _waiting(plan: Plan) -> list[Waiting]:
+    """The front of the queue. GPUs in all count as on the fewest nodes."""
+    jobs, found = plan.snapshot.jobs, []
+    for at in plan.queue[:MOST_WAITING].tolist():
+        row, capable = plan.rows[at], plan.managed.pools.nodes[plan.managed.pools.pool_of[at]]
+        nodes, gpus, total = int(jobs.nodes[row]), int(jobs.gpus_per_node[row]), int(jobs.gpus[row])
+        if total and not gpus:
+            largest = int(plan.snapshot.nodes.gpus[capable].sum(axis=1).max(initial=1))
+            nodes = max(nodes, -(-total // max(largest, 1)))
+            gpus = -(-total // nodes)
+        if gpus:
+            found.append(Waiting(nodes, gpus, capable))
+    return found

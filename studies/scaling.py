@@ -1,0 +1,107 @@
+"""How the run time depends on the number of nodes.
+
+``python -m studies.scaling FILE > rltuned/workload/scaling.toml``. FILE is adaptdl-throughputs.csv.gz: seconds of a
+training step of six models by GPUs on each node and batch per GPU (petuum/adaptdl, branch osdi21-artifact,
+simulator/traces; Apache-2.0; Qiao et al., OSDI'21).
+"""
+
+import csv
+import gzip
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rltuned.cluster.tables import Floats
+from rltuned.workload.scaling import POOLED, Scaling
+
+NODES: Final = (1, 2, 3, 4, 6, 8, 12, 16)
+PER_NODE: Final = (1, 2, 4)
+FULL: Final = 4
+"""Nodes whose GPUs the global batch fills. On fewer, gradients are accumulated; on more, a GPU has a smaller batch."""
+SPREAD: Final = {2: ("11",), 4: ("22", "13", "112", "1111")}
+"""By GPUs: other placements than on one node."""
+_HEAD: Final = """\
+# How the run time of six models depends on the number of nodes. Made by studies/scaling.py from the step times that
+# Pollux was simulated with: petuum/adaptdl, branch osdi21-artifact, simulator/traces/*/{placements,scalability}.csv
+# (Qiao et al., OSDI'21), Apache-2.0, copyright Petuum, Inc. rltuned/workload/scaling.py says what the numbers are.
+"""
+
+Measured = dict[str, Floats]
+"""(B, 3) batch per GPU, step and synchronisation in seconds, by placement: "112"; "3x2": two GPUs on each of 3."""
+
+
+def read(path: Path) -> dict[str, Measured]:
+    """The measurements of each model, by batch per GPU."""
+    found: dict[str, dict[str, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            nodes, gpus = int(row["num_nodes"]), int(row["num_gpus"])
+            values = tuple(float(row[name]) for name in ("local_batch", "step_time", "sync_time"))
+            if row["placement"]:
+                found[row["model"]][row["placement"]].append(values)
+            if gpus % nodes == 0 and len(set(row["placement"])) <= 1:
+                found[row["model"]][f"{nodes}x{gpus // nodes}"].append(values)
+    return {model: {key: np.array(sorted(rows)) for key, rows in of.items()} for model, of in found.items()}
+
+
+def at(measured: Floats, batch: float) -> Floats:
+    """(2,) step and synchronisation at a batch per GPU, linear in logarithms, constant beyond what was measured."""
+    logs = np.log(np.maximum(measured, 1e-9))
+    return np.exp([np.interp(np.log(batch), logs[:, 0], logs[:, column]) for column in (1, 2)])
+
+
+def spread(measured: Measured) -> Floats:
+    """Logarithms of the step time over that on one node, at the largest batch per GPU that all placements have."""
+    logs = []
+    for gpus, placements in SPREAD.items():
+        together = measured[str(gpus)]
+        largest = min(measured[name][-1, 0] for name in (str(gpus), *placements))
+        logs += [np.log(at(measured[name], largest)[0] / at(together, largest)[0]) for name in placements]
+    return np.array(logs)
+
+
+def strong(measured: Measured) -> Floats:
+    """(len(NODES),) logarithm of the time of a global batch over that on one node, mean over GPUs per node."""
+    logs = []
+    for each in PER_NODE:
+        of = [measured[f"{nodes}x{each}"] for nodes in NODES]
+        largest = min(part[-1, 0] for part in of)
+        times = []
+        for nodes, part in zip(NODES, of, strict=True):
+            steps = -(-FULL // nodes)
+            step, sync = at(part, largest * FULL / (nodes * steps))
+            times.append(steps * (step - sync) + sync)
+        logs.append(np.log(np.array(times) / times[0]))
+    return np.asarray(np.mean(logs, axis=0))
+
+
+def fit(logs: Floats, spread_logs: Floats) -> tuple[Scaling, float, float]:
+    """The numbers nearest to what was measured, and the root mean square errors of ln (nodes, spread)."""
+    penalty = max(float(np.exp(spread_logs.mean())), 1.0)
+    tried = [Scaling(penalty, p, s) for p in np.arange(101) / 100 for s in np.arange(41) / 200]
+    index = np.array(NODES) - 1
+    errors = [float(np.sqrt(np.mean((np.log(each.more_nodes(NODES[-1])[index]) - logs) ** 2))) for each in tried]
+    best = int(np.argmin(errors))
+    return tried[best], errors[best], float(np.sqrt(np.mean((np.log(penalty) - spread_logs) ** 2)))
+
+
+def main(path: Path) -> str:
+    """The file."""
+    measured = read(path)
+    logs = {model: (strong(of), spread(of)) for model, of in sorted(measured.items())}
+    pooled = np.mean([log for log, _ in logs.values()], axis=0), np.mean([log for _, log in logs.values()], axis=0)
+    lines = [_HEAD]
+    for model, (nodes, apart) in {POOLED: pooled, **logs}.items():
+        found, error, spread_error = fit(nodes, apart)
+        lines.append(f"[{model}]  # measured on {', '.join(map(str, NODES))} nodes: {np.exp(nodes).round(2).tolist()}")
+        lines.append(f"spread = {found.spread:.2f}  # error {spread_error:.0%}")
+        lines.append(f"parallel = {found.parallel:.2f}  # error of the fit {error:.0%}")
+        lines.append(f"sync = {found.sync:.3f}\n")
+    return "\n".join(lines).strip()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(main(Path(sys.argv[1])) + "\n")
