@@ -1,8 +1,8 @@
 """How many nodes running jobs should have that can resize themselves (docs/elastic.md).
 
-An advice, on which only the job's own process acts. Nodes that no waiting job can use go to the job that gains most by
-them (marginal gain; Optimus, Peng et al., EuroSys '18). What such jobs hold beyond their fewest nodes goes to a waiting
-job that can start there.
+An advice, on which only the job's own process acts. Nodes that no waiting job can use soon go to the job that gains
+most by them (marginal gain; Optimus, Peng et al., EuroSys '18). What such jobs hold beyond their fewest nodes goes to a
+waiting job that can start there, where they lose less time by that than it would wait.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,17 @@ import numpy as np
 from pydantic import Field
 
 from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import Bools, Category, Codes, Floats
+from rltuned.cluster.tables import Bools, Category, Codes, Floats, Snapshot
 from rltuned.decide.plan import Plan
+from rltuned.observe.supply import CENTURY, expected_ends
+from rltuned.workload.scaling import POOLED, scalings
 
-PARALLEL: Final = 0.9
-"""Share of the work that several nodes do at the same time (Amdahl), where nothing is known of how a job scales."""
 MOST_WAITING: Final = 64
 """Jobs of the front of the queue that are looked at."""
+SOON: Final = 900.0
+"""Seconds: for a job that starts within these, what is idle is kept."""
+RESTART: Final = 60.0
+"""Seconds that a job loses by going on with fewer nodes."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +73,15 @@ class Resizable:
 
 
 class Waiting(NamedTuple):
-    """A job that waits for room: GPUs on each of its nodes, and (M,) nodes that could run it."""
+    """A job that waits for room."""
 
     nodes: int
     gpus: int
+    """On each of its nodes."""
     capable: Bools
-
-
-def amdahl(most: int, parallel: float = PARALLEL) -> Floats:
-    """(most,) run time by number of nodes, over that on one."""
-    return 1.0 - parallel + parallel / np.arange(1, most + 1)
+    """(M,) nodes that could run it."""
+    wait: float
+    """Seconds after which it is expected to start anyway."""
 
 
 def advised_nodes(running: Sequence[Resizable], free: Codes, waiting: Sequence[Waiting]) -> list[int]:
@@ -87,8 +90,8 @@ def advised_nodes(running: Sequence[Resizable], free: Codes, waiting: Sequence[W
     """
     free, size, kept = free.copy(), [len(job.held) for job in running], np.zeros(len(free), dtype=np.bool_)
     for wants in waiting:
-        if not _take(wants, free) and not _make_room(wants, running, free, size):
-            kept |= wants.capable  # it starts as soon as others end: what is free there is given to nobody
+        if not _take(wants, free) and not _make_room(wants, running, free, size) and wants.wait < SOON:
+            kept |= wants.capable
     got: list[list[int]] = [[] for _ in running]
     while True:
         best, where, most = -1, -1, 0.0
@@ -120,7 +123,7 @@ def _take(job: Waiting, free: Codes) -> bool:
 
 
 def _make_room(wants: Waiting, running: Sequence[Resizable], free: Codes, size: list[int]) -> bool:
-    """Let running jobs give nodes back where that lets a waiting job start: those that lose least by it."""
+    """Let running jobs give nodes back where that lets a waiting job start and pays: those that lose least by it."""
     trial, left = free.copy(), list(size)
     while not _take(wants, trial.copy()):
         loss = [
@@ -141,6 +144,13 @@ def _make_room(wants: Waiting, running: Sequence[Resizable], free: Codes, size: 
             if not _take(wants, without.copy()):
                 break
             trial, left[at] = without, left[at] + 1
+    lost = sum(
+        job.gained(had) - job.gained(nodes) + RESTART
+        for job, had, nodes in zip(running, size, left, strict=True)
+        if nodes < had
+    )
+    if lost > wants.wait:
+        return False
     _take(wants, trial)
     free[:], size[:] = trial, left
     return True
@@ -158,7 +168,7 @@ def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list
         gpus, held, capable = int(jobs.gpus_per_node[row]), tuple(jobs.nodes_of(row).tolist()), pools.nodes[pool]
         if gpus and not held:
             # It has requeued itself, and takes what it can.
-            any(_take(Waiting(number, gpus, capable), free) for number in range(min(said.most, len(free)), 0, -1))
+            any(_take(Waiting(number, gpus, capable, 0.0), free) for number in range(min(said.most, len(free)), 0, -1))
         elif gpus and said.least <= len(held) <= said.most:
             elapsed, whole = snapshot.time - jobs.start_time[row], np.fmin(plan.estimates[row], jobs.time_limit[row])
             types = (nodes.gpus[list(held)] > 0).any(axis=0)
@@ -170,7 +180,7 @@ def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list
                 capable=capable & (nodes.gpus[:, types].sum(axis=1) >= gpus),
                 # One that has run longer than expected goes on for a quarter of that.
                 remaining=max(float(whole - elapsed), 0.25 * float(elapsed), 1.0),
-                factors=amdahl(said.most),
+                factors=scalings()[POOLED].more_nodes(said.most),
                 cost=said.cost,
             )
     sizes = advised_nodes(list(running.values()), free, _waiting(plan))
@@ -181,9 +191,31 @@ def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list
     return found
 
 
+def gpu_releases(snapshot: Snapshot, estimates: Floats) -> Floats:
+    """(M, G) when each GPU of each node comes free, ascending: seconds from now, 0 where it is; `CENTURY` where there
+    is none, or nobody knows. `estimates`: (N,) expected run time of all jobs, seconds.
+    """
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    total, free = nodes.gpus.sum(axis=1), np.maximum(nodes.gpus_free.sum(axis=1), 0)
+    released = np.full((len(nodes), int(total.max(initial=0))), CENTURY)
+    released[np.arange(released.shape[1]) < free[:, None]] = 0.0
+    left = np.clip(expected_ends(snapshot, jobs.running, estimates) - snapshot.time, 1.0, CENTURY)
+    filled = free.copy()
+    for at in np.argsort(left, kind="stable").tolist():
+        row = int(jobs.running[at])
+        held = jobs.nodes_of(row)
+        share = -(-int(jobs.gpus[row]) // max(len(held), 1))
+        for node in held.tolist():
+            end = min(filled[node] + share, int(total[node]))
+            released[node, filled[node] : end] = left[at]
+            filled[node] = end
+    return released
+
+
 def _waiting(plan: Plan) -> list[Waiting]:
     """The front of the queue. GPUs in all count as on the fewest nodes."""
-    jobs, found = plan.snapshot.jobs, []
+    jobs, usable, found = plan.snapshot.jobs, plan.snapshot.nodes.usable, []
+    releases = gpu_releases(plan.snapshot, np.where(np.isnan(plan.estimates), jobs.time_limit, plan.estimates))
     for at in plan.queue[:MOST_WAITING].tolist():
         row, capable = plan.rows[at], plan.managed.pools.nodes[plan.managed.pools.pool_of[at]]
         nodes, gpus, total = int(jobs.nodes[row]), int(jobs.gpus_per_node[row]), int(jobs.gpus[row])
@@ -192,5 +224,6 @@ def _waiting(plan: Plan) -> list[Waiting]:
             nodes = max(nodes, -(-total // max(largest, 1)))
             gpus = -(-total // nodes)
         if gpus:
-            found.append(Waiting(nodes, gpus, capable))
+            ready = np.sort(releases[capable & usable, gpus - 1]) if gpus <= releases.shape[1] else []
+            found.append(Waiting(nodes, gpus, capable, float(ready[nodes - 1]) if nodes <= len(ready) else CENTURY))
     return found

@@ -11,13 +11,23 @@ from hypothesis import strategies as st
 from rltuned.cluster.tables import JobState
 from rltuned.config import Config
 from rltuned.decide import plan
-from rltuned.decide.resizing import Registration, Resizable, Waiting, advice, advised_nodes, amdahl
+from rltuned.decide.resizing import RESTART, SOON, Registration, Resizable, Waiting, advice, advised_nodes, gpu_releases
 from rltuned.decide.user_record import UserRecord, UserRecords
+from rltuned.observe.supply import CENTURY
 from rltuned.policy.heuristics import by_name
+from rltuned.workload.scaling import POOLED, scalings
 
 from .conftest import NOW, make_snapshot, pending
 
 ANY = np.ones(6, dtype=np.bool_)
+
+
+def amdahl(most):
+    return 0.1 + 0.9 / np.arange(1, most + 1)
+
+
+def waits(nodes, gpus, capable, wait=1e7):
+    return Waiting(nodes, gpus, capable, wait)
 
 
 def job(held, least=1, most=4, gpus=1, remaining=1e5, cost=100.0, capable=ANY):
@@ -54,34 +64,58 @@ def test_more_nodes_have_to_be_worth_the_restart():
 
 
 def test_what_a_waiting_job_takes_or_waits_for_is_given_to_nobody():
-    assert advised_nodes([job([0])], free(0, 1, 1, 0, 0, 0), [Waiting(1, 1, ANY)]) == [2]
-    assert advised_nodes([job([0], least=1)], free(0, 1, 1, 0, 0, 0), [Waiting(4, 1, ANY)]) == [1]
+    assert advised_nodes([job([0])], free(0, 1, 1, 0, 0, 0), [waits(1, 1, ANY)]) == [2]
+    assert advised_nodes([job([0], least=1)], free(0, 1, 1, 0, 0, 0), [waits(4, 1, ANY, SOON - 1.0)]) == [1]
+    assert advised_nodes([job([0], least=1)], free(0, 1, 1, 0, 0, 0), [waits(4, 1, ANY, SOON)]) == [3]
     elsewhere = np.arange(6) > 3
-    assert advised_nodes([job([0])], free(0, 1, 1, 0, 0, 0), [Waiting(1, 4, elsewhere)]) == [3]
+    assert advised_nodes([job([0])], free(0, 1, 1, 0, 0, 0), [waits(1, 4, elsewhere, 1.0)]) == [3]
 
 
 def test_nodes_are_given_back_only_where_that_lets_a_waiting_job_start_and_only_as_many():
     wide = job([0, 1, 2, 3], least=1)
-    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [Waiting(1, 1, ANY)]) == [3]
-    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [Waiting(3, 1, ANY)]) == [1]
-    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [Waiting(4, 1, ANY)]) == [4]
-    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [Waiting(1, 2, ANY)]) == [4]
-    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [Waiting(1, 1, ANY), Waiting(1, 1, ANY)]) == [2]
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(1, 1, ANY)]) == [3]
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(3, 1, ANY)]) == [1]
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(4, 1, ANY)]) == [4]
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(1, 2, ANY)]) == [4]
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(1, 1, ANY), waits(1, 1, ANY)]) == [2]
     assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), []) == [4]
     # The second one cannot start, so the third gets its turn.
-    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [Waiting(1, 1, ANY), Waiting(9, 1, ANY)]) == [3]
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(1, 1, ANY), waits(9, 1, ANY)]) == [3]
+
+
+def test_nodes_are_given_back_only_where_the_waiting_job_would_wait_for_longer_than_that_costs():
+    wide = job([0, 1], most=2)
+    lost = RESTART - wide.gained(1)
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(1, 1, ANY, lost - 1.0)]) == [2]
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(1, 1, ANY, lost + 1.0)]) == [1]
+
+
+def test_a_gpu_comes_free_as_its_job_is_expected_to_end():
+    jobs = pending(
+        3,
+        held_nodes=[(0,), (0, 1), ()],
+        state=[JobState.RUNNING, JobState.RUNNING, JobState.PENDING],
+        start_time=[NOW - 100.0, NOW - 100.0, np.nan],
+        end_time=[NOW + 900.0, np.inf, np.nan],
+        gpus=[1, 4, 1],
+    )
+    taken = np.zeros((5, 3), dtype=np.int32)
+    taken[:2, 0] = 3, 2
+    releases = gpu_releases(make_snapshot(jobs, gpus_alloc=taken), np.array([500.0, 2000.0, 60.0]))
+    assert releases[:2].tolist() == [[0.0, 400.0, 1900.0, 1900.0], [0.0, 0.0, 1900.0, 1900.0]]
+    assert releases[4].tolist() == [0.0] + [CENTURY] * 3, "the M40 node has one"
 
 
 def test_the_job_that_loses_least_gives_back_and_nobody_gives_back_what_is_not_needed():
     wide, wider = job([0, 1], most=2, gpus=2), job([2, 3, 4, 5], gpus=2)
     none = free(0, 0, 0, 0, 0, 0)
-    assert advised_nodes([wide, wider], none, [Waiting(1, 2, ANY)]) == [2, 3]
+    assert advised_nodes([wide, wider], none, [waits(1, 2, ANY)]) == [2, 3]
     # What it gives back first is not where the waiting job can run.
     there = np.arange(6) == 1
-    assert advised_nodes([wide, wider], none, [Waiting(1, 2, there)]) == [1, 4]
+    assert advised_nodes([wide, wider], none, [waits(1, 2, there)]) == [1, 4]
     # Both have to give back on the same node, and neither more than that.
     both = [job([0, 1, 2]), job([0, 1, 2])]
-    assert advised_nodes(both, none, [Waiting(1, 2, ANY)]) == [2, 2]
+    assert advised_nodes(both, none, [waits(1, 2, ANY)]) == [2, 2]
 
 
 @st.composite
@@ -101,7 +135,9 @@ def situations(draw):
         most = draw(st.integers(len(held), 7))
         numbers = draw(st.floats(1, 1e6)), draw(st.floats(0, 1e5))
         running.append(Resizable(tuple(held), least, most, gpus, draw(masks), numbers[0], amdahl(most), numbers[1]))
-    waiting = draw(st.lists(st.builds(Waiting, st.integers(1, 4), st.integers(1, 4), masks), max_size=4))
+    waiting = draw(
+        st.lists(st.builds(Waiting, st.integers(1, 4), st.integers(1, 4), masks, st.floats(0, 1e6)), max_size=4)
+    )
     return running, left, waiting
 
 
@@ -139,7 +175,7 @@ def queue(*, waiting=0, gpus=4, job_state=JobState.RUNNING, held=((0, 1),), **co
         user=["alice", *["bob"] * waiting],
         state=state,
         start_time=began,
-        end_time=NOW + 5000.0,
+        end_time=NOW + 1e5 - 600.0,
         time_limit=1e5,
         nodes=[2, *[1] * waiting],
         gpus=[4, *[gpus] * waiting],
@@ -160,8 +196,8 @@ def advised(snapshot, least=1, most=4, cost=100.0, job=1):
 def test_a_job_gives_a_node_back_for_one_that_waits_and_its_user_is_told():
     made, by_user = advised(queue(waiting=1))
     (told,) = by_user["alice"]
-    assert (list(by_user), told.job_id, told.nodes, told.advised, told.left) == (["alice"], 1, 2, 1, 5000.0)
-    assert told.saves == pytest.approx(1.0 - 1.0 / 0.55, abs=1e-3)
+    assert (list(by_user), told.job_id, told.nodes, told.advised, told.left) == (["alice"], 1, 2, 1, 1e5 - 600.0)
+    assert told.saves == pytest.approx(1.0 - 1.0 / scalings()[POOLED].more_nodes(2)[1], abs=1e-3)
     records = UserRecords.of(made.snapshot, interval=60.0, plan=made, moves=True)
     records = records.advised({1: Registration(1, 1, 4, 100.0)})
     assert set(records.users) == {"alice", "bob"}
