@@ -108,6 +108,7 @@ class _Job:
 
     def __init__(self, number: int, command: list[str], options: dict[str, Any], records: Path, files: Path) -> None:
         self.number, self.command, self.options, self.records, self.files = number, command, options, records, files
+        self.registration = records / REGISTERED / str(number)
         self.nodes, self.signalled = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")), False
         self.began = self.earliest = 0.0
         # Restarts, and seconds: until the program was ready, of the last requeue, and the moment of one under way.
@@ -138,12 +139,12 @@ class _Job:
         finally:
             shutil.rmtree(self.files, ignore_errors=True)
             with contextlib.suppress(OSError):
-                self._registration.unlink()
+                self.registration.unlink()
 
     def _run_once(self) -> int:
         """Run the program to its end; returns its exit code."""
         for name in (CHECKPOINT, ENDED, READY):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 (self.files / name).unlink()
         self._register()
         child = _popen(self.command)
@@ -181,7 +182,8 @@ class _Job:
         """Nodes that the job should have: those that it has, unless another number is advised and pays."""
         advised, saves, left = advice_of(self.records, self.number, self.nodes)
         nodes = min(max(advised, self.options["least"]), self.options["most"])
-        if self.notes["restarts"] >= self.options["most_restarts"] or time.monotonic() < self.earliest:
+        none_left = self.notes["restarts"] >= self.options["most_restarts"]
+        if none_left or self.signalled or time.monotonic() < self.earliest:
             return self.nodes
         # To give nodes back is worth a restart, unless the job ends as soon.
         pays = left * saves > self._cost if nodes > self.nodes else left > self.notes.get("startup", STARTUP)
@@ -196,15 +198,15 @@ class _Job:
         with contextlib.suppress(OSError):
             self.notes["startup"] = max((self.files / READY).stat().st_mtime - self.began, 0.0)
 
-    @property
-    def _registration(self) -> Path:
-        return self.records / REGISTERED / str(self.number)
-
     def _register(self) -> None:
         """Tell the daemon what the job could do. Where it cannot be told, no advice will come."""
         said = {"least": self.options["least"], "most": self.options["most"], "cost": round(self._cost, 1)}
+        new = self.registration.with_name(f".{self.number}.{os.getpid()}")
         with contextlib.suppress(OSError):
-            self._registration.write_text(json.dumps({"version": 1, **said}))
+            with new.open("x") as file:  # anybody may have put a link there, to a file of this user's
+                file.write(json.dumps({"version": 1, **said}))
+            new.chmod(0o644)
+            new.replace(self.registration)
 
     def _shrink(self, nodes: int) -> bool:
         """Keep so many nodes only, the first. Whether the rest is given back."""

@@ -110,6 +110,7 @@ class UserFiles:
                 self._say(write_all_records(self._directory, records))
             except Exception:  # noqa: BLE001 - said, and the next cycle is another try
                 self._log.exception("users.defect", sentence="This is a defect; please report it.")
+            del records  # and with them the plan
 
     def _say(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:

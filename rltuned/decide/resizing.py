@@ -24,6 +24,7 @@ SOON: Final = 900.0
 """Seconds: for a job that starts within these, what is idle is kept."""
 RESTART: Final = 60.0
 """Seconds that a job loses by going on with fewer nodes."""
+_YEAR: Final = 365 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ class Resizable:
         """Expected seconds that so many nodes save, without the restart; below 0 of fewer than it has."""
         return float(self.remaining * (1.0 - self.factors[nodes - 1] / self.factors[len(self.held) - 1]))
 
+    def next_gain(self, nodes: int) -> float:
+        """Of one node more than that, by GPU."""
+        return (self.gained(nodes + 1) - self.gained(nodes)) / self.gpus
+
 
 class Waiting(NamedTuple):
     """A job that waits for room."""
@@ -93,21 +98,18 @@ def advised_nodes(running: Sequence[Resizable], free: Codes, waiting: Sequence[W
         if not _take(wants, free) and not _make_room(wants, running, free, size) and wants.wait < SOON:
             kept |= wants.capable
     got: list[list[int]] = [[] for _ in running]
-    while True:
-        best, where, most = -1, -1, 0.0
-        for at, job in enumerate(running):
-            nodes = len(job.held) + len(got[at])
-            if size[at] < len(job.held) or nodes >= job.most or job.gained(job.most) <= job.cost:
-                continue
-            room = job.capable & ~kept & (free >= job.gpus)
-            room[[*job.held, *got[at]]] = False
-            gain = (job.gained(nodes + 1) - job.gained(nodes)) / job.gpus
-            if gain > most and room.any():
-                best, where, most = at, int(np.where(room, free, np.inf).argmin()), gain
-        if best < 0:
-            break
-        got[best].append(where)
-        free[where] -= running[best].gpus
+    able = [at for at, job in enumerate(running) if size[at] == len(job.held) and job.gained(job.most) > job.cost]
+    while able:
+        at = max(able, key=lambda at: running[at].next_gain(len(running[at].held) + len(got[at])))
+        job = running[at]
+        room = job.capable & ~kept & (free >= job.gpus)
+        room[[*job.held, *got[at]]] = False
+        grows = bool(room.any()) and job.next_gain(len(job.held) + len(got[at])) > 0.0
+        if grows:
+            got[at].append(int(np.where(room, free, np.iinfo(np.int32).max).argmin()))
+            free[got[at][-1]] -= job.gpus
+        if not grows or len(job.held) + len(got[at]) == job.most:
+            able.remove(at)
     for at, job in enumerate(running):
         if got[at] and job.gained(len(job.held) + len(got[at])) > job.cost:
             size[at] += len(got[at])
@@ -124,16 +126,18 @@ def _take(job: Waiting, free: Codes) -> bool:
 
 def _make_room(wants: Waiting, running: Sequence[Resizable], free: Codes, size: list[int]) -> bool:
     """Let running jobs give nodes back where that lets a waiting job start and pays: those that lose least by it."""
-    trial, left = free.copy(), list(size)
+    trial, left, most = free.copy(), list(size), free.copy()
+    for job, nodes in zip(running, size, strict=True):
+        most[list(job.held[job.least : nodes])] += job.gpus
+    if not _take(wants, most):
+        return False
     while not _take(wants, trial.copy()):
         loss = [
-            (job.gained(nodes) - job.gained(nodes - 1)) / job.gpus
+            job.next_gain(nodes - 1)
             if nodes > job.least and wants.capable[list(job.held[job.least : nodes])].any()
             else np.inf
             for job, nodes in zip(running, left, strict=True)
         ]
-        if min(loss, default=np.inf) == np.inf:
-            return False
         at = int(np.argmin(loss))
         left[at] -= 1
         trial[running[at].held[left[at]]] += running[at].gpus
@@ -179,13 +183,13 @@ def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list
                 gpus=gpus,
                 capable=capable & (nodes.gpus[:, types].sum(axis=1) >= gpus),
                 # One that has run longer than expected goes on for a quarter of that.
-                remaining=max(float(whole - elapsed), 0.25 * float(elapsed), 1.0),
+                remaining=min(max(float(whole - elapsed), 0.25 * float(elapsed), 1.0), _YEAR),
                 factors=scalings()[POOLED].more_nodes(said.most),
                 cost=said.cost,
             )
     sizes = advised_nodes(list(running.values()), free, _waiting(plan))
     for (row, job), size in zip(running.items(), sizes, strict=True):
-        saves, left = job.gained(size) / job.remaining, min(float(jobs.end_time[row]) - snapshot.time, 365 * 86_400.0)
+        saves, left = job.gained(size) / job.remaining, min(float(jobs.end_time[row]) - snapshot.time, _YEAR)
         made = ResizeAdvice(int(jobs.job_id[row]), len(job.held), size, round(saves, 4), round(left, 1))
         found.setdefault(jobs.user.value(row), []).append(made)
     return found

@@ -147,6 +147,18 @@ def test_without_a_record_nothing_happens_but_the_job_says_what_it_could_do(job)
     assert json.loads(job.lines("registered")[0]) == {"version": 1, "least": 1, "most": 4, "cost": 240.0}
 
 
+def test_what_it_says_can_be_read_by_the_daemon_and_goes_through_no_link_of_others(job):
+    theirs, registration = job.place / "precious", job.records / "elastic" / str(JOB)
+    theirs.write_text("mine")
+    registration.symlink_to(theirs)
+    mask = os.umask(0o077)
+    try:
+        assert job.run(f"stat -c %a {registration} > mode; [ ! -L {registration} ]")[0] == 0
+    finally:
+        os.umask(mask)
+    assert (theirs.read_text(), job.lines("mode")) == ("mine", ["644"])
+
+
 @pytest.mark.parametrize(
     "how",
     [
@@ -262,6 +274,18 @@ def test_a_signal_reaches_the_program_whose_end_is_then_the_end(job, number):
     wait_for((job.place / "up").exists, "it runs")
     started.send_signal(number)
     assert (started.wait(timeout=30), job.lines("asked"), job.files.exists()) == (0, [], False)
+
+
+def test_after_a_signal_the_program_is_not_asked(job):
+    started = job.start("trap 'touch got' USR1; touch up; while [ ! -e stop ]; do sleep 0.02; done; exit 6")
+    wait_for((job.place / "up").exists, "it runs")
+    started.send_signal(signal.SIGUSR1)
+    wait_for((job.place / "got").exists, "it is passed on")
+    job.advise(1)
+    time.sleep(0.7)
+    assert not (job.files / "checkpoint").exists()
+    (job.place / "stop").touch()
+    assert started.wait(timeout=30) == 6
 
 
 def test_a_program_without_a_handler_dies_of_the_signal(job):

@@ -1,6 +1,7 @@
 """How many nodes are advised to jobs that can resize themselves."""
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -161,6 +162,17 @@ def test_each_advice_can_be_followed_all_at_once(situation):
         assert room.sum() >= size - len(each.held)
 
 
+def test_a_thousand_nodes_and_hundreds_of_jobs_take_a_moment():
+    many = np.ones(1000, dtype=np.bool_)
+    running = [job(range(2 * at, 2 * at + 2), most=64, gpus=4, capable=many) for at in range(250)]
+    half = np.repeat(np.array([4, 8], dtype=np.int32), 500)
+    too_many = [waits(2000, 8, many)] * 32
+    began = time.perf_counter()
+    assert sum(advised_nodes(running, half, too_many[:0])) > 1000
+    assert min(advised_nodes(running, half * 0, [*too_many, *[waits(4, 4, many)] * 32])) >= 1
+    assert time.perf_counter() - began < 10.0
+
+
 # --- of a plan
 
 
@@ -226,6 +238,15 @@ def test_a_job_that_has_requeued_itself_gets_its_room_before_others_are_told_to_
     said = Registration(1, 1, 4, 100.0)
     assert [told.advised for told in advice(made, {1: said})["alice"]] == [2]
     assert [told.advised for told in advice(made, {1: said, 2: said})["alice"]] == [1]
+
+
+def test_a_job_without_a_limit_is_advised_in_finite_numbers():
+    snapshot = queue(waiting=1)
+    limits = {name: np.full(2, np.inf) for name in ("time_limit", "end_time")}
+    for made in (snapshot, queue()):
+        endless = replace(made, jobs=replace(made.jobs, **{name: of[: len(made.jobs)] for name, of in limits.items()}))
+        (told,) = advised(endless)[1]["alice"]
+        assert (np.isfinite(told.saves), told.left) == (True, 365 * 86_400.0)
 
 
 def test_a_registration_that_is_not_true_is_passed_over():
