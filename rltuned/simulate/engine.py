@@ -499,22 +499,19 @@ class Simulation:
             base, key = int(self.asked.pool[row]), mine.tobytes()
             if jobs["fate"][row] == JobFate.WAITING:
                 mask = self.asked.pool_nodes[base] & mine
-                jobs["pool"][row] = pools.setdefault((base, key), (len(whole.known) + len(pools), mask))[0]
+                jobs["pool"][row] = pools.setdefault((base, key), (len(whole.pools) + len(pools), mask))[0]
                 jobs["narrowed"][row] = regions.setdefault(key, (len(whole.blocked) + len(regions), mine))[0]
             else:
                 jobs["pool"][row], jobs["narrowed"][row] = base, 0
         pool_ptr, pool_nodes = more_rows(whole.pool_ptr, whole.pool_nodes, [mask for _, mask in pools.values()])
         masks = [mask for _, mask in regions.values()]
         part_ptr, part_nodes = more_rows(whole.part_ptr, whole.part_nodes, masks)
-        n = len(pool_ptr) - 1
         self.state = s._replace(
             pool_ptr=pool_ptr,
             pool_nodes=pool_nodes,
             part_ptr=part_ptr,
             part_nodes=part_nodes,
-            known=np.zeros(n, dtype=np.bool_),
-            most=np.zeros((n, 4), dtype=np.int64),
-            shadow_range=np.zeros((n, 2)),
+            pools=np.zeros(len(pool_ptr) - 1, dtype=k.POOL),
             plans=s.plans._replace(member=np.concatenate((whole.plans.member, *(mask[None] for mask in masks)))),
         )
 
