@@ -415,6 +415,8 @@ class Simulation:
         """A running job of a range requeues itself and asks for exactly so many nodes. Its place is that of a job that
         is submitted now; its work goes on where it was, `settings.restart` seconds after its next start.
 
+        Between two runs, or in the ranker's `keys`. (No ranker is asked while nobody waits: then `run` in steps.)
+
         Raises:
             RltunedError: it does not run, or its range has no such number of nodes.
         """
