@@ -10,6 +10,7 @@ import-linter). README.md says which command makes which number.
   beside the RLTune paper, whose numbers are in paper.toml.
 - `clusters`: A/Bs on real clusters, kept. `plots`: box plots of an evaluation.
 - `picture`: docs/images/waiting.svg from one of them.
+- `scaling`: rltuned/workload/scaling.toml. `open_jobs`: rules for jobs that leave their nodes open, beside Slurm alone.
 - ``python -m studies`` (`make results`): all of that.
 - `manpage`: docs/rltuned.1 from the command line. `compare_checkouts`: whether a refactoring changed a number.
 

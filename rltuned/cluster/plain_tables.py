@@ -42,7 +42,6 @@ def job_table(n: int, held_nodes: Sequence[Sequence[int]] | None = None, **colum
         "end_time": (np.float64, np.nan),
         "time_limit": (np.float64, 3600.0),
         "nodes": (np.int32, 1),
-        "most_nodes": (np.int32, 0),
         "tasks": (np.int32, 1),
         "gpus": (np.int32, 1),
         "gpus_per_node": (np.int32, 0),

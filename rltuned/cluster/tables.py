@@ -96,10 +96,7 @@ class JobTable:
     time_limit: Floats
     """Seconds, infinite when unlimited."""
     nodes: Codes
-    """Nodes of a running job; the least of a pending one."""
-    most_nodes: Codes
-    """Most nodes that the user of a pending job named (`-N 1-4`: 4); 0: named none. GPUs, CPUs and memory are those on
-    `nodes` nodes. A job leaves its nodes open where it is above `nodes`, or 0 and several GPUs are asked in all."""
+    """Nodes of a running job; the least of a pending one. GPUs, CPUs and memory are those on so many."""
     tasks: Codes
     gpus: Codes
     """GPUs in all; 0 for a CPU job."""

@@ -121,10 +121,10 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--open",
-    metavar="in-all:SHARE|range:SHARE",
-    help="This share of the users (0 to 1) leaves open how jobs of several GPUs are placed. in-all: --gpus=8, spread "
-    "where no node has room. range: -N 1-8 --gres=gpu:2, from a quarter of the trace's GPUs to twice as many. They run "
-    "longer or shorter as one of six measured models; with :pooled behind the share, as their mean.",
+    metavar="range:SHARE|elastic:SHARE",
+    help="This share of the users (0 to 1) asks for a range of nodes (-N 1-8 --gres=gpu:2) where a job has several "
+    "GPUs: from a quarter of the trace's GPUs to twice as many. A job runs longer or shorter as one of six measured "
+    "models. elastic: it also resizes itself, as rltuned advises.",
 )
 @click.option(
     "--easy",

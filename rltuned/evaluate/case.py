@@ -95,8 +95,7 @@ class Case:
 
     def of_open(self, start: Floats, end: Floats, runs: Runs) -> dict[str, float]:
         """`window_metrics.of_open` of such a simulation."""
-        open_ = self.jobs.in_all | (self.jobs.most_nodes > 0)
-        return of_open(self.jobs.submit_time, start, end, self.measured, open_, runs)
+        return of_open(self.jobs.submit_time, start, end, self.measured, self.jobs.most_nodes > 0, runs)
 
 
 def cases(

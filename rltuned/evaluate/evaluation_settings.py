@@ -145,7 +145,7 @@ class EvaluationSettings:
     tuned: TunedConf | None = None
     """Of the policy `TUNED`."""
     open: str = ""
-    """As `OpenSpec.parse` takes it: what some users leave open about their nodes. "": nobody leaves anything open."""
+    """As `OpenSpec.parse` takes it: users whose jobs have a range of nodes. "": nobody's."""
 
     def __post_init__(self) -> None:
         """Raises:

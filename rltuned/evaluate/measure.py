@@ -15,7 +15,7 @@ from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.slurm_conf import weighted
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
-from rltuned.simulate.rankers import RuleRanker, compile_kernel
+from rltuned.simulate.rankers import EVERY, RuleRanker, compile_kernel
 from rltuned.simulate.values import JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
@@ -111,6 +111,11 @@ def simulate_case(
     for moment in moments:
         simulation.run(ranker, until=moment)
         tell(moment)
+    while chosen.elastic and not simulation.done:
+        # A job grows where nobody waits, too. The simulation itself asks a ranker only where somebody does.
+        simulation.run(ranker, until=simulation.now + EVERY)
+        if not len(simulation.pending):
+            ranker.keys(simulation, simulation.pending)
     simulation.run(ranker)
     return simulation
 

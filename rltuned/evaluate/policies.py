@@ -22,6 +22,7 @@ from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
+from rltuned.workload.scaling import OpenSpec
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
 PRIORITY_CALC_PERIOD: Final = 300.0
@@ -85,6 +86,8 @@ class Contender:
     """As the settings of the evaluation."""
     planned: bool = False
     """A plain rule is served as the daemon serves it: within classes and budgets."""
+    elastic: bool = False
+    """Jobs with a range of nodes resize themselves as this policy advises."""
     values: Values = field(default_factory=dict)
     """Of slurm.conf, for the weights of nodes; none: the cluster's own."""
 
@@ -97,7 +100,7 @@ class Contender:
         if self.borrow is not None:
             config = config.model_copy(update={"decide": config.decide.model_copy(update={"borrow": self.borrow})})
         slurm = MultifactorRanker(Weights.parse(self.weights)).priorities if self.weights else None
-        return PlanRanker(self.policy or by_name(self.name), config, search, slurm)
+        return PlanRanker(self.policy or by_name(self.name), config, search, slurm, elastic=self.elastic)
 
 
 def contender(name: str, settings: EvaluationSettings, values: Values | None = None) -> Contender:
@@ -122,6 +125,7 @@ def contender(name: str, settings: EvaluationSettings, values: Values | None = N
         borrow=settings.borrow,
         objective=settings.objective,
         planned=settings.gate and bool(settings.weights) and name in PLAIN and name != "multifactor",
+        elastic=is_learned(name) and bool(settings.open) and OpenSpec.parse(settings.open).elastic,
         values=values or {},
     )
 

@@ -213,7 +213,6 @@ def alike(s: k.State, a: int, b: int) -> bool:
         and s.jobs[a].form == s.jobs[b].form
         and s.jobs[a].most_nodes == s.jobs[b].most_nodes
         and s.jobs[a].alone == s.jobs[b].alone
-        and s.jobs[a].narrowed == s.jobs[b].narrowed
     )
 
 
@@ -223,18 +222,18 @@ def kind_of(s: k.State, job: int) -> int:
     p = s.plans
     if s.counts[k.LISTED] < 0:
         list_releases(s)
-    room = len(p.kind_job)
+    room = len(p.kinds)
     for kind in range(min(s.counts[k.KINDS], room)):
-        if alike(s, job, p.kind_job[kind]):
+        if alike(s, job, p.kinds[kind].job):
             return kind
     new: int = s.counts[k.KINDS] % room
     s.counts[k.KINDS] += 1
-    p.kind_job[new] = job
-    p.kind_limit[new] = p.kind_hopeless[new] = np.nan  # compared to anything: no
-    p.kind_before[new] = -np.inf
+    p.kinds[new].job = job
+    p.kinds[new].limit = p.kinds[new].hopeless = np.nan  # compared to anything: no
+    p.kinds[new].before = -np.inf
     if s.jobs[job].form == k.IN_ALL:
         after = all_fit_after(s, job, np.inf, np.inf, np.inf)
-        p.kind_before[new] = p.limit_end[after] if 0 <= after < NEVER else (np.inf if after == NEVER else -np.inf)
+        p.kinds[new].before = p.limit_end[after] if 0 <= after < NEVER else (np.inf if after == NEVER else -np.inf)
     first = s.pool_ptr[s.jobs[job].pool]
     for at in range(s.pool_ptr[s.jobs[job].pool + 1] - first):
         p.ready[new, at] = ready_after(s, job, s.pool_nodes[first + at])
@@ -250,14 +249,14 @@ def no_start_before(s: k.State, kind: int, job: int, second: float, latest: floa
     p = s.plans
     first, limit = s.pool_ptr[s.jobs[job].pool], s.jobs[job].limit
     nodes = s.pool_ptr[s.jobs[job].pool + 1] - first
-    if not limit >= p.kind_limit[kind]:  # what is known of longer jobs is no bound for it
-        p.kind_since[kind] = second
+    if not limit >= p.kinds[kind].limit:  # what is known of longer jobs is no bound for it
+        p.kinds[kind].since = second
         for at in range(nodes):
             after = p.ready[kind, at]
             p.clear[kind, at] = np.inf
             if after < NEVER:
                 p.clear[kind, at] = max(second, p.limit_end[after]) if after >= 0 else second
-    p.kind_limit[kind] = limit
+    p.kinds[kind].limit = limit
     # The smallest times of as many nodes as the job needs, sorted.
     found: k.Index = k.ZERO
     wanted, worst = max(s.jobs[job].least, 1), latest
@@ -274,7 +273,7 @@ def no_start_before(s: k.State, kind: int, job: int, second: float, latest: floa
         found = keep_smallest(p.earliest, found, wanted, time)
         if found == wanted:
             worst = p.earliest[wanted - 1]
-    return max(p.earliest[wanted - 1], p.kind_before[kind]) if found == wanted else np.inf
+    return max(p.earliest[wanted - 1], p.kinds[kind].before) if found == wanted else np.inf
 
 
 @k.inlined
@@ -494,14 +493,13 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
     p = s.plans
     second, limit, partition = np.floor(s.clock[k.NOW]), s.jobs[job].limit, s.jobs[job].partition
     latest, end_of_table = second + c.bf_window, end_of_plans(c, second)
-    if limit >= p.kind_hopeless[kind]:
+    if limit >= p.kinds[kind].hopeless:
         return
     bound = no_start_before(s, kind, job, second, latest)
     if bound > latest or bound == np.inf:
-        p.kind_hopeless[kind] = limit
+        p.kinds[kind].hopeless = limit
         return
-    since, tried = p.kind_since[kind], False
-    mine = s.jobs[job].narrowed if s.jobs[job].narrowed > 0 else partition
+    since, tried = p.kinds[kind].since, False
     n = p.planned[partition]
     low = first_after(p.by_end[partition], n, since)
     # No start before `soonest`, as long as the position is before `opens` and the limit before `shuts`.
@@ -516,7 +514,7 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
         last: k.Index = -1
         if later >= bound and (later >= soonest or since >= opens or until >= shuts):
             if not tried:
-                p.kind_since[kind] = since
+                p.kinds[kind].since = since
                 tried = True
             after, opens = fits_after(s, kind, job, since, later)
             soonest, shuts = np.inf, np.inf
@@ -525,11 +523,11 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
             elif after < NEVER:
                 soonest = p.limit_end[after]
                 if soonest <= later:
-                    last = last_of_group(s, mine, after, since, until)
+                    last = last_of_group(s, partition, after, since, until)
                     soonest = p.limit_end[last]
                     start = max(soonest, since)
                     if start > later:
-                        opens, shuts = same_nodes(s, mine, since, limit)
+                        opens, shuts = same_nodes(s, partition, since, limit)
         if start == np.inf or later < start:
             since = later
         elif start > latest:

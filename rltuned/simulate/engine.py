@@ -16,7 +16,7 @@ from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.observe import Observation, observe
 from rltuned.policy.protocol import QueueView
 from rltuned.simulate import kernel as k
-from rltuned.simulate.initial_state import idle_cluster, more_rows, plans, setup
+from rltuned.simulate.initial_state import idle_cluster, plans, setup
 from rltuned.simulate.loop_kernel import REFRESH, advance
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Estimates, JobFate, Runs, SimulationResult, SimulationSettings
@@ -95,19 +95,15 @@ class Simulation:
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) it has estimated the job's run time from all that has ended."""
         self._held: set[int] = set()
-        self._narrowed: dict[int, Bools] = {}
-        """(M,) nodes of its partition that a job may use, by row."""
-        self._renew_pools = False
         self.submitted = jobs.submit_time
         """(N,) seconds; of a job that has requeued itself, when it did. Not to be written."""
-        self._range = self.asked.per_node & (self.asked.most_nodes > self.asked.nodes)
+        self.ranged: Bools = self.asked.per_node & (self.asked.most_nodes > self.asked.nodes)
+        """(N,) jobs with a range of nodes."""
         self._earlier: list[tuple[float, ...]] = []
         """`Runs` that have ended so."""
         self.state = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self.setup = setup(self.settings)
         """Of the kernel, like `state`: for this package only."""
-        self._whole = self.state
-        """With the pools and partitions of jobs that are not narrowed."""
 
     # --- moving
 
@@ -117,7 +113,7 @@ class Simulation:
         if fixed is not None:
             self.state.jobs["fixed"] = np.clip(fixed, -_LARGEST, _LARGEST)
         ranking = k.Ranking(fixed=fixed is not None, ages=ranker.ages, at_once=ranker.at_once)
-        while self._advance(ranking, float(until)) == REFRESH:
+        while advance(self.state, self.setup, ranking, float(until)) == REFRESH:
             rows = self.pending
             if self._predictor is not None:
                 self._predict(self._predictor, rows)
@@ -125,12 +121,6 @@ class Simulation:
             self.state.clock[k.REFRESH_DUE] = np.inf  # what a ranker changes is no reason to ask it again
             if self._order(rows, np.where(np.isnan(keys), _LARGEST, keys)):
                 k.something_changed(self.state, self.setup)
-
-    def _advance(self, ranking: k.Ranking, until: float) -> int:
-        if self._renew_pools:
-            self._narrow_pools()
-        code: int = advance(self.state, self.setup, ranking, until)
-        return code
 
     def _order(self, rows: Rows, keys: Floats) -> bool:
         """Give some pending jobs new keys, smaller first. Returns whether that changes the order of the queue."""
@@ -273,7 +263,7 @@ class Simulation:
         """(N,) nodes of a range that the job has, or had at its end, over those that its amounts are for; else 1."""
         s = self.state
         nodes = np.where(np.isnan(s.jobs["start"]), s.jobs["least"], s.jobs["on"])
-        return np.where(self._range, nodes / np.maximum(self.asked.nodes, 1), 1.0)
+        return np.where(self.ranged, nodes / np.maximum(self.asked.nodes, 1), 1.0)
 
     def snapshot(self, epoch: float = 0.0, priority: Ints | None = None) -> Snapshot:
         """The cluster as the daemon would read it now: running jobs, then pending ones in the order of their rank.
@@ -311,15 +301,11 @@ class Simulation:
             "node_ptr": ptr,
             "node_idx": nodes,
         }
-        if self._narrowed:
-            changing["exc_nodes"] = Category.of([self._excluded(row) for row in rows.tolist()])
-        if self._range.any():
+        if self.ranged.any():
             grown = self.grown[rows]
             for name in ("nodes", "gpus", "cpus", "mem"):
                 column = getattr(self._unchanging, name)[rows]
                 changing[name] = np.rint(column * grown).astype(column.dtype)
-            wide = self._range[rows] & (s.jobs["most_nodes"][rows] > s.jobs["least"][rows])
-            changing["most_nodes"] = np.where(wide, s.jobs["most_nodes"][rows], 0).astype(np.int32)
         unchanging: dict[str, Any] = {
             name: column.take(rows) if isinstance(column, Category) else column[rows]
             for name, column in vars(self._unchanging).items()
@@ -411,35 +397,49 @@ class Simulation:
         s.heap[: n - 1] = np.sort(s.heap[:n][s.heap["job"][:n] != row])  # a sorted list is a heap
         s.counts[k.HEAP] = n - 1
 
-    def requeue(self, row: int, nodes: int) -> None:
-        """A running job of a range requeues itself and asks for exactly so many nodes. Its place is that of a job that
-        is submitted now; its work goes on where it was, `settings.restart` seconds after its next start.
+    def resize(self, row: int, nodes: int) -> None:
+        """A job of a range asks for exactly so many nodes.
+
+        A running job goes on with its work, `settings.restart` seconds later. It keeps the first of its nodes where it
+        asks for fewer. Where it asks for more, it requeues itself: its place is that of a job that is submitted now,
+        its time limit begins anew, and it holds its new nodes for `settings.requeue` seconds more.
+
+        Between two runs, or in the ranker's `keys`. (No ranker is asked while nobody waits: then `run` in steps.)
 
         Raises:
-            RltunedError: it does not run, or its range has no such number of nodes.
+            RltunedError: it neither waits nor runs, or its range has no such number of nodes.
         """
         s, job = self.state, self.state.jobs[row]
-        if job["fate"] != JobFate.RUNNING or job["end"] <= self.now:
-            raise RltunedError(f"job {row + 1} does not run: it cannot requeue itself")
-        if not (self._range[row] and self.asked.nodes[row] <= nodes <= self.asked.most_nodes[row]):
+        if not (self.ranged[row] and self.asked.nodes[row] <= nodes <= self.asked.most_nodes[row]):
             raise RltunedError(f"job {row + 1} did not ask for {nodes} nodes")
+        if job["fate"] == JobFate.WAITING:
+            job["least"] = job["most_nodes"] = nodes
+            return self._something_changed()
+        if job["fate"] != JobFate.RUNNING or job["end"] <= self.now:
+            raise RltunedError(f"job {row + 1} has ended")
+        if nodes == job["on"]:
+            return None
         gpus = self.jobs.gpus[row] * self.grown[row]
         self._earlier.append((row, self.submitted[row], float(job["start"]), self.now, gpus))
-        worked = self.now - job["start"] - self.settings.launch - job["lost"]
-        job["work"] *= 1.0 - max(worked, 0.0) / (job["run"] - job["lost"]) if worked < job["run"] - job["lost"] else 0.0
-        self._stop(row)
+        lasts, worked = job["run"] - job["lost"], self.now - job["start"] - self.settings.launch - job["lost"]
+        job["work"] *= 1.0 - min(max(worked, 0.0) / lasts, 1.0)
+        job["lost"] = self.settings.restart
         if len(self._earlier) == 1:
             self.submitted = self.submitted.copy()
         self.submitted[row] = self.now
-        job["fate"], job["key"], job["ends_by"], job["on"] = JobFate.WAITING, np.inf, np.inf, 0
-        job["start"] = job["end"] = np.nan
+        fewer, left = nodes < job["on"], job["ends_by"] - self.now
+        self._stop(row)
         job["least"] = job["most_nodes"] = nodes
-        job["lost"] = self.settings.restart
-        job["run"] = job["work"] + job["lost"]  # as long as it has no curve
-        s.counts[k.UNRANKED] += 1
-        k.enqueue(s, row)
-        self._renew_pools = bool(self._narrowed)
-        self._something_changed()
+        if fewer:
+            k.start_again(s, self.setup, row, nodes, float(left))
+        else:
+            job["lost"] += self.settings.requeue
+            job["fate"], job["key"], job["ends_by"], job["on"] = JobFate.WAITING, np.inf, np.inf, 0
+            job["start"] = job["end"] = np.nan
+            job["run"] = job["work"] + job["lost"]  # as long as it has no curve
+            s.counts[k.UNRANKED] += 1
+            k.enqueue(s, row)
+        return self._something_changed()
 
     def _leave_queue(self, row: int) -> bool:
         s, n = self.state, int(self.state.counts[k.QUEUED])
@@ -459,73 +459,12 @@ class Simulation:
             s.jobs["alone"][row] = k.ISOLATED if isolated else k.SHARED
             self._something_changed()
 
-    def narrow(self, row: int, nodes: Bools | None) -> None:
-        """Let a job that has not started use only these of its partition's nodes (ExcNodeList); None: all again.
-
-        Args:
-            row: of the job.
-            nodes: (M,) mask. A job that finds too few nodes in it waits, and blocks its partition like any other.
-        """
-        if self.state.jobs["fate"][row] != JobFate.WAITING or row in self.asked.rejected:
-            return
-        partition = self.shape.partitions[self.asked.partition[row]].nodes
-        if nodes is None or nodes[partition].all():
-            if self._narrowed.pop(row, None) is None:
-                return
-            self.state.jobs["pool"][row], self.state.jobs["narrowed"][row] = self.asked.pool[row], 0
-        else:
-            mine = np.zeros(len(self.shape.nodes), dtype=np.bool_)
-            mine[partition] = nodes[partition]
-            if row in self._narrowed and (mine == self._narrowed[row]).all():
-                return
-            self._narrowed[row] = mine
-        self._renew_pools = True
-        self._something_changed()
-
-    def _excluded(self, row: int) -> str:
-        """The nodes of its partition that a job may not use, as a list."""
-        if row not in self._narrowed:
-            return ""
-        partition, mine = self.shape.partitions[self.asked.partition[row]].nodes, self._narrowed[row]
-        return ",".join(self.shape.nodes.names[node] for node in np.sort(partition).tolist() if not mine[node])
-
-    def _narrow_pools(self) -> None:
-        """Give narrowed jobs pools and partitions of their own, behind those of the others."""
-        self._renew_pools = False
-        s, whole, jobs = self.state, self._whole, self.state.jobs
-        pools: dict[tuple[int, bytes], tuple[int, Bools]] = {}
-        regions: dict[bytes, tuple[int, Bools]] = {}
-        for row, mine in self._narrowed.items():
-            base, key = int(self.asked.pool[row]), mine.tobytes()
-            if jobs["fate"][row] == JobFate.WAITING:
-                mask = self.asked.pool_nodes[base] & mine
-                jobs["pool"][row] = pools.setdefault((base, key), (len(whole.known) + len(pools), mask))[0]
-                jobs["narrowed"][row] = regions.setdefault(key, (len(whole.blocked) + len(regions), mine))[0]
-            else:
-                jobs["pool"][row], jobs["narrowed"][row] = base, 0
-        pool_ptr, pool_nodes = more_rows(whole.pool_ptr, whole.pool_nodes, [mask for _, mask in pools.values()])
-        masks = [mask for _, mask in regions.values()]
-        part_ptr, part_nodes = more_rows(whole.part_ptr, whole.part_nodes, masks)
-        n = len(pool_ptr) - 1
-        self.state = s._replace(
-            pool_ptr=pool_ptr,
-            pool_nodes=pool_nodes,
-            part_ptr=part_ptr,
-            part_nodes=part_nodes,
-            known=np.zeros(n, dtype=np.bool_),
-            most=np.zeros((n, 4), dtype=np.int64),
-            shadow_range=np.zeros((n, 2)),
-            plans=s.plans._replace(member=np.concatenate((whole.plans.member, *(mask[None] for mask in masks)))),
-        )
-
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
         self.settings = settings
         self.setup = setup(settings)
-        n = len(self.jobs)
-        self._whole = self._whole._replace(plans=plans(settings, self._whole.plans.member, n, n, len(self.state.given)))
-        self.state = self.state._replace(plans=self._whole.plans)
-        self._renew_pools = bool(self._narrowed)
+        s, n = self.state, len(self.jobs)
+        self.state = s._replace(plans=plans(settings, s.plans.member, n, n, len(s.given)))
         self._something_changed()
 
     def set_usable(self, node: int, *, usable: bool) -> None:

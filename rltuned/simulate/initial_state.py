@@ -153,8 +153,8 @@ def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, most: Ints, records: Any,
     count = np.maximum(jobs.nodes[queue], 1).astype(np.int64)
     gpus, cpus = jobs.gpus[queue].astype(np.int64), np.maximum(jobs.cpus[queue], 0).astype(np.int64)
     mem = np.nan_to_num(np.minimum(jobs.mem[queue], _PLENTY), nan=0.0).astype(np.int64)
-    # A job with GPUs per node gets its nodes, of a range as many as it can, each with the same share. One with GPUs in
-    # all, or with CPUs that do not divide by its nodes, gets at least its number of nodes.
+    # A job with GPUs per node gets exactly its nodes, each with the same share. One with GPUs in all, or with CPUs that
+    # do not divide by its nodes, gets at least its number of nodes.
     per_node = np.where(gpus > 0, (jobs.gpus_per_node[queue] > 0) | (gpus <= 1), cpus % count == 0)
     each = np.where(per_node, count, 1)
     for column, amount in enumerate((gpus, cpus, mem)):
@@ -163,11 +163,8 @@ def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, most: Ints, records: Any,
     units = np.maximum(np.where(gpus > 0, gpus, cpus), 1)
     records["form"] = np.where(per_node, k.PER_NODE, k.IN_ALL)
     records["least"] = np.where(per_node, count, np.minimum(count, units))
-    bound = jobs.most_nodes[queue].astype(np.int64)
-    bound = np.minimum(np.where(bound > 0, bound, np.where(per_node, count, _PLENTY)), most)
-    records["most_nodes"] = np.where(per_node, np.maximum(bound, count), bound)
-    width = np.where(per_node, records["most_nodes"], units)
-    return np.asarray(np.minimum(width, np.maximum(pool_size, records["least"])), dtype=np.int64)
+    records["most_nodes"] = np.where(per_node, count, most)
+    return np.where(per_node, count, np.minimum(units, np.maximum(pool_size, 1)))
 
 
 def _given(jobs: JobTable, running: Rows, owner: Rows, held: Ints, taken: Ints, whole: Bools) -> Ints:
@@ -262,7 +259,7 @@ def idle_cluster(
     records["pool"], records["partition"] = np.maximum(asked.pool, 0), partition
     records["tier"], records["alone"] = tiers[partition], np.where(whole[partition], k.WHOLE, k.SHARED)
     records["slot"] = slot[:-1]
-    records["curve"], records["fewest"], records["work"] = jobs.curve + 1, asked.fewest, jobs.run_time
+    records["curve"], records["fewest"], records["work"] = jobs.curve + 1, asked.nodes, jobs.run_time
     records["fate"][list(asked.rejected)] = JobFate.REJECTED
     state = idle_state(
         records,
@@ -338,9 +335,7 @@ def idle_state(
         pool_nodes=pool_members,
         part_ptr=part_ptr,
         part_nodes=part_members,
-        known=np.zeros(pools, dtype=np.bool_),
-        most=np.zeros((pools, 4), dtype=np.int64),
-        shadow_range=np.zeros((pools, 2)),
+        pools=np.zeros(pools, dtype=k.POOL),
         blocked=np.zeros(len(partitions), dtype=np.bool_),
         clock=np.array([0.0, np.inf, np.inf, -np.inf, np.inf]),
         counts=np.zeros(k.COUNTS, dtype=np.int64),
@@ -354,12 +349,6 @@ def _ragged(rows: Sequence[npt.NDArray[Any]]) -> tuple[Ints, Ints]:
     ptr = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
     flat = np.concatenate([*rows, np.zeros(0, dtype=np.int64)]).astype(np.int64)
     return ptr, flat
-
-
-def more_rows(ptr: Ints, flat: Ints, masks: Sequence[Bools]) -> tuple[Ints, Ints]:
-    """Row pointer and values, with the members of these masks as rows behind them."""
-    more, members = _ragged([np.flatnonzero(mask) for mask in masks])
-    return np.concatenate((ptr, ptr[-1] + more[1:])), np.concatenate((flat, members))
 
 
 def plans(settings: SimulationSettings, member: Bools, jobs: int, waiting: int, slots: int) -> k.Plans:
@@ -379,11 +368,7 @@ def plans(settings: SimulationSettings, member: Bools, jobs: int, waiting: int, 
         release_ptr=np.zeros(nodes + 2, dtype=np.int64),
         release_at=np.zeros(slots, dtype=np.int64),
         release_slot=np.zeros(slots, dtype=np.int64),
-        kind_job=np.zeros(kinds, dtype=np.int64),
-        kind_limit=np.zeros(kinds),
-        kind_since=np.zeros(kinds),
-        kind_before=np.zeros(kinds),
-        kind_hopeless=np.zeros(kinds),
+        kinds=np.zeros(kinds, dtype=k.KIND),
         ready=np.zeros((kinds, nodes), dtype=np.int64),
         clear=np.zeros((kinds, nodes)),
         earliest=np.zeros(nodes),

@@ -154,11 +154,6 @@ JOB: Final = np.dtype(
         ("tier", "i8"),
         ("alone", "i8"),  # SHARED, ISOLATED or WHOLE
         ("slot", "i8"),  # where its allocation begins in `given_node` and `given`
-        ("curve", "i8"),  # 1 + row of `scaling`; 0: it runs equally long wherever it is
-        ("fewest", "i8"),  # of a job with a curve: `work` is the run time on so many nodes
-        ("work", "f8"),  # what is left of it
-        ("lost", "f8"),  # seconds after a start until it goes on with its work
-        ("narrowed", "i8"),  # row of `Plans.member` and of `part_ptr`: its partition, without some nodes; 0: it is not
         # What has become of it.
         ("key", "f8"),  # infinite while no refresh has seen the job
         ("start", "f8"),
@@ -168,6 +163,11 @@ JOB: Final = np.dtype(
         ("fate", "i8"),
         ("backfilled", "i8"),
         ("on", "i8"),  # nodes that it got
+        # Of a job with a range of nodes.
+        ("curve", "i4"),  # 1 + row of `scaling`; 0: it runs equally long wherever it is
+        ("fewest", "i4"),  # least nodes as submitted: `work` is the run time on so many
+        ("work", "f8"),  # what is left of it
+        ("lost", "f8"),  # seconds after a start until it goes on with its work
     ]
 )
 
@@ -189,6 +189,27 @@ NODE: Final = np.dtype(
 
 END: Final = np.dtype([("time", "f8"), ("job", "i8")])
 
+POOL: Final = np.dtype(
+    [
+        ("known", "?"),  # whether the rest is true now
+        ("most", "i8"),  # GPUs of a node
+        ("total", "i8"),  # GPUs
+        ("most_beyond", "i8"),  # likewise, past the reservations
+        ("total_beyond", "i8"),
+        ("last", "f8"),  # latest start of the reservations on its nodes; -inf: there are none
+    ]
+)
+
+KIND: Final = np.dtype(
+    [
+        ("job", "i8"),  # one of them
+        ("limit", "f8"),  # for which `Plans.clear` is true
+        ("since", "f8"),  # from when such a job is looked at
+        ("before", "f8"),  # one that asks in all has too little before that time, even if nothing were planned
+        ("hopeless", "f8"),  # jobs with this limit or a longer one cannot be planned within the window
+    ]
+)
+
 
 class Plans(NamedTuple):
     """What a pass of sched/backfill has planned, and what it computes only once. Empty for any other backfill.
@@ -196,7 +217,7 @@ class Plans(NamedTuple):
     Q is the number of jobs that a pass looks at, K that of the kinds that are remembered.
     """
 
-    member: Array  # (P or more, M) the node belongs to the partition; behind them, partitions of narrowed jobs
+    member: Array  # (P, M) the node belongs to the partition
     start: Floats  # (M, Q) of each node's plans; they do not overlap, and stand in order
     end: Floats  # (M, Q)
     by_end_start: Floats  # (P, Q) start of the plans that are on nodes of the partition, by their end
@@ -208,11 +229,7 @@ class Plans(NamedTuple):
     release_at: Array  # (slots,) place in `State.holding` of the job that gives back; in order on each node
     release_slot: Array  # (slots,) place in `State.given` of what it gives back
     # Jobs of one kind ask for the same of the same nodes. Only their limits differ.
-    kind_job: Array  # (K,) one of them
-    kind_limit: Floats  # (K,) the limit for which `clear` is true
-    kind_since: Floats  # (K,) from when such a job is looked at
-    kind_before: Floats  # (K,) one that asks in all has too little before that time, even if nothing were planned
-    kind_hopeless: Floats  # (K,) jobs with this limit or a longer one cannot be planned within the window
+    kinds: Array  # (K,) `KIND`
     # (K, nodes of a pool) place in `State.holding` of the job whose end makes room; -1: there is; `NEVER`.
     ready: Array
     clear: Floats  # (K, nodes of a pool) not before that time the node has room, and no plan during the job
@@ -220,7 +237,11 @@ class Plans(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that changes in a simulation. J jobs in order of submission, M nodes, P partitions, L pools."""
+    """Everything that changes in a simulation. J jobs in order of submission, M nodes, P partitions, L pools.
+
+    With a few arrays more, LLVM passes it in another way, and everything takes up to five times as long: columns of one
+    length belong into one record.
+    """
 
     jobs: Array  # (J,) `JOB`
     need: Array  # (J, 4) per node, or in all (disk always per node)
@@ -239,9 +260,7 @@ class State(NamedTuple):
     pool_nodes: Array
     part_ptr: Array
     part_nodes: Array
-    known: Array  # (L,) whether `most` is true now
-    most: Array  # (L, 4) most GPUs of a node and GPUs in all, now, and past the reservations
-    shadow_range: Floats  # (L, 2) earliest and latest start of the reservations on a pool's nodes
+    pools: Array  # (L,) `POOL`
     blocked: Array  # (P,) a job of the partition could not start in this pass
     clock: Floats
     counts: Array
@@ -685,11 +704,24 @@ def finish(s: State, c: Setup, job: int) -> None:
     s.jobs[job].fate = TIMEOUT if killed else COMPLETED
 
 
+@entry_point
+def start_again(s: State, c: Setup, job: int, nodes: int, left: float) -> None:
+    """A job that was stopped now goes on with the first of the nodes that it had; `left`: of its time limit."""
+    at, limit = s.jobs[job].slot, s.jobs[job].limit
+    for k in range(nodes):
+        s.nodes[k].pick_node = s.given_node[at + k]
+        for d in range(DIMENSIONS):
+            s.pick[k, d] = s.given[at + k, d]
+    s.jobs[job].limit = left
+    begin(s, c, job, nodes, bool(s.jobs[job].backfilled))
+    s.jobs[job].limit = limit
+
+
 @inner
 def look_at_pool(s: State, pool: int) -> None:
     """Compute two bounds for a pool, with which most jobs are refused without a look at the nodes."""
     most, total, most_beyond, total_beyond = 0, 0, 0, 0
-    first, last = np.inf, -np.inf
+    last = -np.inf
     for at in range(s.pool_ptr[pool], s.pool_ptr[pool + 1]):
         node = s.pool_nodes[at]
         if s.closed[NOW_FREE, node] or not s.nodes[node].usable:
@@ -698,14 +730,20 @@ def look_at_pool(s: State, pool: int) -> None:
         most = max(most, gpus)
         total += gpus
         if s.nodes[node].shadow < np.inf:
-            first, last = min(first, s.nodes[node].shadow), max(last, s.nodes[node].shadow)
+            last = max(last, s.nodes[node].shadow)
             gpus = max(min(gpus, s.amount[BEYOND, node, GPU]), 0)  # less than nothing where two heads overlap
         most_beyond = max(most_beyond, gpus)
         total_beyond += gpus
-    s.most[pool, 0], s.most[pool, 1] = most, total
-    s.most[pool, 2], s.most[pool, 3] = most_beyond, total_beyond
-    s.shadow_range[pool, 0], s.shadow_range[pool, 1] = first, last
-    s.known[pool] = True
+    s.pools[pool].most, s.pools[pool].total = most, total
+    s.pools[pool].most_beyond, s.pools[pool].total_beyond = most_beyond, total_beyond
+    s.pools[pool].last, s.pools[pool].known = last, True
+
+
+@inlined
+def forget_pools(s: State) -> None:
+    """What is free has changed."""
+    for pool in range(len(s.pools)):
+        s.pools[pool].known = False
 
 
 @inner
@@ -715,12 +753,14 @@ def may_fit(s: State, job: int, until: float) -> bool:
     if gpus == 0:
         return True
     pool = s.jobs[job].pool
-    if not s.known[pool]:
+    if not s.pools[pool].known:
         look_at_pool(s, pool)
-    past = 2 if until > s.shadow_range[pool, 1] and s.shadow_range[pool, 1] > -np.inf else 0
+    most, total = s.pools[pool].most, s.pools[pool].total
+    if until > s.pools[pool].last and s.pools[pool].last > -np.inf:
+        most, total = s.pools[pool].most_beyond, s.pools[pool].total_beyond
     if s.jobs[job].form == PER_NODE:
-        return gpus <= s.most[pool, past] and gpus * s.jobs[job].least <= s.most[pool, past + 1]
-    return gpus <= s.most[pool, past + 1]
+        return gpus <= most and gpus * s.jobs[job].least <= total
+    return gpus <= total
 
 
 @inner

@@ -88,7 +88,7 @@ def look_ahead(s: k.State, c: k.Setup, job: int) -> None:
     time, nodes = expected(s, c, job)
     if nodes > 0:
         reserve(s, job, nodes, time)
-        s.known[:] = False
+        k.forget_pools(s)
     for node in range(len(s.nodes)):
         s.nodes[node].kept = False
 
@@ -107,7 +107,7 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
     partitions = len(s.blocked)
     open_partitions = partitions
     s.blocked[:] = False
-    s.known[:] = False
+    k.forget_pools(s)
     s.plans.planned[:] = 0
     s.counts[k.LISTED] = -1
     for node in range(len(s.nodes)):
@@ -143,7 +143,7 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
                         s.amount[k.BEYOND, node, d] -= s.pick[place, d]
             s.counts[k.UNRANKED] -= s.jobs[job].key == np.inf
             k.begin(s, c, job, nodes, s.blocked[p])
-            s.known[:] = False
+            k.forget_pools(s)
             s.counts[k.LISTED] = -1
             continue
         s.queue[stay] = job

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from functools import cache
+from itertools import chain
+from typing import Final
 
 import numpy as np
 
@@ -11,14 +13,18 @@ from rltuned.cluster.changes import Field
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.config import Config
-from rltuned.decide import plan
+from rltuned.decide import Plan, plan
 from rltuned.decide.ranks import ranks_of
+from rltuned.decide.resizing import Registration, advice
 from rltuned.decide.rollout import RolloutSearch
 from rltuned.estimates.predictions import EndedJobs
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Simulation
 from rltuned.workload.jobs import Estimates, Source, workload
+
+EVERY: Final = 600.0
+"""Seconds after which a job looks at the advice: of `rltuned elastic`."""
 
 
 class RuleRanker:
@@ -44,7 +50,9 @@ class RuleRanker:
 
 
 class PlanRanker:
-    """What the daemon would do: `decide.plan()` with features, window and guards; with placement on, steering, too."""
+    """What the daemon would do: `decide.plan()` with features, window and guards; with placement on, steering, too; and
+    jobs that resize themselves as it advises.
+    """
 
     ages = True
     at_once = False
@@ -55,14 +63,17 @@ class PlanRanker:
         config: Config,
         search: RolloutSearch | None = None,
         slurm: Callable[[Simulation, Rows], Ints] | None = None,
+        *,
+        elastic: bool = False,
     ) -> None:
         """Args:
         policy: ranks the jobs.
         config: of the plan.
         search: makes rollouts; None: none are made.
         slurm: priorities that Slurm alone gives to pending jobs; None: the earlier submission has the higher one.
+        elastic: whether jobs with a range of nodes follow the advice.
         """
-        self.policy, self.config, self.search, self._slurm = policy, config, search, slurm
+        self.policy, self.config, self.search, self._slurm, self._elastic = policy, config, search, slurm, elastic
         self._borrowed = Borrowed()
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
@@ -98,7 +109,22 @@ class PlanRanker:
         for change in result.changes:
             if change.field is Field.OVERSUBSCRIBE:
                 simulation.set_isolated(change.job_id - 1, isolated=True)
+        if self._elastic:
+            self._resize(simulation, result)
         return keys[running:]
+
+    @staticmethod
+    def _resize(simulation: Simulation, made: Plan) -> None:
+        """Running jobs follow the advice, as `rltuned elastic` does. Each looks at it `EVERY` seconds after a start."""
+        asked, rows, settings = simulation.asked, simulation.running, simulation.settings
+        looks = simulation.ranged[rows] & (simulation.now - simulation.start[rows] >= EVERY)
+        cost = settings.restart + settings.requeue
+        registered = {
+            row + 1: Registration(1, int(asked.nodes[row]), int(asked.most_nodes[row]), cost)
+            for row in rows[looks & (simulation.end[rows] > simulation.now)].tolist()
+        }
+        for told in chain.from_iterable(advice(made, registered).values()):
+            simulation.resize(told.job_id - 1, told.advised)
 
 
 def ended_jobs(simulation: Simulation) -> EndedJobs:

@@ -23,7 +23,6 @@ _COLUMNS: Final = (
     "per_node",
     "nodes",
     "most_nodes",
-    "fewest",
     "gpus",
     "cpus",
     "mem",
@@ -47,8 +46,6 @@ class Requests:
     """(N,) at least so many (in all: ≤ its units, each node gives at least one)."""
     most_nodes: Ints
     """(N,) at most so many. Per node: `nodes`, or the most of a range. In all: MaxNodes; 2⁴⁰ where there is none."""
-    fewest: Ints
-    """(N,) the fewest nodes that can have all its units. Per node: `nodes`."""
     gpus: Ints
     """(N,) per node or in all, like CPUs and MiB of memory, where 0 does not limit. A job of no GPUs counts in CPUs."""
     cpus: Ints
@@ -105,7 +102,6 @@ def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Request
         per_node=some.per_node[of],
         nodes=some.nodes[of].astype(np.int32),
         most_nodes=some.most[of],
-        fewest=some.fewest[of],
         gpus=some.need[of, GPU],
         cpus=some.need[of, CPU],
         mem=some.need[of, MEM],
@@ -123,7 +119,7 @@ def _distinct(jobs: Workload) -> tuple[Rows, Rows]:
     """First row of each distinct request, and (N,) which of them each job has."""
     of = np.zeros(len(jobs), dtype=np.intp)
     columns = (jobs.partition.codes, jobs.gpu_type.codes, jobs.gpus, jobs.nodes, jobs.cpus, jobs.mem, jobs.tmp)
-    for column in (*columns, jobs.in_all, jobs.most_nodes):
+    for column in (*columns, jobs.most_nodes):
         values, code = np.unique(column, return_inverse=True)
         if len(values) > 1:
             of = np.unique(of * len(values) + code, return_inverse=True)[1]
@@ -139,7 +135,7 @@ class _Groups:
         u = len(jobs)
         self.reasons: dict[int, str] = {}
         self.per_node = np.ones(u, dtype=np.bool_)
-        self.nodes, self.fewest = np.ones((2, u), dtype=np.int64)
+        self.nodes = np.ones(u, dtype=np.int64)
         self.need = np.zeros((u, 4), dtype=np.int64)
         self.partition = self._partitions()
         self.gpu_type = self._gpu_types()
@@ -203,8 +199,7 @@ class _Groups:
         enough = ((kinds[None, :, :] >= need[:, None, :]).all(axis=2) * count).sum(axis=1) >= k
         # Where too few nodes are that large, the same GPUs on more and smaller ones will do.
         large = ((kinds.T[unit] >= need[np.arange(len(rows)), unit][:, None]) * count).sum(axis=1) >= k
-        open_ = jobs.in_all[rows] & (gpus > 1)
-        per_node = (units % k == 0) & (large | (named > 0) | (k == 1)) & ~open_
+        per_node = (units % k == 0) & (large | (named > 0) | (k == 1))
         # In all: each node gives at least one unit, so a job of 2 GPUs named with 4 nodes is one of 2 nodes.
         least = np.where(per_node, k, np.minimum(np.where(named > 0, named, 1), units))
         ranged = np.where(jobs.most_nodes[rows] > 0, np.maximum(jobs.most_nodes[rows], k), k)
@@ -216,7 +211,6 @@ class _Groups:
             _in_all(kinds, count, need, unit, least, self.most[rows]),
         )
         self.per_node[rows], self.nodes[rows], self.need[rows] = per_node, least, need
-        self.fewest[rows] = np.maximum(least, -(-units // np.maximum(largest, 1)) * ~per_node)
         most = self.most[rows]
         self.most[rows] = np.where(per_node, np.minimum(ranged, most), most)
         for at in np.flatnonzero(~feasible):

@@ -203,7 +203,6 @@ def _table(
         end_time=np.where(running, np.where(np.isnan(end_time), np.inf, end_time), np.nan),
         time_limit=_time_limits(table, partitions),
         nodes=np.maximum(table.array("NumNodes"), 1),
-        most_nodes=np.zeros(len(ids), dtype=np.int32),
         tasks=np.maximum(table.array("NumTasks"), 1),
         gpus=requests.gpus,
         gpus_per_node=requests.per_node,

@@ -67,8 +67,6 @@ class Workload:
     qos: Category
     gpu_type: Category
     """Type asked for; code −1: any."""
-    in_all: Bools
-    """Asks for its GPUs in all (`--gpus=`), however they are spread, though it may fit into one node."""
     most_nodes: Codes
     """0: no range. Else the job takes as many nodes as have room, from `nodes` (at least 1) to so many, with the same
     on each: all amounts in all are those on `nodes` nodes, which must divide the GPUs."""
@@ -118,7 +116,6 @@ NUMBERS: Final[Mapping[str, tuple[Any, float]]] = {
     "cpus": (np.int32, 0),
     "mem": (np.float64, 0.0),
     "tmp": (np.float64, 0.0),
-    "in_all": (np.bool_, False),
     "most_nodes": (np.int32, 0),
     "curve": (np.int32, -1),
 }

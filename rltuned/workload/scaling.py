@@ -3,7 +3,6 @@
 The numbers are fitted to published measurements (`scaling.toml`); studies/scaling.py makes them.
 """
 
-import enum
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,8 +32,6 @@ NARROWEST: Final = 4
 class Scaling:
     """How one model scales."""
 
-    spread: float
-    """Run time on several nodes over that on one with the same GPUs in all, ≥ 1."""
     parallel: float
     """Amdahl's p: the part of the run time on one node that the nodes share."""
     sync: float
@@ -45,10 +42,6 @@ class Scaling:
         nodes = np.arange(1, n + 1, dtype=np.float64)
         return np.asarray(1.0 - self.parallel * (1.0 - 1.0 / nodes) + self.sync * np.log2(nodes))
 
-    def same_gpus(self, n: int) -> Floats:
-        """(n,) run time on 1 to n nodes with the same GPUs in all, over that on one node."""
-        return np.where(np.arange(n) > 0, self.spread, 1.0)
-
 
 @cache
 def scalings() -> Mapping[str, Scaling]:
@@ -57,45 +50,34 @@ def scalings() -> Mapping[str, Scaling]:
     return {name: Scaling(**numbers) for name, numbers in tomllib.loads(text).items()}
 
 
-class Leaves(enum.StrEnum):
-    """What a user leaves open."""
-
-    IN_ALL = "in-all"
-    """How GPUs in all are spread (`--gpus=8`)."""
-    RANGE = "range"
-    """The number of nodes, with the same GPUs on each (`-N 1-8 --gres=gpu:2`)."""
-
-
 @dataclass(frozen=True)
 class OpenSpec:
     """What ``--open`` says."""
 
-    leaves: Leaves
     share: float
-    """Of the users: their jobs of several GPUs."""
-    pooled: bool = False
-    """All jobs scale as `POOLED`; else each user's jobs as one of the models."""
+    """Of the users: their jobs of several GPUs have a range of nodes."""
+    elastic: bool = False
+    """These jobs resize themselves, as the policies that are served as by the daemon advise."""
 
     @classmethod
     def parse(cls, text: str) -> "OpenSpec":
-        """``in-all:SHARE`` or ``range:SHARE``, with ``:pooled`` behind it or not. ConfigError: anything else."""
-        name, _, rest = text.partition(":")
-        share, _, curves = rest.partition(":")
+        """``range:SHARE`` or ``elastic:SHARE``. ConfigError: anything else."""
+        name, _, share = text.partition(":")
         try:
-            made = cls(Leaves(name), float(share), curves == POOLED)
+            made = cls(float(share), name == "elastic")
         except ValueError:
             made = None
-        if made is None or not 0.0 <= made.share <= 1.0 or curves not in {"", POOLED}:
-            raise ConfigError(f"open: {text!r} is not in-all:SHARE or range:SHARE with a share from 0 to 1")
+        if made is None or name not in {"range", "elastic"} or not 0.0 <= made.share <= 1.0:
+            raise ConfigError(f"open: {text!r} is not range:SHARE or elastic:SHARE with a share from 0 to 1")
         return made
 
 
 def opened(jobs: Workload, spec: OpenSpec, seed: int, shape: ClusterShape) -> Workload:
     """The same jobs, of which some leave their nodes open. Run times, limits and sizes are those on the fewest nodes.
 
-    Who does is drawn by user (by job where no user is known), and so is how the user's jobs scale. A job in all runs as
-    long as in the trace on one node. A job of G GPUs becomes a range around G with the same GPUs on each node: from a
-    quarter of G to twice as many, and as long as in the trace on G.
+    Who does is drawn by user (by job where no user is known), and so is how the user's jobs scale. A job of G GPUs
+    becomes a range around G with the same GPUs on each node: from a quarter of G to twice as many, and as long as in
+    the trace on G.
 
     Args:
         jobs: of a trace.
@@ -107,15 +89,9 @@ def opened(jobs: Workload, spec: OpenSpec, seed: int, shape: ClusterShape) -> Wo
     key = np.where(jobs.user.codes >= 0, np.array([*names, 0], dtype=np.int64)[jobs.user.codes], jobs.job_id)
     models = list(scalings().values())
     drawn = 1 + (uniform(key, seed, 3) * (len(models) - 1)).astype(np.int32)
-    curve = np.zeros(len(jobs), dtype=np.int32) if spec.pooled else drawn
     open_ = (jobs.gpus > 1) & (uniform(key, seed, 4) < spec.share)
-    if spec.leaves is Leaves.IN_ALL:
-        scaling = np.array([model.same_gpus(NODES) for model in models])
-        nodes = np.where(open_, 0, jobs.nodes).astype(np.int32)
-        curve = np.where(open_, curve, -1).astype(np.int32)
-        return replace(jobs, nodes=nodes, in_all=open_, curve=curve, scaling=scaling)
     scaling = np.array([model.more_nodes(NODES) for model in models])
-    return _ranges(replace(jobs, curve=curve, scaling=scaling), open_, shape)
+    return _ranges(replace(jobs, curve=drawn, scaling=scaling), open_, shape)
 
 
 def _ranges(jobs: Workload, wanted: Bools, shape: ClusterShape) -> Workload:
@@ -175,7 +151,7 @@ def slowest(jobs: Workload) -> Floats:
     factor = np.ones(len(jobs))
     rows = np.flatnonzero(jobs.curve >= 0)
     curves, least = jobs.scaling[jobs.curve[rows]], np.maximum(jobs.nodes[rows], 1)
-    most = np.where(jobs.in_all[rows], curves.shape[1], np.maximum(jobs.most_nodes[rows], least))
+    most = np.maximum(jobs.most_nodes[rows], least)
     column = np.arange(1, curves.shape[1] + 1)
     there = (column >= least[:, None]) & (column <= most[:, None])
     first = curves[np.arange(len(rows)), np.minimum(least, curves.shape[1]) - 1]

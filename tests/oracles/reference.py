@@ -7,7 +7,6 @@ up; every pass sorts the queue, every question about the future replays the runn
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -53,8 +52,6 @@ class Job:
     """Gets whole nodes, and is alone on them (EXCLUSIVE)."""
     faster: list[float]
     """Factor on the run time on 1, 2 … nodes, on more as on the last."""
-    allowed: set[int] | None = None
-    """The only nodes that it may use (ExcNodeList)."""
     key: float = _UNRANKED
     fate: JobFate = JobFate.WAITING
     start: float = math.nan
@@ -74,9 +71,6 @@ class Job:
     def ends_by(self) -> float:
         """When its limit ends it."""
         return self.start + self.limit
-
-    def may_use(self, node: int) -> bool:
-        return self.allowed is None or node in self.allowed
 
 
 @dataclass
@@ -183,10 +177,8 @@ class Reference:
         settings: SimulationSettings | None = None,
         isolated: Iterable[int] = (),
         predictor: Predictor | None = None,
-        narrowed: Mapping[int, Any] = MappingProxyType({}),
     ) -> None:
-        """`isolated`: rows with OverSubscribe=NO; `ranker`: a `RuleRanker`, say; `narrowed`: masks for `narrow`. The
-        rest as for `engine.simulate`."""
+        """`isolated`: rows with OverSubscribe=NO; `ranker`: a `RuleRanker`, say. The rest as for `engine.simulate`."""
         self.shape, self.jobs, self.estimates, self.ranker = shape, jobs, estimates, ranker
         self.settings = settings or SimulationSettings()
         self.predictor = predictor
@@ -235,28 +227,14 @@ class Reference:
         """When the first change came (submission, end, other order) that no backfill (main) pass has seen."""
         self.last_refresh = -math.inf
         self.passes = self.refreshes = 0
-        self.touched = False
-        """The ranker has narrowed a job."""
-        for row, nodes in narrowed.items():
-            self.narrow(row, nodes)
 
     def factors(self, row: int) -> list[float]:
-        """Of the run time on 1, 2 … nodes, over that on the fewest nodes that can have the job."""
+        """Of the run time on 1, 2 … nodes, over that on the least nodes."""
         if self.jobs.curve[row] < 0:
             return [1.0]
         curve = self.jobs.scaling[self.jobs.curve[row]]
-        fewest = min(int(self.asked.fewest[row]), len(curve)) - 1
+        fewest = min(int(self.asked.nodes[row]), len(curve)) - 1
         return [float(factor / curve[fewest]) for factor in curve]
-
-    def narrow(self, row: int, nodes: Any) -> None:
-        """ExcNodeList: all nodes but these. None: none."""
-        job = self.every[row]
-        if job.fate is JobFate.WAITING:
-            mine = set(self.partition_nodes[job.partition])
-            allowed = mine if nodes is None else mine & set(map(int, np.flatnonzero(nodes)))
-            allowed = None if allowed == mine else allowed
-            self.touched |= allowed != job.allowed
-            job.allowed = allowed
 
     # --- time
 
@@ -346,14 +324,13 @@ class Reference:
         self.refreshes += 1
         self.unseen, self.last_refresh = False, self.now
         before = list(self.queue)
-        self.touched = False
         rows = np.array([job.row for job in self.queue], dtype=np.intp)
         if self.predictor is not None:
             self.predict(self.predictor)
         for job, key in zip(before, self.ranker.keys(self, rows), strict=True):
             job.key = float(key)
         self.sort()
-        return self.touched or self.queue != before
+        return self.queue != before
 
     def predict(self, predictor: Predictor) -> None:
         """Tell the predictor which jobs have ended, and let it estimate all anew; if none has, those that are new."""
@@ -394,7 +371,7 @@ class Reference:
         for job in list(self.queue):
             if job.partition in blocked:
                 continue
-            nodes = [node for node in job.pool if node not in kept and self.usable[node] and job.may_use(node)]
+            nodes = [node for node in job.pool if node not in kept and self.usable[node]]
             given = self.choose(job, self.room, nodes)
             if given is None:
                 blocked.add(job.partition)
@@ -522,7 +499,6 @@ class Reference:
             until = self.now + job.limit
             touched = {node for node in job.pool if node in promised and until > promised[node].since}
             nodes = [node for node in job.pool if self.usable[node] and not (job.alone and node in touched)]
-            nodes = [node for node in nodes if job.may_use(node)]
             given = self.choose(job, self.room, nodes, {node: promised[node].left for node in touched})
             if given is not None:
                 for node, amounts in given.items():
@@ -541,9 +517,7 @@ class Reference:
         nodes = [
             node
             for node in job.pool
-            if self.usable[node]
-            and job.may_use(node)
-            and not (node in promised and (job.alone or promised[node].alone))
+            if self.usable[node] and not (node in promised and (job.alone or promised[node].alone))
         ]
         releases = self.releases()
         for time in sorted({other.ends_by for other in releases}):
@@ -622,9 +596,7 @@ class Reference:
         return [
             node
             for node in self.partition_nodes[job.partition]
-            if self.usable[node]
-            and job.may_use(node)
-            and not any(begin <= until and end > since for begin, end in plans[node])
+            if self.usable[node] and not any(begin <= until and end > since for begin, end in plans[node])
         ]
 
     @staticmethod

@@ -24,7 +24,6 @@ from rltuned.evaluate.windows import Split
 from rltuned.learn.curriculum import Site, with_predictions
 from rltuned.policy.actor import RUN_TIME
 from rltuned.simulate.values import Backfill
-from rltuned.workload.scaling import scalings
 from rltuned.workload.shapes import parse_shape, read_shape
 
 
@@ -77,13 +76,6 @@ def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
 
 
 def test_jobs_that_leave_their_nodes_open_are_measured_apart_from_the_others():
-    spread = scalings()["pooled"].spread
-    # GPUs in all: three of four GPUs are taken on both nodes, so the third job is spread, and runs the longer.
-    jobs = jobs_of([0.0, 0.0, 1.0, 2.0], [100.0, 100.0, 50.0, 10.0], [3, 3, 2, 1])
-    (values,) = one_window(jobs, cluster="2x4", policies=("fifo",), open="in-all:1:pooled")["policies"].values()
-    assert values["jct_open"] == pytest.approx((100 + 100 + 50 * spread) / 3)
-    assert values["jct_rigid"] == pytest.approx(10 + 1 + 50 * spread - 2)
-    assert values["gpu_seconds"] == pytest.approx(600 + 100 * spread + 10)
     # A range of one to four nodes with one GPU each takes all four, and runs as long as in the trace.
     found = one_window(jobs_of([0.0, 0.0], [100.0, 50.0], [4, 1]), cluster="4x2", policies=("saf",), open="range:1")
     (values,) = found["policies"].values()
@@ -91,9 +83,21 @@ def test_jobs_that_leave_their_nodes_open_are_measured_apart_from_the_others():
     assert values["utilization"] == pytest.approx(100 * 450 / 800)
     assert found["meta"]["settings"]["open"] == "range:1"
     assert "--open range:1" in found["meta"]["command"]
-    rigid = one_window(jobs, cluster="2x4", policies=("fifo",))
+    rigid = one_window(jobs_of([0.0], [100.0], [4]), cluster="4x2", policies=("fifo",))
     assert "jct_open" not in rigid["policies"]["fifo"]
     assert "open" not in rigid["meta"]["settings"]
+
+
+def test_elastic_jobs_make_room_for_others_and_take_what_is_left_idle():
+    # The first job, 4 GPUs of the trace, takes all 8. The second one comes and would wait for hours.
+    jobs = jobs_of([0.0, 1000.0], [40_000.0, 2_000.0], [4, 4])
+    jobs = replace(jobs, gpus=np.array([4, 1], dtype=np.int32))
+    found = {}
+    for open_ in ("range:1", "elastic:1"):
+        (found[open_],) = one_window(jobs, cluster="8x1", policies=("rl",), open=open_)["policies"].values()
+    assert found["elastic:1"]["wait_rigid"] < 0.1 * found["range:1"]["wait_rigid"]
+    # It gave one node back for 2,000 s, and took it again.
+    assert found["elastic:1"]["jct_open"] < 1.1 * found["range:1"]["jct_open"]
 
 
 def test_a_model_does_not_correct_run_times_that_are_predicted_means():
@@ -300,7 +304,7 @@ def test_one_window_has_no_intervals_and_says_so():
     [
         ({"policies": ("saf", "best")}, EvaluationError, "no policy 'best'; there are fifo-strict"),
         ({"policies": ("saf", "saf")}, EvaluationError, "each policy once"),
-        ({"open": "some:0.5"}, ConfigError, "in-all:SHARE or range:SHARE"),
+        ({"open": "some:0.5"}, ConfigError, "range:SHARE or elastic:SHARE"),
         ({"window": 0}, EvaluationError, "--window: 0"),
         ({"seed": -1}, EvaluationError, "--seed"),
         ({"estimates": "guess"}, ConfigError, "guess"),

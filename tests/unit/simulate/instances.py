@@ -1,8 +1,7 @@
 """Small clusters and workloads, by hand and at random, and the two simulators that must agree on them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from oracles.reference import reference
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import node_table
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Floats, Partition
+from rltuned.cluster.tables import Floats, Partition
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
@@ -31,13 +30,10 @@ def compiled(
     settings: SimulationSettings,
     isolated: Sequence[int] = (),
     predictor: Any = None,
-    narrowed: Mapping[int, Any] = MappingProxyType({}),
 ) -> SimulationResult:
     simulation = Simulation(shape, jobs, estimates, settings, predictor)
     for row in isolated:
         simulation.set_isolated(row, isolated=True)
-    for row, nodes in narrowed.items():
-        simulation.narrow(row, nodes)
     simulation.run(ranker)
     return simulation.result()
 
@@ -99,21 +95,6 @@ class Asked(RuleRanker):
         return None
 
 
-class Narrowing(Asked):
-    """As `Asked`, and narrows some of the jobs at each refresh, widens others again."""
-
-    def __init__(self, rule: str) -> None:
-        super().__init__(rule, at_once=False)
-
-    def keys(self, simulation: Any, rows: npt.NDArray[np.intp]) -> Floats:
-        nodes = len(simulation.shape.nodes)
-        for row in rows.tolist():
-            rng = np.random.default_rng([row, round(simulation.now)])
-            if (drawn := rng.random()) < 0.5:
-                simulation.narrow(row, rng.random(nodes) < 0.5 if drawn < 0.3 else None)
-        return super().keys(simulation, rows)
-
-
 class Average:
     """Predicts the mean of what has ended so far; remembers what it was told."""
 
@@ -140,13 +121,12 @@ class Instance:
     rule: str
     settings: SimulationSettings
     isolated: tuple[int, ...] = ()
-    narrowed: dict[int, Bools] = field(default_factory=dict)
 
     def run(self, simulator: Simulator, ranker: Any = None, predictor: Any = None) -> SimulationResult:
         estimates = Estimates(self.estimates.time_limit.copy(), self.estimates.run_time.copy())
         ranker = ranker or RuleRanker(by_name(self.rule))
         return simulator(
-            self.shape, self.jobs, estimates, ranker, self.settings, self.isolated, predictor, self.narrowed
+            self.shape, self.jobs, estimates, ranker, self.settings, self.isolated, predictor
         )
 
 
@@ -220,7 +200,6 @@ def opened(rng: np.random.Generator, jobs: Workload) -> Workload:
     return replace(
         jobs,
         nodes=nodes,
-        in_all=~ranged & (rng.random(n) < 0.3),
         most_nodes=np.where(ranged, nodes + rng.integers(0, 4, n), 0).astype(np.int32),
         curve=rng.integers(-1, 2, n).astype(np.int32),
         scaling=np.array([[1.0, 0.7, 0.5], [1.0, 1.25, 1.5]]),
@@ -228,11 +207,8 @@ def opened(rng: np.random.Generator, jobs: Workload) -> Workload:
 
 
 def left_open(instance: Instance, seed: int) -> Instance:
-    """With such jobs, and nodes that some jobs may use, none perhaps."""
-    rng = np.random.default_rng([seed, 0x52])
-    n, m = len(instance.jobs), len(instance.shape.nodes)
-    narrowed = {row: rng.random(m) < 0.6 for row in np.flatnonzero(rng.random(n) < 0.2).tolist()}
-    return replace(instance, jobs=opened(rng, instance.jobs), narrowed=narrowed)
+    """With such jobs."""
+    return replace(instance, jobs=opened(np.random.default_rng([seed, 0x52]), instance.jobs))
 
 
 def random_instance(seed: int, types: tuple[str, str, str] = ("p100", "v100", "p100"), **settings: Any) -> Instance:

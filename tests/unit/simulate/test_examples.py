@@ -255,18 +255,6 @@ def test_a_pass_is_due_at_a_multiple_and_not_one_later_where_the_quotient_is_rou
     assert multiple(three + 0.001, 0.1) == 0.4
 
 
-@pytest.mark.parametrize(
-    ("size", "in_all", "start", "on"),
-    [(3, True, 1, {0, 1, 2}), (3, False, 20, {2}), (4, True, 1, {3})],
-    ids=["spread", "per node waits", "one node has room"],
-)
-def test_gpus_in_all_take_one_node_if_one_has_room_now_and_else_are_spread(simulate, size, in_all, start, on):
-    # Two GPUs are free on n0, one on n1 and n2 each.
-    rows = [(0, 50, 50, 2), (0, 50, 50, 3), (0, 20, 20, 3), (1, 10, 10, 4)]
-    result = run(simulate, cluster([4] * size), rows, in_all=[False, False, False, in_all])
-    assert (result.start[3], nodes(result, 3)) == (start, on)
-
-
 def test_a_range_takes_its_most_nodes_as_far_as_they_have_room_and_runs_the_shorter(simulate):
     # n0 is busy until 30: job 1 gets the other three nodes. On one it would run for 80 s.
     rows = [(0, 30, 30, 4), (0, 80, 80, 2)]
@@ -285,25 +273,9 @@ def test_sched_backfill_plans_a_range_when_its_least_nodes_are_free(simulate):
     assert len(nodes(result, 2)) == 2
 
 
-def test_a_narrowed_job_waits_for_its_nodes_and_the_snapshot_shows_what_is_excluded():
-    open_: dict[str, Any] = {"in_all": [False, True, False], "nodes": [1, 0, 1], "most_nodes": [0, 0, 4]}
-    jobs = jobs_of([0, 0, 0], [50, 10, 10], [4, 4, 2], **open_)
-    simulation = Simulation(cluster([4, 4, 4, 4]), jobs, given([50, 10, 10]), AT_EVENTS)
-    simulation.narrow(1, np.arange(4) == 0)
-    simulation.narrow(2, np.arange(4) == 1)
-    simulation.run(RuleRanker(by_name("fifo")), until=0.0)
-    table = simulation.snapshot().jobs
-    assert table.exc_nodes.texts() == ["n0,n2,n3", "", "n1,n2,n3"]  # rows 2 and 0 run, row 1 waits
-    assert (table.nodes.tolist(), table.most_nodes.tolist(), table.gpus.tolist()) == ([1, 1, 1], [4, 0, 0], [2, 4, 4])
-    simulation.narrow(1, None)
-    simulation.run(RuleRanker(by_name("fifo")))
-    assert simulation.start.tolist() == [0, 0, 0]
-    assert [set(simulation.nodes_of(row)) for row in range(3)] == [{0}, {2}, {1}]
-
-
-def test_a_job_that_requeues_itself_loses_a_restart_and_goes_on_with_its_work_on_other_nodes():
-    # Alone it takes two nodes: 100 s of one node's work in 60 s. Half is done at 30, when job 1 has come and waits. It
-    # requeues itself for one node, behind job 1, and has 50 s to go, and the restart.
+def test_a_job_that_gives_nodes_back_loses_a_restart_and_goes_on_with_its_work_on_the_others():
+    # Alone it takes two nodes: 100 s of one node's work in 60 s. Half is done at 30, when job 1 waits. It keeps one
+    # node, has 50 s to go, and the restart; job 1 starts. Its limit goes on.
     jobs = jobs_of(
         [0, 10], [100, 40], [4, 4], nodes=1, most_nodes=[2, 0], curve=[0, -1], scaling=np.array([[1.0, 0.6]])
     )
@@ -311,14 +283,14 @@ def test_a_job_that_requeues_itself_loses_a_restart_and_goes_on_with_its_work_on
     simulation, fifo = Simulation(cluster([4, 4]), jobs, given([200, 200]), settings), RuleRanker(by_name("fifo"))
     simulation.run(fifo, until=30.0)
     with pytest.raises(RltunedError, match="did not ask for 3 nodes"):
-        simulation.requeue(0, 3)
-    simulation.requeue(0, 1)
+        simulation.resize(0, 3)
+    simulation.resize(0, 1)
     table = simulation.snapshot().jobs
-    assert (table.nodes.tolist(), table.most_nodes.tolist()) == ([1, 1], [0, 0])
-    assert table.submit_time[table.job_id == 1].tolist() == [30.0]
+    assert (table.nodes.tolist(), table.gpus.tolist(), table.end_time[0]) == ([1, 1], [4, 4], 200.0)
     simulation.run(fifo)
     result = simulation.result()
     assert (result.start.tolist(), result.end.tolist()) == ([30, 30], [87, 70])
+    assert [set(simulation.nodes_of(row)) for row in range(2)] == [{0}, {1}]
     assert result.first_start.tolist() == [0, 30]
     runs = result.runs
     assert [*zip(runs.row, runs.submit, runs.start, runs.end, runs.gpus, strict=True)] == [
@@ -326,17 +298,18 @@ def test_a_job_that_requeues_itself_loses_a_restart_and_goes_on_with_its_work_on
         (0, 30, 30, 87, 4),
         (1, 10, 30, 70, 4),
     ]
-    with pytest.raises(RltunedError, match="does not run"):
-        simulation.requeue(0, 1)
+    with pytest.raises(RltunedError, match="has ended"):
+        simulation.resize(0, 1)
 
 
-def test_a_job_may_grow_and_what_is_left_of_it_shrinks_by_the_curve():
+def test_a_job_that_wants_more_nodes_requeues_itself_behind_those_that_wait():
     jobs = jobs_of([0, 0], [90, 30], [4, 4], nodes=1, most_nodes=[2, 0], curve=[0, -1], scaling=np.array([[1.0, 0.5]]))
-    simulation = Simulation(cluster([4, 4]), jobs, given([200, 200]), replace(AT_EVENTS, restart=5.0))
-    fifo = RuleRanker(by_name("fifo"))
-    simulation.narrow(0, np.arange(2) == 0)
-    simulation.run(fifo, until=30.0)
-    simulation.requeue(0, 2)
-    simulation.narrow(0, None)  # else it would find one node
+    settings = replace(AT_EVENTS, restart=5.0, requeue=2.0)
+    simulation, fifo = Simulation(cluster([4, 4]), jobs, given([200, 200]), settings), RuleRanker(by_name("fifo"))
+    simulation.resize(0, 1)
+    simulation.run(fifo, until=20.0)
+    simulation.resize(0, 2)
     simulation.run(fifo)
-    assert (simulation.start[0], simulation.end[0]) == (30, 65)  # 5 s, and 60 s of work at twice the speed
+    # Job 1 has its node until 30. Then 7 s, and 70 s of work at twice the speed.
+    assert simulation.start.tolist() == [30, 0]
+    assert simulation.end.tolist() == [72, 30]

@@ -11,7 +11,6 @@ from unit.simulate.instances import (
     Asked,
     Average,
     Instance,
-    Narrowing,
     compiled,
     left_open,
     random_instance,
@@ -51,8 +50,6 @@ def test_engine_and_reference_agree_job_by_job(share):
         result_of_open = assert_same(freely, f"seed {seed}, left open")
         nodes, asked = np.diff(result_of_open.node_ptr), np.maximum(freely.jobs.nodes, 1)
         seen["range taken"] += int(((freely.jobs.most_nodes > 0) & (nodes > asked)).sum())
-        seen["spread"] += int((freely.jobs.in_all & (nodes > 1)).sum())
-        seen["narrowed"] += int((nodes[list(freely.narrowed)] > 0).sum())
         seen["backfilled"] += int(result.backfilled.sum())
         seen["timeout"] += int((result.fate == JobFate.TIMEOUT).sum())
         seen["several nodes"] += int((np.diff(result.node_ptr) > 1).sum())
@@ -61,7 +58,7 @@ def test_engine_and_reference_agree_job_by_job(share):
         seen["isolated"] += bool(instance.isolated)
     # Agreement on instances in which nothing happens would be no agreement.
     wanted = ["backfilled", "timeout", "several nodes", *Backfill, "shared nodes", "isolated"]
-    wanted += ["range taken", "spread", "narrowed"]
+    wanted += ["range taken"]
     assert all(seen[what] for what in wanted), seen
 
 
@@ -69,12 +66,6 @@ def test_they_agree_on_a_ranking_that_is_asked_for_at_each_refresh_or_at_each_su
     for seed in range(INSTANCES // 5):
         instance = random_instance(seed)
         assert_same(instance, f"seed {seed}", Asked(instance.rule, at_once=bool(seed % 2)))
-
-
-def test_they_agree_on_jobs_that_are_narrowed_and_widened_while_they_wait():
-    for seed in range(INSTANCES // 3):
-        instance = left_open(random_instance(seed), seed)
-        assert_same(instance, f"seed {seed}", Narrowing(instance.rule))
 
 
 def test_they_tell_a_predictor_the_same_and_rank_by_what_it_says():

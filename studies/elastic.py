@@ -1,0 +1,186 @@
+"""How many nodes jobs should get that leave this open: rules side by side, on the same windows.
+
+``python -m studies.elastic TRACES`` writes studies/elastic.csv (an hour). A row: a trace, the share of the users whose
+jobs of several GPUs have a range of nodes, and a rule. All rules rank by the shipped model; what they differ in is sizes.
+"""
+
+import argparse
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rltuned.cluster.tables import Floats, Rows
+from rltuned.config import Config
+from rltuned.evaluate.bootstrap import compare, counts
+from rltuned.evaluate.case import Case
+from rltuned.evaluate.evaluation import ready
+from rltuned.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.evaluate.measure import simulate_case
+from rltuned.evaluate.policies import Contender, contender
+from rltuned.evaluate.windows import Split
+from rltuned.policy import files
+from rltuned.policy.protocol import Policy
+from rltuned.simulate.engine import Simulation
+from rltuned.simulate.rankers import EVERY, PlanRanker, compile_kernel
+from rltuned.workers.pool import WorkerPool
+from rltuned.workload.readers import read
+from rltuned.workload.scaling import NODES, POOLED, scalings
+from rltuned.workload.shapes import read_shape
+
+FILE: Final = Path(__file__).with_suffix(".csv")
+TRACES: Final = (("helios-venus", "8x8"), ("alibaba-pai", "6x8"), ("philly", "6x8"))
+SHARES: Final = (0.2, 0.5, 1.0)
+METRICS: Final = ("jct_mean", "wait_mean", "wait_p99", "jct_open", "jct_rigid", "wait_rigid", "makespan", "gpu_seconds")
+AGAINST: Final = "greedy"
+"""What all rules are compared with: Slurm gives a job of a range as many nodes as are free."""
+
+Value = Callable[[float, float], float]
+"""Of a size to a job, by its run time over that on the least nodes, and its expected seconds on these."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Sizes of all jobs of a range, each time that the queue is ranked."""
+
+    value: Value
+    """Nodes go one by one to the job whose value grows most by it, by GPU."""
+    running: bool = True
+    """Whether jobs that run are resized, too."""
+    profiled: bool = True
+    """Whether it knows how each job scales; else all scale as the mean of the models, as rltuned takes it."""
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "least": Rule(lambda _shorter, _seconds: 0.0, running=False),
+    "equal shares": Rule(lambda shorter, _seconds: -shorter, profiled=False),
+    "least remaining time": Rule(lambda shorter, seconds: -seconds * shorter),
+    "fair speedup": Rule(lambda shorter, _seconds: -shorter),
+}
+
+
+class Sizing(PlanRanker):
+    """The shipped model's order, with a rule's sizes."""
+
+    def __init__(self, policy: Policy, rule: Rule) -> None:
+        super().__init__(policy, Config())
+        self._rule, self._pooled = rule, scalings()[POOLED].more_nodes(NODES)
+
+    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
+        """As the model has them; the sizes change."""
+        keys = super().keys(simulation, rows)
+        running = simulation.running[simulation.end[simulation.running] > simulation.now]
+        present = [row for row in (*running.tolist(), *rows.tolist()) if simulation.ranged[row]]
+        wanted = self._sizes(simulation, present, rows)
+        on, begun = simulation.state.jobs["on"], simulation.start
+        for row, nodes in wanted.items():
+            runs = row in running
+            if not runs or (self._rule.running and nodes != on[row] and simulation.now - begun[row] >= EVERY):
+                simulation.resize(row, nodes)
+        return keys
+
+    def _sizes(self, simulation: Simulation, present: Sequence[int], waiting: Rows) -> dict[int, int]:
+        asked, known = simulation.asked, simulation.estimates.run_time
+        least, most = asked.nodes, asked.most_nodes
+        rigid = waiting[~simulation.ranged[waiting]]
+        held = simulation.grown * simulation.jobs.gpus
+        left = simulation.free[:, 0].sum() + sum(held[row] for row in present if row in simulation.running)
+        left -= simulation.jobs.gpus[rigid].sum() + sum(asked.gpus[row] * least[row] for row in present)
+        size = {row: int(least[row]) for row in present}
+        jobs = simulation.jobs
+        curves = {row: jobs.scaling[jobs.curve[row]] if self._rule.profiled else self._pooled for row in present}
+
+        def value(row: int, nodes: int) -> float:
+            return self._rule.value(float(curves[row][nodes - 1] / curves[row][least[row] - 1]), float(known[row]))
+
+        def gain(row: int) -> float:
+            return (value(row, size[row] + 1) - value(row, size[row])) / float(asked.gpus[row])
+
+        able = {row for row in present if most[row] > least[row]}
+        while able:
+            row = max(able, key=lambda row: (gain(row), -row))
+            if gain(row) <= 0.0 or left < asked.gpus[row]:
+                able.discard(row)
+                continue
+            size[row] += 1
+            left -= asked.gpus[row]
+            if size[row] == most[row]:
+                able.discard(row)
+        return size
+
+
+@dataclass(frozen=True)
+class Sized(Contender):
+    """A rule of this study, as a policy."""
+
+    rule: Rule | None = None
+
+    def ranker(self) -> PlanRanker:
+        """A new one."""
+        assert self.policy is not None
+        assert self.rule is not None
+        return Sizing(self.policy, self.rule)
+
+
+def window(task: tuple[Case, EvaluationSettings]) -> dict[str, dict[str, float]]:
+    """Each rule on one window."""
+    compile_kernel()
+    case, settings = task
+    model = files.load(settings.model)
+    contenders: dict[str, Contender] = {
+        "Slurm alone": contender("multifactor", settings),
+        AGAINST: contender("rl", settings),
+        "rltuned elastic": Contender("rl", settings.simulated, policy=model, elastic=True),
+    }
+    for name, rule in RULES.items():
+        contenders[name] = Sized("rl", settings.simulated, policy=model, elastic=rule.running, rule=rule)
+    found = {}
+    for name, chosen in contenders.items():
+        result = simulate_case(case, chosen, settings).result()
+        times = result.first_start, result.end, result.runs
+        found[name] = case.metrics(*times).as_dict() | case.of_open(*times)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure all rows, or those that are missing."""
+    parser = argparse.ArgumentParser(prog="python -m studies.elastic", description=__doc__)
+    parser.add_argument("traces", type=Path)
+    parser.add_argument("--windows", type=int, default=30)
+    parser.add_argument("--jobs", type=int, default=1, help="worker processes")
+    chosen = parser.parse_args(arguments)
+    processes = chosen.jobs
+    rows: list[dict[str, object]] = []
+    with WorkerPool(processes) as pool:
+        for trace, cluster in TRACES:
+            path = str(chosen.traces / f"{trace}.csv.gz")
+            jobs, shape = read(Path(path)), read_shape(cluster)
+            for share in SHARES:
+                settings = EvaluationSettings(
+                    trace=path, cluster=cluster, policies=("rl",), window=256, windows=chosen.windows, seed=7,
+                    estimates="noisy:0.8", split=Split.TEST, open=f"range:{share}",
+                )  # fmt: skip
+                cases = ready(settings, jobs, shape, "").cases
+                found = list(pool.map(window, [(case, settings) for case in cases]))
+                drawn = counts(len(cases), settings.seed)
+                for rule in found[0]:
+                    row: dict[str, object] = {"trace": trace, "cluster": cluster, "share": share, "rule": rule}
+                    for metric in METRICS:
+                        values = np.array([[each[which][metric] for each in found] for which in (AGAINST, rule)])
+                        ratio = compare(values, drawn)[1][0]
+                        row[metric] = f"{ratio.ratio:.3f}"
+                        if metric == "jct_mean" and ratio.lo is not None and ratio.hi is not None:
+                            row |= {"lo": f"{ratio.lo:.3f}", "hi": f"{ratio.hi:.3f}"}
+                    rows.append(row)
+                    print(row, flush=True)  # noqa: T201 - progress of a command
+    with FILE.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ["trace", "cluster", "share", "rule", "jct_mean", "lo", "hi", *METRICS[1:]])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
