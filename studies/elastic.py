@@ -1,7 +1,7 @@
 """How many nodes jobs should get that leave this open: rules side by side, on the same windows.
 
 ``python -m studies.elastic TRACES`` writes studies/elastic.csv (an hour). A row: a trace, the share of the users whose
-jobs of several GPUs have a range of nodes, and a rule. All rules rank by the shipped model; what they differ in is sizes.
+jobs of several GPUs have a range of nodes, and a rule. All but Slurm alone rank by the shipped model.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.windows import Split
 from rltuned.policy import files
+from rltuned.policy.heuristics import by_name
 from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import EVERY, PlanRanker, compile_kernel
@@ -116,13 +117,11 @@ class Sizing(PlanRanker):
 class Sized(Contender):
     """A rule of this study, as a policy."""
 
-    rule: Rule | None = None
+    rule: Rule = Rule(lambda _shorter, _seconds: 0.0)
 
     def ranker(self) -> PlanRanker:
         """A new one."""
-        assert self.policy is not None
-        assert self.rule is not None
-        return Sizing(self.policy, self.rule)
+        return Sizing(self.policy or by_name("saf"), self.rule)
 
 
 def window(task: tuple[Case, EvaluationSettings]) -> dict[str, dict[str, float]]:

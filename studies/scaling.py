@@ -21,8 +21,6 @@ NODES: Final = (1, 2, 3, 4, 6, 8, 12, 16)
 PER_NODE: Final = (1, 2, 4)
 FULL: Final = 4
 """Nodes whose GPUs the global batch fills. On fewer, gradients are accumulated; on more, a GPU has a smaller batch."""
-SPREAD: Final = {2: ("11",), 4: ("22", "13", "112", "1111")}
-"""By GPUs: other placements than on one node."""
 _HEAD: Final = """\
 # How the run time of six models depends on the number of nodes. Made by studies/scaling.py from the step times that
 # Pollux was simulated with: petuum/adaptdl, branch osdi21-artifact, simulator/traces/*/{placements,scalability}.csv
@@ -30,7 +28,7 @@ _HEAD: Final = """\
 """
 
 Measured = dict[str, Floats]
-"""(B, 3) batch per GPU, step and synchronisation in seconds, by placement: "112"; "3x2": two GPUs on each of 3."""
+"""(B, 3) batch per GPU, step and synchronisation in seconds, by placement; "3x2": two GPUs on each of 3."""
 
 
 def read(path: Path) -> dict[str, Measured]:
@@ -40,8 +38,6 @@ def read(path: Path) -> dict[str, Measured]:
         for row in csv.DictReader(file):
             nodes, gpus = int(row["num_nodes"]), int(row["num_gpus"])
             values = tuple(float(row[name]) for name in ("local_batch", "step_time", "sync_time"))
-            if row["placement"]:
-                found[row["model"]][row["placement"]].append(values)
             if gpus % nodes == 0 and len(set(row["placement"])) <= 1:
                 found[row["model"]][f"{nodes}x{gpus // nodes}"].append(values)
     return {model: {key: np.array(sorted(rows)) for key, rows in of.items()} for model, of in found.items()}
@@ -51,16 +47,6 @@ def at(measured: Floats, batch: float) -> Floats:
     """(2,) step and synchronisation at a batch per GPU, linear in logarithms, constant beyond what was measured."""
     logs = np.log(np.maximum(measured, 1e-9))
     return np.exp([np.interp(np.log(batch), logs[:, 0], logs[:, column]) for column in (1, 2)])
-
-
-def spread(measured: Measured) -> Floats:
-    """Logarithms of the step time over that on one node, at the largest batch per GPU that all placements have."""
-    logs = []
-    for gpus, placements in SPREAD.items():
-        together = measured[str(gpus)]
-        largest = min(measured[name][-1, 0] for name in (str(gpus), *placements))
-        logs += [np.log(at(measured[name], largest)[0] / at(together, largest)[0]) for name in placements]
-    return np.array(logs)
 
 
 def strong(measured: Measured) -> Floats:
@@ -78,26 +64,23 @@ def strong(measured: Measured) -> Floats:
     return np.asarray(np.mean(logs, axis=0))
 
 
-def fit(logs: Floats, spread_logs: Floats) -> tuple[Scaling, float, float]:
-    """The numbers nearest to what was measured, and the root mean square errors of ln (nodes, spread)."""
-    penalty = max(float(np.exp(spread_logs.mean())), 1.0)
-    tried = [Scaling(penalty, p, s) for p in np.arange(101) / 100 for s in np.arange(41) / 200]
+def fit(logs: Floats) -> tuple[Scaling, float]:
+    """The numbers nearest to what was measured, and the root mean square error of ln."""
+    tried = [Scaling(p, s) for p in np.arange(101) / 100 for s in np.arange(41) / 200]
     index = np.array(NODES) - 1
     errors = [float(np.sqrt(np.mean((np.log(each.more_nodes(NODES[-1])[index]) - logs) ** 2))) for each in tried]
     best = int(np.argmin(errors))
-    return tried[best], errors[best], float(np.sqrt(np.mean((np.log(penalty) - spread_logs) ** 2)))
+    return tried[best], errors[best]
 
 
 def main(path: Path) -> str:
     """The file."""
     measured = read(path)
-    logs = {model: (strong(of), spread(of)) for model, of in sorted(measured.items())}
-    pooled = np.mean([log for log, _ in logs.values()], axis=0), np.mean([log for _, log in logs.values()], axis=0)
+    logs = {model: strong(of) for model, of in sorted(measured.items())}
     lines = [_HEAD]
-    for model, (nodes, apart) in {POOLED: pooled, **logs}.items():
-        found, error, spread_error = fit(nodes, apart)
+    for model, nodes in {POOLED: np.mean(list(logs.values()), axis=0), **logs}.items():
+        found, error = fit(nodes)
         lines.append(f"[{model}]  # measured on {', '.join(map(str, NODES))} nodes: {np.exp(nodes).round(2).tolist()}")
-        lines.append(f"spread = {found.spread:.2f}  # error {spread_error:.0%}")
         lines.append(f"parallel = {found.parallel:.2f}  # error of the fit {error:.0%}")
         lines.append(f"sync = {found.sync:.3f}\n")
     return "\n".join(lines).strip()

@@ -125,9 +125,7 @@ class Instance:
     def run(self, simulator: Simulator, ranker: Any = None, predictor: Any = None) -> SimulationResult:
         estimates = Estimates(self.estimates.time_limit.copy(), self.estimates.run_time.copy())
         ranker = ranker or RuleRanker(by_name(self.rule))
-        return simulator(
-            self.shape, self.jobs, estimates, ranker, self.settings, self.isolated, predictor
-        )
+        return simulator(self.shape, self.jobs, estimates, ranker, self.settings, self.isolated, predictor)
 
 
 def random_cluster(rng: np.random.Generator, named: tuple[str, str, str] = ("p100", "v100", "p100")) -> ClusterShape:
