@@ -1,13 +1,14 @@
 """How many nodes jobs should get that leave this open: rules side by side, on the same windows.
 
-``python -m studies.elastic TRACES`` writes studies/elastic.csv (an hour). A row: a trace, the share of the users whose
-jobs of several GPUs have a range of nodes, and a rule. All but Slurm alone rank by the shipped model.
+``python -m studies.elastic TRACES`` writes studies/elastic.csv, or goes on with it (an hour). A row: a trace, the share
+of the users whose jobs of several GPUs have a range of nodes, and a rule. All but Slurm alone rank by the shipped model.
 """
 
 import argparse
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +35,9 @@ from rltuned.workload.shapes import read_shape
 
 FILE: Final = Path(__file__).with_suffix(".csv")
 TRACES: Final = (("helios-venus", "8x8"), ("alibaba-pai", "6x8"), ("philly", "6x8"))
-SHARES: Final = (0.2, 0.5, 1.0)
+SHARES: Final = (0.5, 1.0, 0.2)
 METRICS: Final = ("jct_mean", "wait_mean", "wait_p99", "jct_open", "jct_rigid", "wait_rigid", "makespan", "gpu_seconds")
+COLUMNS: Final = ("trace", "cluster", "share", "rule", "jct_mean", "lo", "hi", *METRICS[1:])
 AGAINST: Final = "greedy"
 """What all rules are compared with: Slurm gives a job of a range as many nodes as are free."""
 
@@ -144,41 +146,63 @@ def window(task: tuple[Case, EvaluationSettings]) -> dict[str, dict[str, float]]
     return found
 
 
+def measured(
+    traces: Path, trace: str, cluster: str, share: float, windows: int, pool: WorkerPool
+) -> list[dict[str, str]]:
+    """The rows of a trace and a share."""
+    path = str(traces / f"{trace}.csv.gz")
+    settings = EvaluationSettings(
+        trace=path,
+        cluster=cluster,
+        policies=("rl",),
+        window=256,
+        windows=windows,
+        seed=7,
+        estimates="noisy:0.8",
+        split=Split.TEST,
+        open=f"range:{share}",
+    )
+    cases = ready(settings, read(Path(path)), read_shape(cluster), "").cases
+    found = list(pool.map(window, [(case, settings) for case in cases]))
+    drawn, rows = counts(len(cases), settings.seed), []
+    for rule in found[0]:
+        row = {"trace": trace, "cluster": cluster, "share": str(share), "rule": rule}
+        for metric in METRICS:
+            values = np.array([[each[which][metric] for each in found] for which in (AGAINST, rule)])
+            ratio = compare(values, drawn)[1][0]
+            row[metric] = f"{ratio.ratio:.3f}"
+            if metric == "jct_mean" and ratio.lo is not None and ratio.hi is not None:
+                row |= {"lo": f"{ratio.lo:.3f}", "hi": f"{ratio.hi:.3f}"}
+        rows.append(row)
+    return rows
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure all rows, or those that are missing."""
+    """Measure what is missing."""
     parser = argparse.ArgumentParser(prog="python -m studies.elastic", description=__doc__)
     parser.add_argument("traces", type=Path)
-    parser.add_argument("--windows", type=int, default=30)
+    parser.add_argument("--windows", type=int, default=24)
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     chosen = parser.parse_args(arguments)
-    processes = chosen.jobs
-    rows: list[dict[str, object]] = []
-    with WorkerPool(processes) as pool:
-        for trace, cluster in TRACES:
-            path = str(chosen.traces / f"{trace}.csv.gz")
-            jobs, shape = read(Path(path)), read_shape(cluster)
-            for share in SHARES:
-                settings = EvaluationSettings(
-                    trace=path, cluster=cluster, policies=("rl",), window=256, windows=chosen.windows, seed=7,
-                    estimates="noisy:0.8", split=Split.TEST, open=f"range:{share}",
-                )  # fmt: skip
-                cases = ready(settings, jobs, shape, "").cases
-                found = list(pool.map(window, [(case, settings) for case in cases]))
-                drawn = counts(len(cases), settings.seed)
-                for rule in found[0]:
-                    row: dict[str, object] = {"trace": trace, "cluster": cluster, "share": share, "rule": rule}
-                    for metric in METRICS:
-                        values = np.array([[each[which][metric] for each in found] for which in (AGAINST, rule)])
-                        ratio = compare(values, drawn)[1][0]
-                        row[metric] = f"{ratio.ratio:.3f}"
-                        if metric == "jct_mean" and ratio.lo is not None and ratio.hi is not None:
-                            row |= {"lo": f"{ratio.lo:.3f}", "hi": f"{ratio.hi:.3f}"}
-                    rows.append(row)
-                    print(row, flush=True)  # noqa: T201 - progress of a command
-    with FILE.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, ["trace", "cluster", "share", "rule", "jct_mean", "lo", "hi", *METRICS[1:]])
-        writer.writeheader()
-        writer.writerows(rows)
+    rows = kept()
+    with WorkerPool(chosen.jobs) as pool:
+        for share, (trace, cluster) in product(SHARES, TRACES):
+            if any((row["trace"], row["share"]) == (trace, str(share)) for row in rows):
+                continue
+            rows += measured(chosen.traces, trace, cluster, share, chosen.windows, pool)
+            with FILE.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+            print(f"{trace}, a share of {share}", flush=True)  # noqa: T201 - progress of a command
+
+
+def kept() -> list[dict[str, str]]:
+    """The rows that are there."""
+    if not FILE.exists():
+        return []
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 if __name__ == "__main__":
