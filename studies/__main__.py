@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         readme = ROOT / "README.md"
         readme.write_text(with_results(readme.read_text(encoding="utf-8"), found), encoding="utf-8")
         _say(f"{readme}: written")
-        if (results / f"{clusters.SHOWN}.json").exists():
+        if (results / f"{clusters.TUNED}.json").exists():
             picture.write(results, pages / "images" / picture.NAME)
             _say(f"{pages / 'images' / picture.NAME}: written")
     except RltunedError as error:

@@ -1,7 +1,7 @@
 """How many nodes jobs should get that leave this open: rules side by side, on the same windows.
 
 ``python -m studies.elastic TRACES`` writes studies/elastic.csv, or goes on with it (an hour). A row: a trace, the share
-of the users whose jobs of several GPUs have a range of nodes, and a rule. All but Slurm alone rank by the shipped model.
+of the users whose jobs of several GPUs have a range of nodes, and a rule. All but Slurm alone rank by the model.
 """
 
 import argparse

@@ -44,6 +44,7 @@ _REAL_ROWS: Final = (
 )
 _FREE: Final = "equal weights, no bound on what accounts borrow"
 _OF: Final = {
+    clusters.TUNED: ", a tuned slurm.conf beside the site's (`rltuned tune` on the jobs before each window)",
     "ab-paper": f" of scripts on the paper's five nodes, {_FREE}",
     "ab-paper-exclusive": f" of scripts on the paper's five nodes, each of which runs one job, {_FREE}",
 }
@@ -231,8 +232,9 @@ def in_short(results: Kept) -> Iterator[str]:
         accounts = f"{real.arms['rl']['accounts_worse']:.0f} %" + ("" if chance is None else f" ({chance:.0f} %)")
         jobs = f"{number(real.jobs)} of {real.traces}, **real Slurm**"
         yield _over(real, clusters.AGAINST, jobs, _CONFIGURED, accounts)
-        if "tuned" in real.arms:
-            yield _over(real, "tuned", "the same", "Slurm, tuned", "–")
+    tuned = results.clusters.get(clusters.TUNED)
+    if tuned is not None:
+        yield _over(tuned, "tuned", f"{number(tuned.jobs)} of them, **real Slurm**", "Slurm, tuned", "–")
     for one in results.fair:
         if one["weights"] == "fair-share":
             worse = f"{100 * float(one['worse']):.0f} % ({100 * float(one['worse_chance']):.0f} %)"

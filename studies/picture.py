@@ -50,7 +50,7 @@ def _lines(real: RealCluster) -> Iterator[str]:
         f'role="img" aria-labelledby="title source">'
     )
     yield f'<title id="title">{title}: mean wait by size of the jobs</title>'
-    yield f'<desc id="source">Made by {COMMAND} from studies/results/{clusters.SHOWN}.json</desc>'
+    yield f'<desc id="source">Made by {COMMAND} from studies/results/{clusters.TUNED}.json</desc>'
     yield f"<style>{STYLE}</style>"
     yield f'<rect class="back" width="{WIDTH}" height="{HEIGHT}" rx="6"/>'
     yield _text(20, 34, title, "text title")
@@ -109,11 +109,11 @@ def write(results: Path, path: Path) -> None:
         EvaluationError: the result is not there or cannot be read, or the picture cannot be written.
     """
     found = clusters.read(results)
-    if clusters.SHOWN not in found:
-        raise EvaluationError(f"{results / clusters.SHOWN}.json: is not there")
+    if clusters.TUNED not in found:
+        raise EvaluationError(f"{results / clusters.TUNED}.json: is not there")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(draw(found[clusters.SHOWN]), encoding="utf-8")
+        path.write_text(draw(found[clusters.TUNED]), encoding="utf-8")
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be written: {error.strerror or error}") from error
 
