@@ -83,11 +83,12 @@ class Cluster:
         try:
             self.project.down()  # what a run left that was killed
             self.project.up()
-            self.cluster = read_cluster(self.project)
             if site.scale:
                 enrol(self.project, jobs, site)
-            commands = sbatch(jobs, from_json(self.cluster, self.project.name), np.zeros(len(jobs.workload), np.int64))
             with prepared(self.project, {**site.conf, **self.arm.conf}), ExitStack() as stack:
+                self.cluster = read_cluster(self.project)
+                shape = from_json(self.cluster, self.project.name)
+                commands = sbatch(jobs, shape, np.zeros(len(jobs.workload), np.int64))
                 daemon: dict[str, Any] = {}
                 if self.arm.sections is not None:
                     configuration = self.arm.configuration(settings.interval)
@@ -375,7 +376,9 @@ def runs_of(options: argparse.Namespace, kept: list[Run]) -> None:
     runs: list[tuple[list[Arm], Jobs, Site, int]] = []
     for seed in seeds:
         for name in filter(None, options.trace.split(",")):
-            jobs, site, earlier = window(name, options.nodes, options.jobs or 256, options.minutes, seed)
+            jobs, site, earlier = window(
+                name, options.nodes, options.jobs or 256, options.minutes, seed, exclusive=options.exclusive
+            )
             arms = {arm.name: arm for arm in chosen(options.arms, TRACE_ARMS)}
             if with_lines := arms.keys() & {TUNED, ON_TUNED}:
                 conf = tuned(tuned_lines(earlier, options.nodes, site, seed), site.conf)

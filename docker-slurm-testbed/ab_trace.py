@@ -30,6 +30,7 @@ from ab_simulated import simulate
 from replay import LEAST_MEM, MINUTE, Jobs, size_class
 from testbed import TestbedError, say
 
+from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.shape import ClusterShape, from_json
@@ -90,11 +91,12 @@ FIRST_PAST_ID: Final = 50_000_000
 """Job ids that Slurm does not reach."""
 
 
-def cluster(nodes: int) -> dict[str, Any]:
-    """`up --scale NODESx8` as `replay.read_cluster` reads it, as far as these jobs go."""
+def cluster(nodes: int, *, exclusive: bool = False) -> dict[str, Any]:
+    """`up --scale NODESx8` as `replay.read_cluster` reads it, as far as these jobs go; `exclusive`: a node runs one."""
     of_each = {"nodes": 1, "gpus_per_node": GPUS, "gpu_type": "p100", "cpus": GPUS * CPUS_PER_GPU, "mem_mib": MEM}
     pools = [{"name": f"n{number}", **of_each} for number in range(nodes)]
-    return {"pools": pools, "partitions": [{"name": PARTITION, "default": True, "max_time": "7-00:00:00"}]}
+    sharing = {"oversubscribe": "EXCLUSIVE"} if exclusive else {}
+    return {"pools": pools, "partitions": [{"name": PARTITION, "default": True, "max_time": "7-00:00:00", **sharing}]}
 
 
 def trace(name: str, shape: ClusterShape, seed: int) -> Workload:
@@ -133,14 +135,16 @@ def _spread(jobs: Workload, seed: int) -> list[str]:
     return [str(who) for who in owner[sweep]]
 
 
-def window(name: str, nodes: int, jobs: int, minutes: float, seed: int) -> tuple[Jobs, Site, Workload]:
+def window(
+    name: str, nodes: int, jobs: int, minutes: float, seed: int, *, exclusive: bool = False
+) -> tuple[Jobs, Site, Workload]:
     """The first window of the trace's test part, in the order of the seed, in which jobs wait in Slurm's own order; and
     the trace's jobs before the test part, compressed as the window is.
 
     Raises:
         TestbedError: there is none among the first of them.
     """
-    shape = from_json(cluster(nodes), f"{nodes}x{GPUS}")
+    shape = from_json(cluster(nodes, exclusive=exclusive), f"{nodes}x{GPUS}")
     whole = trace(name, shape, seed)
     limit = estimate(whole, "history", seed).time_limit
     whole = replace(whole, time_limit=limit, run_time=np.minimum(whole.run_time, limit))
@@ -151,7 +155,8 @@ def window(name: str, nodes: int, jobs: int, minutes: float, seed: int) -> tuple
         start, _ = simulate(made, shape, TRACE_ARMS[MULTIFACTOR], site, 1.0, LAUNCH, 0)
         wait = float((start - small.submit_time)[own].mean())
         if wait >= WAITS:
-            load = float(small.run_time[own] @ small.gpus[own]) / (shape.gpus * float(np.ptp(small.submit_time[own])))
+            work = float(small.run_time[own] @ _taken(small, shape)[own])
+            load = work / (shape.gpus * float(np.ptp(small.submit_time[own])))
             say(
                 f"{name}, seed {seed}: jobs from row {drawn.start}, load {load:.1f}; {made.warm} run when it begins, "
                 f"{len(small) - made.warm} wait or come; {site.factor:.1f} times as fast, {clipped} runs cut to "
@@ -184,7 +189,7 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
     run[: len(running)] -= since
     limit[: len(running)] -= since
     longest = CLIP * minutes * MINUTE
-    gpus, most = jobs.gpus[rows], FULL * shape.gpus * minutes * MINUTE
+    gpus, most = _taken(jobs, shape)[rows], FULL * shape.gpus * minutes * MINUTE
     if SHORTEST * gpus.sum() > most:
         message = f"{len(rows)} jobs are too many for {minutes:g} minutes on {shape.gpus} GPUs"
         raise TestbedError(message)
@@ -198,13 +203,18 @@ def compressed(jobs: Workload, begins: int, shape: ClusterShape, minutes: float)
     short, short_limit = _scaled(run, limit, factor, longest)
     small = replace(jobs.take(rows), submit_time=submit, run_time=short, time_limit=short_limit)
     before = jobs.take(np.setdiff1d(np.arange(begins), rows))
-    site = Site(minutes, _slurm_conf(factor, short_limit), factor, _past(before, factor, longest), shape.text)
-    kind = tuple(map(size_class, gpus.tolist()))
+    site = Site(minutes, _slurm_conf(factor, short_limit, shape), factor, _past(before, factor, longest), shape.text)
+    kind = tuple(map(size_class, small.gpus.tolist()))
     return (
         Jobs(small, short_limit.copy(), kind, dict(left_out), len(running)),
         site,
         int((run / factor > longest).sum()),
     )
+
+
+def _taken(jobs: Workload, shape: ClusterShape) -> Floats:
+    """(N,) GPUs that each job takes, all of its nodes where these run one job."""
+    return Simulation(shape, jobs, Estimates(jobs.time_limit, jobs.time_limit.copy())).taken_gpus
 
 
 def _initial_state(before: Workload, most: int, shape: ClusterShape) -> tuple[Rows, Rows, Floats]:
@@ -253,10 +263,15 @@ def _past(before: Workload, factor: float, longest: float) -> tuple[EndedJob, ..
     return tuple(map(EndedJob, range(FIRST_PAST_ID, FIRST_PAST_ID + len(of)), *names, *columns))
 
 
-def _slurm_conf(factor: float, limit: Floats) -> dict[str, str]:
-    """Fair share in force; Slurm's slow clocks as fast as everything else."""
+def _slurm_conf(factor: float, limit: Floats, shape: ClusterShape) -> dict[str, str]:
+    """Fair share in force; Slurm's slow clocks as fast as everything else; the only partition as it is in `shape`."""
     week = str(max(round(7 * 1440 / factor), 1))
+    sharing = {}
+    if shape.partitions[0].oversubscribe is OverSubscribe.EXCLUSIVE:
+        nodes = f"Nodes=n[0-{len(shape.nodes) - 1}] State=UP Default=YES MaxTime=7-0 DefMemPerCPU=1000"
+        sharing = {"PartitionName": f"{PARTITION} {nodes} OverSubscribe=EXCLUSIVE"}
     return {
+        **sharing,
         **{f"PriorityWeight{name}": str(WEIGHT) for name in ("Age", "Partition", "QOS")},
         "PriorityWeightFairShare": str(10 * WEIGHT),
         "PriorityWeightJobSize": str(WEIGHT // 10),

@@ -104,7 +104,7 @@ def explanation(console: Console, answer: Any) -> None:
             source += f"; with 80 % {duration(answer.run_time_low)} to {duration(answer.run_time_high)}"
         console.print(
             f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs of its class "
-            f"score higher. It asks for {answer.gpus:g} GPUs for an expected {duration(answer.run_time_estimate)} "
+            f"score higher. It takes {answer.gpus:g} GPUs for an expected {duration(answer.run_time_estimate)} "
             f"(from {source}) and has waited {duration(answer.wait)}."
         )
     if answer.start is not None and answer.start.low is not None:

@@ -11,7 +11,7 @@ class EndedJob(NamedTuple):
     account: str
     partition: str
     gpus: int
-    """In all; likewise CPUs."""
+    """In all, as it asked for them; likewise CPUs."""
     time_limit: float
     """Seconds, infinite when unlimited, NaN where the accounting does not say."""
     run_time: float

@@ -244,6 +244,11 @@ class NodeTable:
         return np.where(self.usable, np.maximum(self.mem - self.mem_alloc, 0.0), 0.0)
 
     @cached_property
+    def counts_memory(self) -> bool:
+        """Whether Slurm gives memory out (slurm.conf(5) SelectTypeParameters): else jobs run, and none is allocated."""
+        return bool((self.mem_alloc > 0).any() or not (self.cpus_alloc > 0).any())
+
+    @cached_property
     def idle(self) -> Bools:
         """(M,) usable and wholly free."""
         busy = (self.cpus_alloc > 0) | (self.gpus_alloc.sum(axis=1) > 0) | (self.mem_alloc > 0)

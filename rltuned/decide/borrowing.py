@@ -15,6 +15,7 @@ import numpy as np
 
 from rltuned.cluster.borrowed import Borrowed, Loan, owners
 from rltuned.cluster.tables import Bools, Floats, JobState, JobTable, Rows, Snapshot
+from rltuned.cluster.taken import taken_gpus
 from rltuned.decide.ranks import Order
 
 WEEK: Final = 7 * 86_400.0
@@ -30,6 +31,8 @@ def charged(borrowed: Borrowed, snapshot: Snapshot) -> Borrowed:
     A raised job that is gone is charged, too: it may have started and ended since the last reading.
     """
     jobs, now = snapshot.jobs, snapshot.time
+    begun = np.flatnonzero(jobs.state != JobState.PENDING)
+    gpus = dict(zip(begun.tolist(), taken_gpus(snapshot, begun).tolist(), strict=True))
     half_life = snapshot.scheduler.half_life
     kept = 0.5 ** (max(now - borrowed.time, 0.0) / half_life) if half_life > 0 else 1.0
     owed = {account: seconds * kept for account, seconds in borrowed.owed.items()}
@@ -47,7 +50,7 @@ def charged(borrowed: Borrowed, snapshot: Snapshot) -> Borrowed:
         row = _row(jobs, job, loan)
         if row is None:
             continue
-        used = max(now - float(jobs.start_time[row]), 0.0) * max(int(jobs.gpus[row]), 1)
+        used = max(now - float(jobs.start_time[row]), 0.0) * max(gpus[row], 1.0)
         over = max(used - loan.seconds, 0.0) if np.isfinite(used) else 0.0
         owed[loan.account] = owed.get(loan.account, 0.0) + over
         running[job] = loan._replace(seconds=loan.seconds + over)
@@ -88,7 +91,7 @@ class Purse:
         """(n,) index into `_names`; −1, none, is the last."""
         run_time = np.minimum(np.fmin(estimates, jobs.time_limit)[rows], UNLIMITED)
         tasks = np.maximum(jobs.array_tasks[rows], 1)
-        self._seconds: Floats = np.maximum(run_time, 1.0) * np.maximum(jobs.gpus[rows], 1) * tasks
+        self._seconds: Floats = np.maximum(run_time, 1.0) * np.maximum(taken_gpus(snapshot, rows), 1.0) * tasks
         self.budget = budget_of(snapshot, share)
         self._left = np.array([max(self.budget - borrowed.owed.get(name, 0.0), 0.0) for name in self._names])
 

@@ -12,6 +12,7 @@ import numpy as np
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import Bools, Category, Floats, Ints, Rows, Snapshot
+from rltuned.cluster.taken import taken_gpus
 from rltuned.forecast.arrivals import DAY, ArrivalModel, Submissions
 from rltuned.forecast.start_forecast import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
 from rltuned.simulate import records as k
@@ -197,12 +198,14 @@ class Arrivals:
         width = np.where(per_node, count, np.minimum(units, np.maximum(sizes[pool], 1)))
         tiers = np.array([part.priority_tier for part in snapshot.partitions], dtype=np.int64)
         whole = np.array([part.oversubscribe is OverSubscribe.EXCLUSIVE for part in snapshot.partitions])
+        of_node = (pools @ snapshot.nodes.gpus.sum(axis=1) / np.maximum(sizes, 1))[pool]
+        taken = np.where(whole[partition], np.maximum(gpus, count * of_node), gpus)
         limit = np.maximum(known.time_limit, 1.0)
         took = np.where(np.isnan(known.run_time), known.expected, known.run_time)
         asked = {
             "limit": limit,
             "run": np.clip(took, 1.0, limit),
-            "fixed": _places(request, rows, known),
+            "fixed": _places(request, rows, known, taken),
             "partition": partition,
             "tier": tiers[partition],
             "pool": pool + before,
@@ -307,17 +310,17 @@ def _fits(snapshot: Snapshot, pools: Bools, pool: Ints, need: Ints, per_node: Bo
     return found[of.reshape(-1)]
 
 
-def _places(request: StartRequest, rows: Rows, known: Submissions) -> Floats:
-    """(S,) where a submission is queued: the waiting jobs have the places 0, 1, 2 …"""
+def _places(request: StartRequest, rows: Rows, known: Submissions, taken: Floats) -> Floats:
+    """(S,) where a submission that takes so many GPUs is queued: the waiting jobs have the places 0, 1, 2 …"""
     # Which rule is in force is seen from the queue itself: the jobs stand by expected run time, by that times size, or
     # by submission. By submission, and where nobody can tell, arrivals go behind.
     jobs, n = request.snapshot.jobs, len(rows)
     place = np.arange(n, dtype=np.float64)
     run_times = np.maximum(request.run_times[rows], 1.0)
-    area = run_times * size(jobs.gpus[rows], jobs.cpus[rows])
+    area = run_times * size(taken_gpus(request.snapshot, rows), jobs.cpus[rows])
     submitted = np.nan_to_num(jobs.submit_time[rows], nan=request.snapshot.time)
     expected = np.maximum(known.expected, 1.0)
-    rules = ((area, expected * size(known.gpus, known.cpus)), (run_times, expected))
+    rules = ((area, expected * size(taken, known.cpus)), (run_times, expected))
     best, found = _likeness(submitted, place) if n > 2 else 1.0, np.full(len(known), float(n))
     for own, theirs in rules:
         like = _likeness(own, place) if n > 2 else 0.0

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.pools import Pools
-from rltuned.cluster.tables import Bools, Codes, Floats, JobTable, Snapshot
+from rltuned.cluster.tables import Bools, Codes, Floats, Snapshot
+from rltuned.cluster.taken import alone, taken_gpus
 from rltuned.observe.supply import CENTURY, MOST_GPUS, MOST_MIB, PoolStats
 
 METADATA: Final = ("job_id", "user", "virtual_cluster", "gpu_type")
@@ -51,7 +52,7 @@ class Demand:
     wait: Floats
     """(n,) w, seconds since eligible, finite, not negative."""
     gpus: Floats
-    """(n,) g, in all."""
+    """(n,) g, that it takes in all."""
     time_limit: Floats
     """(n,) L, seconds, at least 1, infinite when unlimited."""
 
@@ -75,7 +76,7 @@ def demand(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) ->
     return Demand(
         run_time=known_run_times(estimates[rows], limit),
         wait=np.minimum(wait, CENTURY),
-        gpus=np.maximum(jobs.gpus[rows], 0.0),
+        gpus=taken_gpus(snapshot, rows),
         time_limit=np.fmax(np.where(np.isnan(limit), np.inf, limit), 1.0),
     )
 
@@ -94,7 +95,7 @@ def features(
     total, free = np.maximum(stats.gpus, 1.0), stats.free_gpus
     gpu_share = gpus / total[pool]
     cpus, mem = jobs.cpus[rows], np.minimum(jobs.mem[rows], MOST_MIB)
-    ways = num_ways(jobs, rows, pools, stats)
+    ways = num_ways(snapshot, rows, pools, stats)
     ratio = gpus / np.maximum(free, 0.5)[pool]
     ended = stats.release_time.searchsorted(snapshot.time + run_time, side="right")
     future = (free[pool] + stats.released[pool, ended] - gpus) / total[pool]
@@ -131,18 +132,17 @@ def time_to_free(gpus: Floats, pool: npt.NDArray[np.intp], stats: PoolStats, now
     return np.asarray(ends[least])
 
 
-def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: PoolStats) -> npt.NDArray[np.int8]:
+def num_ways(snapshot: Snapshot, rows: npt.NDArray[np.intp], pools: Pools, stats: PoolStats) -> npt.NDArray[np.int8]:
     """(n,) distinct kinds of placement that are possible now, 0 … 3, by GPUs, CPUs, memory, disk and pool.
 
     Pack: all on nodes that run something already. Spread: all on idle nodes. Hierarchical: over several nodes, idle
     ones and shared ones together, or, where the job lets Slurm split its GPUs, as many from each as it has
     (`rltuned.placement.placement_values.Kind`).
     """
-    pool = pools.pool_of
+    jobs, pool = snapshot.jobs, pools.pool_of
     count, gpus, per_node, cpus = jobs.nodes[rows], jobs.gpus[rows], jobs.gpus_per_node[rows], jobs.cpus[rows]
     mem, tmp = jobs.mem[rows], np.minimum(jobs.tmp[rows], MOST_MIB)
-    # All of a node's memory (NaN) is there only where nobody else is.
-    alone = jobs.exclusive[rows] | stats.exclusive_partition[jobs.partition.codes[rows]] | np.isnan(mem)
+    on_idle_only = alone(snapshot, rows)
     mem = np.minimum(np.fmax(mem, 0.0), MOST_MIB)
     # What one of the job's nodes must give. A job of no GPUs needs a node of the pool (−1 is less than 0), a job of
     # more than can be counted fits nowhere.
@@ -156,19 +156,19 @@ def num_ways(jobs: JobTable, rows: npt.NDArray[np.intp], pools: Pools, stats: Po
     # Counting idle and shared nodes as one small matrix product is several times faster than two sums.
     idle = np.arange(len(stats.room_cpus)) < stats.idle_candidates
     on_idle, on_shared = (fits.astype(np.float32) @ np.array((idle, ~idle), dtype=np.float32).T).T
-    on_shared[alone] = 0.0
+    on_shared[on_idle_only] = 0.0
     spread, pack = on_idle >= wanted, on_shared >= wanted
     together = (count > 1) & (on_idle > 0) & (on_shared > 0) & (on_idle + on_shared >= wanted)
     # Only where the pool has the GPUs at all: on a busy cluster that leaves few.
     divisible = ((count <= 1) & (per_node <= 0) & (gpus > 1) & (gpus <= stats.free_gpus[pool])).nonzero()[0]
     if len(divisible):
         together[divisible] = _splits(
-            gpus[divisible], cpus[divisible], mem[divisible], alone[divisible], pool[divisible], stats
+            gpus[divisible], cpus[divisible], mem[divisible], on_idle_only[divisible], pool[divisible], stats
         )
     return np.asarray(spread.astype(np.int8) + pack + together, dtype=np.int8)
 
 
-def _splits(gpus: Codes, cpus: Codes, mem: Floats, alone: Bools, pool: Codes, stats: PoolStats) -> Bools:
+def _splits(gpus: Codes, cpus: Codes, mem: Floats, on_idle_only: Bools, pool: Codes, stats: PoolStats) -> Bools:
     """(d,) whether a job's GPUs can come from two or more nodes, each giving CPUs and memory in proportion."""
     room = stats.room_gpus.take(pool, axis=0).astype(np.float32)
     # How many of the job's GPUs a node has the CPUs and the memory for. The thousandth keeps rounding from taking one
@@ -181,6 +181,6 @@ def _splits(gpus: Codes, cpus: Codes, mem: Floats, alone: Bools, pool: Codes, st
     # At least one GPU is taken elsewhere, so that the job really is on several nodes.
     np.minimum(room, (gpus - 1).astype(np.float32)[:, None], out=room)
     np.maximum(room, np.float32(0.0), out=room)
-    if alone.any():
-        room[alone, stats.idle_candidates :] = 0.0
+    if on_idle_only.any():
+        room[on_idle_only, stats.idle_candidates :] = 0.0
     return np.asarray(room.sum(axis=1) >= gpus, dtype=np.bool_)

@@ -59,7 +59,7 @@ class Observation:
     time_limit: Floats
     """(n,) s, at least 1, infinite when unlimited."""
     gpus: Floats
-    """(n,) GPUs in all; plain rules use max(gpus, 1) so that CPU jobs have a size."""
+    """(n,) GPUs that it takes in all; plain rules use max(gpus, 1) so that CPU jobs have a size."""
     wait: Floats
     """(n,) seconds since eligible."""
     submit: Floats

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import Pools
 from rltuned.cluster.tables import Bools, Codes, Floats, Snapshot
+from rltuned.cluster.taken import whole_nodes
 
 MOST_GPUS: Final = 32767
 """GPUs of a node are counted in 16 bits where jobs and nodes are compared; no node has more."""
@@ -55,8 +55,6 @@ class PoolStats:
     """(C,) MiB"""
     room_tmp: npt.NDArray[np.float32]
     """(C,) MiB"""
-    exclusive_partition: Bools
-    """By code of `JobTable.partition`, and False for the code −1: runs nothing but whole nodes."""
 
 
 def expected_ends(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) -> Floats:
@@ -85,7 +83,11 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
     kind = np.append(pools.gpu_type, -1)
     kind[kind >= len(nodes.gpu_types)] = -1
     configured = _by_type(nodes.gpus)
-    gpus_of, free_of = members * configured[kind], members * _by_type(nodes.gpus_free)[kind]
+    jobs = snapshot.jobs
+    whole = np.repeat(whole_nodes(snapshot, np.arange(len(jobs))), np.diff(jobs.node_ptr))
+    free = nodes.gpus_free.copy()
+    free[jobs.node_idx[whole]] = 0  # Slurm shows what is left of a node that nobody may join as free
+    gpus_of, free_of = members * configured[kind], members * _by_type(free)[kind]
     free_gpus = free_of.sum(axis=1)
     per_node = np.empty((len(nodes), 4))
     per_node[:, 0] = 1.0
@@ -98,9 +100,9 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
     idle = nodes.idle[candidates]
     candidates = np.concatenate((candidates[idle], candidates[~idle]))
     room = np.empty((len(nodes.gpu_types) + 1, len(candidates)), dtype=np.int16)
-    room[:-1] = np.minimum(nodes.gpus_free[candidates], MOST_GPUS).T
+    room[:-1] = np.minimum(free[candidates], MOST_GPUS).T
     room[-1] = room[:-1].max(axis=0, initial=0)
-    release_time, released = _releases(snapshot, members, kind, estimates)
+    release_time, released = _releases(snapshot, members, kind, estimates, whole, gpus_of)
     return PoolStats(
         gpus=gpus_of.sum(axis=1),
         free_gpus=free_gpus,
@@ -116,7 +118,6 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
         room_cpus=nodes.cpus_free[candidates],
         room_mem=np.minimum(nodes.mem_free[candidates], MOST_MIB).astype(np.float32),
         room_tmp=np.minimum(nodes.tmp[candidates], MOST_MIB).astype(np.float32),
-        exclusive_partition=exclusive_partitions(snapshot),
     )
 
 
@@ -139,9 +140,12 @@ def _fragmentation(free: Floats, free_squared: Floats, largest: Floats) -> Float
 
 
 def _releases(
-    snapshot: Snapshot, members: Bools, kind: npt.NDArray[np.intp], estimates: Floats
+    snapshot: Snapshot, members: Bools, kind: npt.NDArray[np.intp], estimates: Floats, whole: Bools, gpus_of: Floats
 ) -> tuple[Floats, Floats]:
-    """`PoolStats.release_time` and `released`. A job's GPUs are taken to be spread evenly over its nodes."""
+    """`PoolStats.release_time` and `released`. A job's GPUs are taken to be spread evenly over its nodes.
+
+    `whole`: of each entry of `JobTable.node_idx`, whether the job has that node to itself; `gpus_of`: (P+1, M).
+    """
     jobs, nodes = snapshot.jobs, snapshot.nodes
     counts = jobs.node_ptr[1:] - jobs.node_ptr[:-1]
     holders = counts.nonzero()[0]
@@ -160,15 +164,7 @@ def _releases(
     counted &= members[:, node]
     released = np.zeros((len(members), len(order) + 1))
     np.multiply(counted, (jobs.gpus[holders] / counts)[owner], out=released[:, 1:])
+    back = whole[order].nonzero()[0]
+    released[:, 1 + back] = gpus_of[:, node[back]]
     np.cumsum(released, axis=1, out=released)
     return ends[owner], released
-
-
-def exclusive_partitions(snapshot: Snapshot) -> Bools:
-    """By code of `JobTable.partition`, and False for the code −1: runs nothing but whole nodes.
-
-    A job with several partitions has whole nodes for sure only where all of them say so.
-    """
-    exclusive = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
-    names = snapshot.jobs.partition.names
-    return np.array([exclusive.issuperset(name.split(",")) for name in names] + [False], dtype=np.bool_)

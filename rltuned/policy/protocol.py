@@ -19,7 +19,7 @@ class QueueView:
     time_limit: Floats
     """Seconds, infinite when unlimited."""
     gpus: Floats
-    """GPUs in all, 0 for a CPU job."""
+    """GPUs that it takes in all (`rltuned.cluster.taken`), 0 for a CPU job that shares its nodes."""
     wait: Floats
     """Seconds since eligible, not negative."""
     submit: Floats

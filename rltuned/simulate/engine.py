@@ -11,6 +11,7 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState, JobTable, NodeTable, Rows, Snapshot
+from rltuned.cluster.taken import taken_gpus
 from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.observe import Observation, observe
@@ -229,7 +230,7 @@ class Simulation:
         return QueueView(
             run_time=self.estimates.run_time[rows],
             time_limit=self.estimates.time_limit[rows],
-            gpus=self.jobs.gpus[rows].astype(np.float64),
+            gpus=self.taken_gpus[rows],
             wait=np.maximum(self.now - submit, 0.0),
             submit=submit - (self.jobs.submit_time[0] if len(self.jobs) else 0.0),
             priority=-rows.astype(np.float64) if priority is None else priority,
@@ -333,6 +334,12 @@ class Simulation:
             mem=jobs.mem,
             tmp=jobs.tmp,
         )
+
+    @cached_property
+    def taken_gpus(self) -> Floats:
+        """(N,) GPUs that each job of the workload takes, as `observe` has them of one that waits."""
+        shown = Snapshot(0.0, RELEASE, self._unchanging, self.shape.nodes, self.shape.partitions)
+        return taken_gpus(shown, np.arange(len(self.jobs)))
 
     def node_table(self) -> NodeTable:
         """All nodes with what is taken of them, now."""

@@ -273,10 +273,11 @@ def supply_of(s: k.State, f: Facts, w: Work, pool: int, running: int) -> float:
     w.released[0] = 0.0
     for at in range(running):
         job = w.running[at]
-        within = 0
+        back = 0.0
         for place in range(s.jobs[job].slot, s.jobs[job].slot + s.jobs[job].on):
-            within += f.member[pool, s.given_node[place]]
-        w.released[at + 1] = w.released[at] + within * (f.gpus[job] / s.jobs[job].on)
+            if f.member[pool, s.given_node[place]]:
+                back += s.given[place, k.GPU] if s.jobs[job].alone == k.WHOLE else f.gpus[job] / s.jobs[job].on
+        w.released[at + 1] = w.released[at] + back
     return free
 
 

@@ -89,7 +89,7 @@ class Episode:
             raise RltunedError("episodes are for clusters whose nodes have GPUs of one type each")
         self._simulation = Simulation(shape, jobs, estimates, settings, asked=asked)
         self._initial = [array.copy() for array in _restored(self._simulation.state)]
-        self._view = _view(jobs, estimates)
+        self._view = _view(self._simulation, estimates)
         self._facts = _facts(self._simulation, self._view)
         self._expected: dict[str, Floats] = {}
         self._room = _FIRST_STEPS, _FIRST_ROWS
@@ -162,13 +162,13 @@ def _restored(state: k.State) -> list[k.Array]:
     return [getattr(state, name) for name in state._fields if name != "plans"]
 
 
-def _view(jobs: Workload, estimates: Estimates) -> QueueView:
+def _view(simulation: Simulation, estimates: Estimates) -> QueueView:
     """All jobs as `observe.demand` reads them: r is cut by the limit, finite, at least 1."""
-    n = len(jobs)
+    n = len(simulation.jobs)
     return QueueView(
         run_time=known_run_times(estimates.run_time, estimates.time_limit),
         time_limit=np.maximum(estimates.time_limit, 1.0),
-        gpus=np.maximum(jobs.gpus, 0).astype(np.float64),
+        gpus=simulation.taken_gpus,
         wait=np.zeros(n),
         submit=np.zeros(n),
         priority=np.zeros(n),

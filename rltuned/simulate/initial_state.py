@@ -11,8 +11,8 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, NodeTable, Partition, Rows, Snapshot
+from rltuned.cluster.taken import alone
 from rltuned.decide.scope import priority_tiers
-from rltuned.observe.supply import exclusive_partitions
 from rltuned.simulate import kernel as k
 from rltuned.simulate.requests import Requests, capacity
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationSettings
@@ -54,7 +54,7 @@ def initial_state(
         run_times: (N,) expected seconds of every job of the table, from its start.
         settings: of the simulated Slurm.
         arrivals: rows to keep free for jobs that are assumed to come, with the partitions and pools of the waiting jobs
-            in turn; what they ask for is written by `scenarios.with_arrivals`.
+            in turn, and alone on their nodes as these are; what they ask for is written by `scenarios.with_arrivals`.
         room: for arrivals that do not take the partitions and pools of the waiting jobs (`forecast`).
 
     Returns:
@@ -73,7 +73,7 @@ def initial_state(
     records["run"][:known] = np.minimum(np.maximum(run_times[rows], 1.0), records["limit"][:known])
     records["submit"][:n] = -np.fmax(snapshot.time - jobs.eligible_time[queue], 0.0)
     records["pool"][:n] = pools.pool_of
-    for name in ("partition", "tier", "pool"):
+    for name in ("partition", "tier", "pool", "alone"):
         records[name][known:] = np.resize(records[name][:n], arrivals)
     records["form"][known:], records["least"][known:], records["submit"][known:] = k.IN_ALL, 1, np.inf
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in partitions] or [1], dtype=np.int64)
@@ -212,10 +212,10 @@ def _make_up(given: Ints, owner: Rows, held: Ints, total: Ints, taken: Ints) -> 
 def _alone(snapshot: Snapshot, rows: Rows) -> Ints:
     """(n,) with whom a job shares its nodes: SHARED, ISOLATED or WHOLE of the kernel."""
     jobs = snapshot.jobs
-    exclusive = exclusive_partitions(snapshot)[jobs.partition.codes[rows]]
-    whole = jobs.exclusive[rows] | np.isnan(jobs.mem[rows]) | exclusive
     isolated = np.array([name == OverSubscribe.NO.value for name in jobs.oversubscribe.names] + [False])
-    return np.where(whole, k.WHOLE, np.where(isolated[jobs.oversubscribe.codes[rows]], k.ISOLATED, k.SHARED))
+    return np.where(
+        alone(snapshot, rows), k.WHOLE, np.where(isolated[jobs.oversubscribe.codes[rows]], k.ISOLATED, k.SHARED)
+    )
 
 
 def _partitions(snapshot: Snapshot, rows: Rows) -> tuple[list[Partition], Ints]:

@@ -175,11 +175,13 @@ def with_arrivals(
         scenarios: of the waiting and running jobs.
         state: of `initial_state`, with rows for the arrivals.
         recent: jobs to sample from.
-        gpu_seconds: (n,) expected run time times `size` of each waiting job.
+        gpu_seconds: (n,) expected run time of each waiting job, times the `size` that it takes.
     """
     first = int(state.counts[k.NEXT])
-    most = _pool_totals(state)[state.jobs["pool"][first:]]
-    places = np.searchsorted(np.sort(gpu_seconds), recent.expected * size(recent.gpus, recent.cpus), side="right") - 0.5
+    pool, alone = state.jobs["pool"][first:], state.jobs["alone"][first:] == k.WHOLE
+    most = _pool_totals(state)[pool]
+    # One that has its nodes to itself takes at least such a node.
+    least = np.where(alone, most[:, k.GPU] / np.maximum(np.diff(state.pool_ptr)[pool], 1), 0.0)
     joined = []
     for number, scenario in enumerate(scenarios):
         chosen = np.argsort(uniform(recent.job_id ^ (number << 40), 0, 3), kind="stable")[: len(most)]
@@ -188,7 +190,8 @@ def with_arrivals(
         limit = recent.time_limit[chosen]
         arrivals["submit"] = np.cumsum(recent.interarrival[chosen])
         arrivals["limit"], arrivals["run"] = limit, np.minimum(recent.run_time[chosen], limit)
-        arrivals["fixed"] = places[chosen]
+        taken = np.maximum(size(recent.gpus[chosen], recent.cpus[chosen]), least)
+        arrivals["fixed"] = np.searchsorted(np.sort(gpu_seconds), recent.expected[chosen] * taken, side="right") - 0.5
         need[first:, k.GPU] = np.minimum(recent.gpus[chosen].astype(np.int64), most[:, k.GPU])
         need[first:, k.CPU] = np.minimum(recent.cpus[chosen].astype(np.int64), most[:, k.CPU])
         joined.append(Scenario(records, scenario.heap, need))

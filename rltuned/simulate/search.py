@@ -17,6 +17,7 @@ import numpy as np
 from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, Rows
+from rltuned.cluster.taken import taken_gpus
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.rollout import Gain, RolloutRequest, RolloutResult
 from rltuned.decide.scope import priority_tiers
@@ -166,7 +167,7 @@ class OrderSearch:
         view = QueueView(
             run_time=request.run_times[rows],
             time_limit=jobs.time_limit[rows],
-            gpus=size(jobs.gpus[rows], jobs.cpus[rows]),
+            gpus=size(taken_gpus(request.snapshot, rows), jobs.cpus[rows]),
             wait=request.snapshot.time - eligible,
             submit=submit - submit.min(),
             priority=jobs.priority[rows].astype(np.float64),
@@ -203,7 +204,7 @@ class OrderSearch:
         else:
             scenarios = sampled_scenarios(state, jobs, queue, request.run_times, request.spread, self.samples)
         if recent is not None and arrivals:
-            gpu_seconds = request.run_times[queue] * size(jobs.gpus[queue], jobs.cpus[queue])
+            gpu_seconds = request.run_times[queue] * size(taken_gpus(snapshot, queue), jobs.cpus[queue])
             scenarios = with_arrivals(scenarios, state, recent, gpu_seconds)
         rollouts = Rollouts(queue, classes, state, self.settings, scenarios)
         rollouts.count = expected.count

@@ -42,10 +42,11 @@ def ended_jobs(answer: str) -> Past:
             most = _limit(limit)
             column = "AllocTRES"
             if (got, asked) not in requests:
-                # Where the site tracks no gres/gpu, neither has any.
+                # By what it asked for, its like is found while it waits: where it had nodes to itself, it got all that
+                # these have. Where the site tracks no gres/gpu, neither has any.
                 allocated, wanted = notation.tres(got), notation.tres(asked)
-                gpus = wanted.gpus if allocated.gpus is None else allocated.gpus
-                requests[got, asked] = gpus or 0, allocated.cpu or wanted.cpu
+                known = wanted if wanted.cpu else allocated
+                requests[got, asked] = known.gpus or 0, known.cpu
             column = "JobIDRaw"
             number = notation.job_id(job)
         except SlurmParseError as error:

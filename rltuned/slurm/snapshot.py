@@ -181,7 +181,7 @@ def _table(
     """One row for each row of squeue."""
     table, ids = records.columns, records.ids
     running = records.state == JobState.RUNNING
-    requests = _requests(table)
+    requests = _requests(table, running & records.exclusive)
     end_time = table.array("EndTime")
     node_ptr, node_idx = concatenate_nodes(_nodes_of(table, nodes, running))
     factors = [of or Factors(0, 0, 0, "") for of in records.factors]
@@ -208,13 +208,9 @@ def _table(
         gpus_per_node=requests.per_node,
         gpu_type=requests.gpu_type,
         cpus=np.maximum(table.array("NumCPUs"), requests.cpus).astype(np.int32),
-        # --mem=0 asks for all of a node: what tres-alloc says then is a guess made of the largest one. (22.05 shows a
-        # MinMemory of 0 for --mem-per-gpu, too.)
-        mem=np.where(
-            ~running & (table.array("MinMemory") == 0.0) & ~table.array("mem-per-tres"),
-            np.nan,
-            requests.mem,
-        ),
+        # --mem=0, and no --mem where there is no DefMemPerCPU, asks for all of a node: what tres-alloc of a waiting job
+        # says then is a guess made of the largest one. (22.05 shows a MinMemory of 0 for --mem-per-gpu, too.)
+        mem=np.where((table.array("MinMemory") == 0.0) & ~table.array("mem-per-tres"), np.nan, requests.mem),
         tmp=np.nan_to_num(table.array("MinTmpDisk")),
         features=table.category("Feature"),
         req_nodes=table.category("ReqNodes"),
@@ -283,8 +279,11 @@ class _Requests(NamedTuple):
     mem: Floats
 
 
-def _requests(table: Columns) -> _Requests:
-    """GPUs, their type, CPUs and memory of each job: of `tres-alloc` where gres/gpu is tracked, else of options."""
+def _requests(table: Columns, whole: Bools) -> _Requests:
+    """GPUs, their type, CPUs and memory of each job: of `tres-alloc` where gres/gpu is tracked, else of options.
+
+    `whole`: jobs that run on nodes of their own, for which `tres-alloc` has all GPUs of these.
+    """
     asked, row = table.distinct("tres-alloc")
     options = {field: table.distinct(field) for field in GPU_OPTIONS}
     number = {
@@ -304,7 +303,7 @@ def _requests(table: Columns) -> _Requests:
         ]
     )
     return _Requests(
-        gpus=np.minimum(np.where(tracked >= 0, tracked, total), notation.MAX_COUNT).astype(np.int32),
+        gpus=np.minimum(np.where((tracked >= 0) & ~whole, tracked, total), notation.MAX_COUNT).astype(np.int32),
         per_node=np.minimum(number["tres-per-node"], notation.MAX_COUNT).astype(np.int32),
         gpu_type=_types([([dict(found.gpu_types) for found in asked], row), *options.values()]),
         cpus=np.array([found.cpu for found in asked], dtype=np.int32)[row],

@@ -7,6 +7,7 @@ up; every pass sorts the queue, every question about the future replays the runn
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -355,11 +356,19 @@ class Reference:
         return QueueView(
             run_time=self.estimates.run_time[rows],
             time_limit=self.estimates.time_limit[rows],
-            gpus=self.jobs.gpus[rows].astype(np.float64),
+            gpus=np.array([self.taken(self.every[row]) for row in rows], dtype=np.float64),
             wait=np.maximum(self.now - submit, 0.0),
             submit=submit - (self.jobs.submit_time[0] if len(self.jobs) else 0.0),
             priority=-rows.astype(np.float64),
         )
+
+    def taken(self, job: Job) -> float:
+        """GPUs that the job asks for, or, of whole nodes, as many as nodes like the median one of its pool have."""
+        asked = float(self.jobs.gpus[job.row])
+        if not job.whole or not job.pool:
+            return asked
+        each = median(self.full[node][GPU] for node in job.pool)
+        return max(asked, max(job.nodes, math.ceil(asked / max(each, 1))) * each)
 
     # --- starting jobs
 

@@ -70,6 +70,19 @@ def test_an_array_borrows_for_all_of_its_tasks():
     assert plan(snapshot, SAF, borrowing(share_of(snapshot, 6_000.0))).raised[2].seconds == 6_000.0
 
 
+def test_a_job_with_nodes_of_its_own_borrows_all_gpus_of_them():
+    jobs = pending(2, account=["a", "b"], time_limit=[9e4, 600.0], gpu_type="p100", exclusive=[False, True])
+    snapshot = make_snapshot(jobs)
+    assert planned(plan(snapshot, SAF, borrowing(share_of(snapshot, 2_399.0)))) == [1, 2]
+    loans = plan(snapshot, SAF, borrowing(share_of(snapshot, 2_400.0))).raised
+    assert loans[2].seconds == 2_400.0
+    late = started(snapshot, [1], NOW)
+    table = replace(late.jobs, node_ptr=np.array([0, 0, 1], np.int32), node_idx=np.array([0], np.int32))
+    late = replace(late, jobs=table, time=NOW + 1_000.0)
+    owed = charged(Borrowed(NOW + 1_000.0).raising(loans), late).owed
+    assert owed == {"b": 4_000.0}, "four GPUs for as long as it runs"
+
+
 def started(snapshot, rows, at):
     jobs, row = snapshot.jobs, list(rows)
     state, start = jobs.state.copy(), jobs.start_time.copy()

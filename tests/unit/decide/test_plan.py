@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.cluster.applied import AppliedChanges, LargestRequests, Request
-from rltuned.cluster.changes import Applied, Field
+from rltuned.cluster.changes import Applied, Field, OverSubscribe
 from rltuned.cluster.unread import Unread
 from rltuned.config import Config, CycleSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.decide import Plan, Veto, explain, plan, record
 from rltuned.decide.explain import Verdict
 from rltuned.decide.ranks import Guard
+from rltuned.policy.actor import plain_rule
 from rltuned.policy.heuristics import RULES, by_name
 
 from .conftest import NOW, make_snapshot, pending
@@ -59,6 +60,17 @@ def test_jobs_that_enter_or_leave_the_head_of_the_queue_are_written_first():
     changes = sorted(plan(snap, by_name("sjf"), QUIET).changes, key=lambda change: change.turn)
     assert [change.turn for change in changes] == [0, 1, 2, 3]
     assert [{change.job_id for change in pair} for pair in (changes[:2], changes[2:])] == [{1, 4}, {2, 3}]
+
+
+@pytest.mark.parametrize(("partition", "order"), [("gpu", [1, 2]), ("whole", [2, 1])])
+def test_where_a_node_runs_one_job_the_shorter_one_is_the_smaller_one(partition, order):
+    """One of 1 GPU for 25 minutes, and one of 4 for 15."""
+    jobs = pending(2, gpus=[1, 4], gpu_type="p100", time_limit=[1500.0, 900.0], partition=partition)
+    snap = make_snapshot(jobs)
+    whole = replace(snap.partitions[0], name="whole", oversubscribe=OverSubscribe.EXCLUSIVE)
+    snap = replace(snap, partitions=(*snap.partitions, whole))
+    for policy in (by_name("saf"), plain_rule("area", requested_time=-1.0, requested_gpus=-1.0)):
+        assert queue_after(plan(snap, policy, QUIET)) == order
 
 
 def test_a_second_cycle_has_nothing_to_write():

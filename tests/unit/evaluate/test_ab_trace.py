@@ -60,6 +60,16 @@ def test_a_window_is_as_long_as_planned_and_fits_the_cluster(ab: Any, drawn: Any
     assert ab.replay.sbatch(jobs, from_json(ab.ab_trace.cluster(2), "2x8"), np.zeros(len(small), np.int64))
 
 
+def test_where_a_node_runs_one_job_the_jobs_fit_with_the_nodes_that_they_take(ab: Any, tmp_path: Path):
+    path = written(busy_trace(), tmp_path / "busy.csv")
+    jobs, site, _ = ab.ab_trace.window(str(path), 2, 60, MINUTES, 1, exclusive=True)
+    small = jobs.workload
+    assert site.conf["PartitionName"].startswith("gpu Nodes=n[0-1] ")
+    assert site.conf["PartitionName"].endswith(" OverSubscribe=EXCLUSIVE")
+    assert small.run_time.sum() * 8 <= 16 * MINUTES * 60.0
+    assert set(small.gpus) == {1, 2, 8}
+
+
 def test_the_same_seed_is_the_same_window(ab: Any, drawn: Any, tmp_path: Path):
     path = written(busy_trace(), tmp_path / "busy.csv")
     again, other = (ab.ab_trace.window(str(path), 2, 60, MINUTES, seed)[0] for seed in (1, 2))

@@ -2,6 +2,7 @@
 equal."""
 
 import math
+from statistics import median
 
 import numpy as np
 
@@ -50,15 +51,40 @@ def of_type(snapshot, table, node, gpu_type):
     return int(table[node].sum()) if gpu_type < 0 else int(table[node, gpu_type])
 
 
-def ways(snapshot, row, pool, gpu_type):
+def is_alone(snapshot, row):
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    partitions = [snapshot.partition_by_name.get(name) for name in jobs.partition.value(row).split(",")]
+    exclusive = all(p is not None and p.oversubscribe is OverSubscribe.EXCLUSIVE for p in partitions)
+    memory_counts = any(nodes.mem_alloc > 0) or not any(nodes.cpus_alloc > 0)
+    return bool(jobs.exclusive[row]) or exclusive or (math.isnan(jobs.mem[row]) and memory_counts)
+
+
+def has_whole_nodes(snapshot, row):
+    return is_alone(snapshot, row) and snapshot.jobs.oversubscribe.value(row) not in {"USER", "MCS"}
+
+
+def closed(snapshot):
+    """Nodes that nobody may join."""
+    jobs = snapshot.jobs
+    return {node for row in range(len(jobs)) if has_whole_nodes(snapshot, row) for node in jobs.nodes_of(row).tolist()}
+
+
+def taken(snapshot, row, capable, gpu_type):
+    """GPUs that a pending job takes; `capable`: the nodes that could ever run it."""
+    g = int(snapshot.jobs.gpus[row])
+    if not has_whole_nodes(snapshot, row):
+        return float(g)
+    each = median([of_type(snapshot, snapshot.nodes.gpus, n, gpu_type) for n in capable] or [0])
+    return max(g, max(int(snapshot.jobs.nodes[row]), math.ceil(g / max(each, 1))) * each)
+
+
+def ways(snapshot, row, pool, gpu_type, shut):
     """Kinds of placement by trying: how many idle and how many shared nodes could carry a part of the job."""
     jobs, nodes = snapshot.jobs, snapshot.nodes
     count = max(int(jobs.nodes[row]), 1)
     g, per_node = int(jobs.gpus[row]), int(jobs.gpus_per_node[row])
     cpus, mem = int(jobs.cpus[row]), float(jobs.mem[row])
-    partitions = [snapshot.partition_by_name.get(name) for name in jobs.partition.value(row).split(",")]
-    exclusive = all(p is not None and p.oversubscribe is OverSubscribe.EXCLUSIVE for p in partitions)
-    alone = bool(jobs.exclusive[row]) or exclusive or math.isnan(mem)
+    alone = is_alone(snapshot, row)
     mem = 0.0 if math.isnan(mem) else mem
     part = per_node if per_node > 0 else math.ceil(g / count)
     idle = shared = 0
@@ -66,7 +92,7 @@ def ways(snapshot, row, pool, gpu_type):
     for node in pool:
         if nodes.cpus_free[node] <= 0:
             continue
-        free = nodes.gpus_free[node]
+        free = nodes.gpus_free[node] * (node not in shut)
         f = int(free.max(initial=0)) if gpu_type < 0 else int(free[gpu_type])
         fits = (
             f >= part
@@ -102,18 +128,19 @@ def time_to_free(g, free, given_back, now):
 
 def reference_features(snapshot, rows, estimates):
     pools = job_pools(snapshot, rows)
-    jobs, nodes, now = snapshot.jobs, snapshot.nodes, snapshot.time
+    jobs, nodes, now, shut = snapshot.jobs, snapshot.nodes, snapshot.time, closed(snapshot)
     out = np.zeros((len(rows), len(FEATURES)))
     for at, row in enumerate(rows):
         gpu_type = int(pools.gpu_type[pools.pool_of[at]])
         if gpu_type >= len(nodes.gpu_types):
             gpu_type = -1  # a type that no node has, named by a job of no GPUs
         pool = [n for n in np.flatnonzero(pools.nodes[pools.pool_of[at]]) if nodes.usable[n]]
-        g, r = float(jobs.gpus[row]), estimated_run_time(snapshot, row, estimates)
+        g = taken(snapshot, row, np.flatnonzero(pools.nodes[pools.pool_of[at]]), gpu_type)
+        r = estimated_run_time(snapshot, row, estimates)
         eligible = jobs.eligible_time[row]
         w = 0.0 if math.isnan(eligible) else max(now - eligible, 0.0)
         total = sum(of_type(snapshot, nodes.gpus, n, gpu_type) for n in pool)
-        frees = [of_type(snapshot, nodes.gpus_free, n, gpu_type) for n in pool]
+        frees = [of_type(snapshot, nodes.gpus_free, n, gpu_type) * (n not in shut) for n in pool]
         free = sum(frees)
         given_back = []
         for other in jobs.running:
@@ -121,9 +148,12 @@ def reference_features(snapshot, rows, estimates):
             name = jobs.gpu_type.value(other)
             counts = gpu_type < 0 or name in {"", nodes.gpu_types[gpu_type]}
             end, share = expected_end(snapshot, other, estimates), jobs.gpus[other] / max(len(held), 1)
-            given_back += [(end, share) for n in held if counts and n in pool]
+            if has_whole_nodes(snapshot, other):
+                given_back += [(end, of_type(snapshot, nodes.gpus, n, gpu_type)) for n in held if n in pool]
+            else:
+                given_back += [(end, share) for n in held if counts and n in pool]
         later = free + sum(gpus for end, gpus in given_back if end <= now + r)
-        kinds = ways(snapshot, row, pool, gpu_type)
+        kinds = ways(snapshot, row, pool, gpu_type, shut)
         gpu_share = ratio(g, total)
         cpus, mem = float(jobs.cpus[row]), float(jobs.mem[row])
         x = g / max(free, 0.5)

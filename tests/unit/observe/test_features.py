@@ -59,6 +59,36 @@ def test_the_time_until_gpus_come_free_counts_the_running_jobs_that_have_to_end(
     np.testing.assert_allclose(seconds, [0.0, 3600.0, 7200.0, 30 * 86400.0], rtol=1e-4)
 
 
+def test_a_job_with_nodes_of_its_own_looks_like_one_that_asks_for_all_their_gpus():
+    nodes = two_nodes(gpus_alloc=[[4], [0]], cpus_alloc=[8, 0])
+    jobs = job_table(4, gpus=[1, 4, 4, 8], nodes=[1, 1, 2, 2], exclusive=[True, False, True, False])
+    found = numeric(snapshot_of(jobs, nodes))
+    size = [FEATURES.index(name) for name in ("requested_gpus", "demand_supply_ratio", "job_size", "time_to_free")]
+    np.testing.assert_array_equal(found[0, size], found[1, size])
+    np.testing.assert_array_equal(found[2, size], found[3, size])
+
+
+def test_what_is_left_of_a_node_that_nobody_may_join_is_not_free_until_its_job_ends():
+    """Slurm gave the job one of four GPUs and all memory."""
+    left = two_nodes(gpus_alloc=[[1], [0]], cpus_alloc=[1, 0], mem_alloc=[256_000.0, 0.0])
+    full = two_nodes(gpus_alloc=[[4], [0]], cpus_alloc=[1, 0], mem_alloc=[256_000.0, 0.0])
+    ends = {"held_nodes": [[0], [], []], "end_time": [NOW + 3600.0, np.nan, np.nan]}
+    states = [JobState.RUNNING, JobState.PENDING, JobState.PENDING]
+    found = [
+        numeric(snapshot_of(job_table(3, state=states, gpus=[gpus, 4, 8], mem=[np.nan, 1e3, 1e3], **ends), nodes))
+        for gpus, nodes in ((1, left), (4, full))
+    ]
+    np.testing.assert_array_equal(*found)
+    seconds = np.expm1(found[0][:, FEATURES.index("time_to_free")].astype(float) * np.log1p(30 * 86400.0))
+    np.testing.assert_allclose(seconds, [0.0, 3600.0], rtol=1e-4)
+
+
+def test_a_job_that_names_no_memory_joins_others_where_slurm_counts_none():
+    nodes = two_nodes(gpus_alloc=[[1], [4]], cpus_alloc=[1, 4])
+    jobs = job_table(2, mem=np.nan, partition="gpu")
+    assert column(snapshot_of(jobs, nodes), "can_schedule_now").tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("distribution", [QueueSettings(), UNSEEN], ids=["usual", "unseen"])
 @pytest.mark.parametrize("seed", range(6))
 def test_features_equal_the_job_by_job_reference(seed, distribution):

@@ -9,6 +9,7 @@ import pytest
 from numba.core.caching import NullCache
 from unit.simulate.instances import Instance, cluster, given, jobs_of, partition, random_instance
 
+from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.objective import Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.errors import RltunedError
@@ -144,6 +145,16 @@ def philly(jobs: int, shape: str, load: float, seed: int = 3) -> Instance:
     nodes = parse_shape(shape)
     made = generate("philly", jobs, nodes, seed, load)
     return Instance(nodes, made, estimate(made, "noisy:1.5", seed), "saf", SimulationSettings())
+
+
+def test_and_where_a_node_runs_one_job():
+    instance = philly(128, "2x8:v100,2x4:v100,2x8:p100", load=1.5)
+    whole = [replace(part, oversubscribe=OverSubscribe.EXCLUSIVE) for part in instance.shape.partitions]
+    instance = replace(instance, shape=replace(instance.shape, partitions=tuple(whole)))
+    policy = ACTORS["coefficients that the moment changes"]
+    ranker, found = both(instance, policy)
+    assert_same_rows(ranker, found, policy)
+    assert max(np.diff(found.ptr)) > 30
 
 
 def crowd(jobs: int, *, tiers: bool) -> Instance:

@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+from unit.simulate import instances
 from unit.simulate.instances import Asked, Instance, cluster, compiled, given, jobs_of, left_open, random_instance
 
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.config import Config
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationResult, SimulationSettings
 
@@ -324,3 +327,20 @@ def test_a_job_does_all_its_work_however_often_it_resizes_itself_and_no_gpu_twic
             held = (runs.gpus * ran)[(runs.start <= time) & (time < last)].sum()
             assert held <= simulation.asked.capacity[:, 0].sum(), f"seed {seed}, {time} s"
     assert resized > 50
+
+
+def test_where_a_node_runs_one_job_the_smallest_is_the_shortest():
+    rng = np.random.default_rng(5)
+    run = np.round(rng.exponential(300.0, 60)) + 1.0
+    jobs = jobs_of(np.sort(rng.uniform(0.0, 600.0, 60)), run, rng.choice([0, 1, 1, 2, 4, 8], 60))
+    whole = cluster([8] * 4, partitions=[instances.partition("whole", range(4), oversubscribe=OverSubscribe.EXCLUSIVE)])
+    starts = {}
+    for shape in (whole, cluster([8] * 4)):
+        for rule in ("saf", "sjf"):
+            for ranker in (RuleRanker(by_name(rule)), PlanRanker(by_name(rule), Config())):
+                simulation = Simulation(shape, jobs, given(run))
+                simulation.run(ranker)
+                starts[shape is whole, rule, type(ranker)] = simulation.result().start
+    for ranker in (RuleRanker, PlanRanker):
+        np.testing.assert_array_equal(starts[True, "saf", ranker], starts[True, "sjf", ranker])
+        assert (starts[False, "saf", ranker] != starts[False, "sjf", ranker]).any()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from unit.simulate.instances import Instance, cluster, given, jobs_of, random_instance
 
+from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.objective import Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
@@ -66,7 +67,7 @@ def in_the_middle(seed, **settings):
     simulation = Simulation(instance.shape, instance.jobs, instance.estimates, instance.settings)
     for row in instance.isolated:
         simulation.set_isolated(row, isolated=True)
-    simulation.run(RuleRanker(by_name("saf")), until=NOW)
+    simulation.run(RuleRanker(by_name("sjf")), until=NOW)
     return simulation
 
 
@@ -263,6 +264,23 @@ def test_arrivals_come_at_their_times_and_take_what_such_jobs_took():
     # Behind everybody who needs less.
     area = np.sort(run[rows[:4]] * snapshot.jobs.gpus[rows[:4]])
     np.testing.assert_array_equal(who["fixed"], np.searchsorted(area, who["run"] * 48.0, side="right") - 0.5)
+
+
+def test_where_a_node_runs_one_job_arrivals_are_alone_and_only_run_times_count():
+    snapshot, rows, run = seen(busy(shape="4x8"))
+    whole = [replace(part, oversubscribe=OverSubscribe.EXCLUSIVE) for part in snapshot.partitions]
+    snapshot = replace(snapshot, partitions=tuple(whole))
+    _, _, _, recent = few_waiting(count=20)
+    search, small = OrderSearch(min_jobs=16), replace(recent, gpus=np.ones(len(recent)))
+    request = RolloutRequest(snapshot, rows[:4], np.arange(4.0), run, 0.0, small)
+    made = search.rollouts(request)
+    sjf, saf, *_ = search.ruled(request, made)
+    np.testing.assert_array_equal(saf, sjf)
+    made.run(made.own, 0, 1)
+    who = made._state.jobs[made._counted[4:]]
+    assert (who["alone"] == k.WHOLE).all()
+    places = np.searchsorted(np.sort(run[rows[:4]]), who["run"], side="right") - 0.5
+    np.testing.assert_array_equal(who["fixed"], places)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -46,11 +46,12 @@ def test_limits_are_minutes_or_words(value, seconds):
     assert ended_jobs(said({"TimelimitRaw": value})).jobs[0].time_limit == pytest.approx(seconds, nan_ok=True)
 
 
-def test_gpus_are_what_was_allocated_else_what_was_asked_for():
-    jobs = ended_jobs(
-        said({"AllocTRES": ""}, {"AllocTRES": "cpu=1,gres/gpu=8,node=2"}, {"AllocTRES": "", "ReqTRES": ""})
-    )
-    assert [job.gpus for job in jobs.jobs] == [2, 8, 0]
+def test_gpus_and_cpus_are_what_was_asked_for_and_not_all_of_nodes_that_it_had_to_itself():
+    whole = "billing=28,cpu=28,gres/gpu:k80=4,gres/gpu=4,mem=28000M,node=1"
+    asked = ({"AllocTRES": whole}, {"AllocTRES": whole, "ReqTRES": "billing=2,cpu=2,mem=2000M,node=1"})
+    unknown = ({"AllocTRES": whole, "ReqTRES": ""}, {"AllocTRES": "", "ReqTRES": ""})
+    jobs = ended_jobs(said(*asked, *unknown)).jobs
+    assert [(job.gpus, job.cpus) for job in jobs] == [(2, 1), (0, 2), (4, 28), (0, 0)]
 
 
 def test_jobs_that_never_ran_or_have_no_end_say_nothing():

@@ -8,6 +8,7 @@ from unit.slurm.standin import DIAGNOSTICS, PARTITIONS, RUNNING, job, sprio_row
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import JobState
+from rltuned.cluster.taken import taken_gpus
 from rltuned.cluster.unread import RowKind
 from rltuned.decide.scope import priority_tiers
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
@@ -159,13 +160,17 @@ def test_gpus_of_a_job_whichever_way_it_asked(slurm, fields, expected):
     assert (jobs.gpus[0], jobs.gpus_per_node[0], jobs.gpu_type.value(0)) == expected
 
 
-def test_all_memory_of_a_node_is_no_number_until_the_job_runs(slurm):
-    jobs = read(
-        slurm, [job(1, MinMemory="0"), job(2, **{**RUNNING, "MinMemory": "0"}), job(3, tres_alloc="cpu=4")]
-    ).jobs
-    assert math.isnan(jobs.mem[0])
-    assert jobs.mem[1] == 4000.0
-    assert math.isnan(jobs.mem[2])
+def test_all_memory_of_a_node_is_no_number(slurm):
+    asked = [job(1, MinMemory="0"), job(2, **{**RUNNING, "MinMemory": "0"}), job(3, tres_alloc="cpu=4")]
+    assert np.isnan(read(slurm, asked).jobs.mem).all()
+
+
+def test_a_job_that_runs_on_nodes_of_its_own_has_the_gpus_that_it_asked_for(slurm):
+    got = {"NumCPUs": "56", "tres_alloc": "cpu=56,mem=56000M,node=1,gres/gpu=4,gres/gpu:p100=4"}
+    asked = [job(1, OverSubscribe="NO", **RUNNING, **got), job(2, **RUNNING, **got)]
+    jobs = read(slurm, asked).jobs
+    assert jobs.gpus.tolist() == [2, 4]
+    assert taken_gpus(read(slurm, asked), jobs.running).tolist() == [4.0, 4.0]
 
 
 NO_TERMS = (0,) * 7

@@ -1,0 +1,87 @@
+"""Which jobs have their nodes to themselves, and what they take then."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.plain_tables import job_table, node_table
+from rltuned.cluster.tables import JobState, Partition, Snapshot
+from rltuned.cluster.taken import alone, taken_gpus, whole_nodes
+
+BUSY = {"cpus_alloc": [4, 0, 0, 0, 0], "mem_alloc": [9_000.0, 0, 0, 0, 0]}
+
+
+def snapshot_of(n, held_nodes=None, nodes=BUSY, **columns):
+    """Two nodes of 8 V100, two of 4 K80, one without; all in "gpu" and in "whole", and those of K80 in "old"."""
+    names, types = ["v1", "v2", "k1", "k2", "c1"], ["v100", "k80"]
+    table = node_table(names, types, [[8, 0], [8, 0], [0, 4], [0, 4], [0, 0]], **nodes)
+    everywhere, old = np.arange(5, dtype=np.int32), np.array([2, 3], dtype=np.int32)
+    partitions = (
+        Partition("gpu", everywhere),
+        Partition("whole", everywhere, oversubscribe=OverSubscribe.EXCLUSIVE),
+        Partition("old", old, oversubscribe=OverSubscribe.EXCLUSIVE),
+    )
+    return Snapshot(1e6, (24, 11), job_table(n, held_nodes, **columns), table, partitions)
+
+
+def taken(n=1, **columns):
+    snapshot = snapshot_of(n, **columns)
+    return taken_gpus(snapshot, np.arange(n)).tolist()
+
+
+def test_a_job_that_shares_its_nodes_takes_what_it_asks_for():
+    assert taken(4, gpus=[0, 1, 8, 12], nodes=BUSY) == [0.0, 1.0, 8.0, 12.0]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"exclusive": True}, {"partition": "whole"}, {"mem": np.nan}],
+    ids=["--exclusive", "OverSubscribe=EXCLUSIVE", "all memory"],
+)
+def test_one_that_has_its_nodes_to_itself_takes_all_gpus_of_them(columns):
+    assert taken(gpu_type="v100", **columns) == [8.0]
+    assert taken(gpu_type="k80", **columns) == [4.0]
+
+
+def test_it_takes_as_many_nodes_as_it_asks_for_or_needs():
+    assert taken(3, partition="whole", gpu_type="v100", gpus=[2, 12, 16], nodes=BUSY) == [8.0, 16.0, 16.0]
+    snapshot = snapshot_of(1, partition="whole", gpu_type="v100")
+    two = replace(snapshot, jobs=replace(snapshot.jobs, nodes=np.array([2], dtype=np.int32)))
+    assert taken_gpus(two, np.arange(1)).tolist() == [16.0]
+
+
+def test_where_nodes_differ_it_is_those_of_the_median_of_the_nodes_that_could_run_it():
+    assert taken(3, partition=["whole", "old", "whole"], gpus=[0, 0, 1]) == [4.0, 4.0, 6.0]
+    assert taken(partition="whole", gpus=5, gpus_per_node=5) == [8.0]
+    assert taken(partition="gone", exclusive=True) == [1.0]
+
+
+def test_a_job_without_gpus_keeps_others_off_them_too():
+    assert taken(partition="old", gpus=0) == [4.0]
+
+
+def test_a_job_of_several_partitions_is_alone_where_all_of_them_say_so():
+    assert taken(2, partition=["whole,gpu", "whole,old"], gpu_type="k80") == [1.0, 4.0]
+
+
+def test_all_memory_is_nothing_where_slurm_counts_none():
+    """SelectTypeParameters=CR_CPU, CR_Core: MinMemory is 0 there, too, but jobs share nodes, and none has memory."""
+    uncounted = {"cpus_alloc": [4, 0, 0, 0, 0]}
+    assert taken(mem=np.nan, nodes=uncounted) == [1.0]
+    assert taken(mem=np.nan, exclusive=True, gpu_type="k80", nodes=uncounted) == [4.0]
+    assert taken(mem=np.nan, gpu_type="k80", nodes={}) == [4.0], "nothing runs, and nobody knows"
+
+
+@pytest.mark.parametrize("value", [OverSubscribe.USER, OverSubscribe.MCS])
+def test_nodes_that_a_user_shares_with_himself_are_not_taken_by_one_job(value):
+    snapshot = snapshot_of(1, exclusive=True, oversubscribe=value.value)
+    assert alone(snapshot, np.arange(1)).tolist() == [True]
+    assert whole_nodes(snapshot, np.arange(1)).tolist() == [False]
+    assert taken_gpus(snapshot, np.arange(1)).tolist() == [1.0]
+
+
+def test_one_that_runs_takes_what_its_nodes_have():
+    held = {"held_nodes": [[0, 2], [1], [4], []], "state": [JobState.RUNNING] * 3 + [JobState.PENDING]}
+    assert taken(4, exclusive=[True, False, True, True], gpus=[1, 1, 0, 1], gpu_type="k80", **held) == [12, 1, 0, 4]
