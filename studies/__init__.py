@@ -8,15 +8,15 @@ import-linter). README.md says which command makes which number.
 - `tables`: the results of one protocol side by side, with intervals and verdicts.
 - `page`: docs/results.md, a summary of the results. `sheets`: docs/results/*.csv, every number. `paper`: what stands
   beside the RLTune paper, whose numbers are in paper.toml.
-- `clusters`: A/Bs on real clusters, kept. `plots`: box plots of an evaluation.
+- `clusters`: A/Bs on real clusters, kept.
 - `picture`: docs/images/waiting.svg from one of them.
-- `scaling`: rltuned/workload/scaling.toml. `open_jobs`: rules for jobs that leave their nodes open, beside Slurm alone.
+- `scaling`: rltuned/workload/scaling.toml. `elastic`: rules for jobs with a range of nodes.
 - ``python -m studies`` (`make results`): all of that.
 - `manpage`: docs/rltuned.1 from the command line. `compare_checkouts`: whether a refactoring changed a number.
 
 What may be changed freely: the words and the order of the page; studies may be added. What must stay: every number of
-the page comes from a result in `studies/results/`, a target that is missed is called missed, the same results give the
-same bytes, and no result or page names a path of the machine that made it.
+the page comes from a result in `studies/results/`, the same results give the same bytes, and no result or page names a
+path of the machine that made it.
 
 What must not be imported: TensorFlow and the daemon; the man page imports the command line.
 """
