@@ -228,7 +228,7 @@ def _waiting(plan: Plan) -> list[Waiting]:
             nodes = max(nodes, -(-total // max(largest, 1)))
             gpus = -(-total // nodes)
         if gpus:
-            ready = np.sort(releases[capable & usable, min(gpus, releases.shape[1]) - 1])
-            fits = nodes <= len(ready) and gpus <= releases.shape[1]
-            found.append(Waiting(nodes, gpus, capable, float(ready[nodes - 1]) if fits else CENTURY))
+            # Of each node, when it has so many; never where it is too small.
+            ready = np.sort(releases[capable & usable, gpus - 1 : gpus].ravel())
+            found.append(Waiting(nodes, gpus, capable, float(ready[nodes - 1]) if nodes <= len(ready) else CENTURY))
     return found

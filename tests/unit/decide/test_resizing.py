@@ -258,3 +258,8 @@ def test_gpus_in_all_count_as_on_the_fewest_nodes():
     snapshot = queue(waiting=1)
     in_all = replace(snapshot, jobs=replace(snapshot.jobs, gpus_per_node=np.array([2, 0], dtype=np.int32)))
     assert [told.advised for told in advised(in_all)[1]["alice"]] == [1]
+
+
+def test_a_waiting_job_that_no_node_is_large_enough_for_keeps_nothing_from_anybody():
+    (told,) = advised(queue(waiting=1, gpus=99, held=((0,),)))[1]["alice"]
+    assert told.advised == 2
