@@ -45,6 +45,7 @@ _REAL_ROWS: Final = (
 _FREE: Final = "equal weights, no bound on what accounts borrow"
 _OF: Final = {
     clusters.TUNED: ", a tuned slurm.conf beside the site's (`rltuned tune` on the jobs before each window)",
+    "ab-24.11-graham": " (tune found nothing better than the site's slurm.conf, so *tuned* is chance)",
     "ab-paper": f" of scripts on the paper's five nodes, {_FREE}",
     "ab-paper-exclusive": f" of scripts on the paper's five nodes, each of which runs one job, {_FREE}",
 }
