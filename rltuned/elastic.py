@@ -36,13 +36,15 @@ REGISTERED = "elastic"
 """Directory in the record directory where jobs register."""
 STARTUP, AWAY = 60.0, 180.0
 """Seconds until the program is ready, and of a requeue, where neither has been measured."""
+EVERY = 600.0
+"""Seconds between two looks at the advice, where nothing else is said."""
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _AWAITED = (signal.SIGCHLD, *_PASSED_ON)
 OPTIONS = (
     ("least", int, 1, "Fewest nodes, as of sbatch --nodes."),
     ("most", int, 0, "Most nodes, as of sbatch --nodes."),
     ("checkpoint-signal", str, "", "Signal that also asks the program to save and end, as USR1."),
-    ("every", float, 600.0, "Seconds between two looks at the advice, and least between two changes."),
+    ("every", float, EVERY, "Seconds between two looks at the advice, and least between two changes."),
     ("most-restarts", int, 50, "Changes in the job's life."),
     ("records", str, "", "Directory of the user records. [default: $RLTUNED_USERS__DIRECTORY]"),
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from rltuned.cluster.tables import Floats, Rows
 from rltuned.config import Config
+from rltuned.elastic import EVERY
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import ready
@@ -27,7 +28,7 @@ from rltuned.policy import files
 from rltuned.policy.heuristics import by_name
 from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.rankers import EVERY, PlanRanker, compile_kernel
+from rltuned.simulate.rankers import PlanRanker, compile_kernel
 from rltuned.workers.pool import WorkerPool
 from rltuned.workload.readers import read
 from rltuned.workload.scaling import NODES, POOLED, scalings

@@ -96,7 +96,7 @@ class JobTable:
     time_limit: Floats
     """Seconds, infinite when unlimited."""
     nodes: Codes
-    """Nodes of a running job; the least of a pending one. GPUs, CPUs and memory are those on so many."""
+    """Nodes of a running job; of a pending one the least, or of a range what Slurm guesses at present."""
     tasks: Codes
     gpus: Codes
     """GPUs in all; 0 for a CPU job."""

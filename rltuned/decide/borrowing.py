@@ -31,8 +31,6 @@ def charged(borrowed: Borrowed, snapshot: Snapshot) -> Borrowed:
     A raised job that is gone is charged, too: it may have started and ended since the last reading.
     """
     jobs, now = snapshot.jobs, snapshot.time
-    begun = np.flatnonzero(jobs.state != JobState.PENDING)
-    gpus = dict(zip(begun.tolist(), taken_gpus(snapshot, begun).tolist(), strict=True))
     half_life = snapshot.scheduler.half_life
     kept = 0.5 ** (max(now - borrowed.time, 0.0) / half_life) if half_life > 0 else 1.0
     owed = {account: seconds * kept for account, seconds in borrowed.owed.items()}
@@ -46,11 +44,12 @@ def charged(borrowed: Borrowed, snapshot: Snapshot) -> Borrowed:
         owed[loan.account] = owed.get(loan.account, 0.0) + loan.seconds
         if row is not None:
             running[job] = loan
-    for job, loan in {**borrowed.running, **running}.items():
-        row = _row(jobs, job, loan)
-        if row is None:
-            continue
-        used = max(now - float(jobs.start_time[row]), 0.0) * max(gpus[row], 1.0)
+    loans = {**borrowed.running, **running}
+    begun = {job: row for job, loan in loans.items() if (row := _row(jobs, job, loan)) is not None}
+    taken = taken_gpus(snapshot, np.array([*begun.values()], dtype=np.intp))
+    for (job, row), gpus in zip(begun.items(), taken.tolist(), strict=True):
+        loan = loans[job]
+        used = max(now - float(jobs.start_time[row]), 0.0) * max(gpus, 1.0)
         over = max(used - loan.seconds, 0.0) if np.isfinite(used) else 0.0
         owed[loan.account] = owed.get(loan.account, 0.0) + over
         running[job] = loan._replace(seconds=loan.seconds + over)

@@ -15,6 +15,7 @@ from pydantic import Field
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import Bools, Category, Codes, Floats, Snapshot
 from rltuned.decide.plan import Plan
+from rltuned.elastic import STARTUP
 from rltuned.observe.supply import CENTURY, expected_ends
 from rltuned.workload.scaling import POOLED, scalings
 
@@ -22,7 +23,7 @@ MOST_WAITING: Final = 64
 """Jobs of the front of the queue that are looked at."""
 SOON: Final = 900.0
 """Seconds: for a job that starts within these, what is idle is kept."""
-RESTART: Final = 60.0
+RESTART: Final = STARTUP
 """Seconds that a job loses by going on with fewer nodes."""
 _YEAR: Final = 365 * 86_400.0
 
@@ -187,6 +188,8 @@ def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list
                 factors=scalings()[POOLED].more_nodes(said.most),
                 cost=said.cost,
             )
+    if not running:
+        return found
     sizes = advised_nodes(list(running.values()), free, _waiting(plan))
     for (row, job), size in zip(running.items(), sizes, strict=True):
         saves, left = job.gained(size) / job.remaining, min(float(jobs.end_time[row]) - snapshot.time, _YEAR)

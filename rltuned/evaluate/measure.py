@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rltuned.elastic import EVERY
 from rltuned.errors import RltunedError
 from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.case import Case
@@ -15,7 +16,7 @@ from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.slurm_conf import weighted
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
-from rltuned.simulate.rankers import EVERY, RuleRanker, compile_kernel
+from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.values import JobFate, SimulationResult, SimulationSettings
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 

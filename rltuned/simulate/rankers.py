@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import cache
 from itertools import chain
-from typing import Final
 
 import numpy as np
 
@@ -17,14 +16,12 @@ from rltuned.decide import Plan, plan
 from rltuned.decide.ranks import ranks_of
 from rltuned.decide.resizing import Registration, advice
 from rltuned.decide.rollout import RolloutSearch
+from rltuned.elastic import EVERY
 from rltuned.estimates.predictions import EndedJobs
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Simulation
 from rltuned.workload.jobs import Estimates, Source, workload
-
-EVERY: Final = 600.0
-"""Seconds after which a job looks at the advice: of `rltuned elastic`."""
 
 
 class RuleRanker:
