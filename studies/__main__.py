@@ -1,4 +1,4 @@
-"""Runs the studies that are missing or out of date, then writes the page and the picture that are made from them."""
+"""Runs the studies that are missing or out of date, then writes the page that is made from them."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.workers.progress import progress_bar
-from studies import clusters, fair_share, picture
+from studies import fair_share
 from studies.catalogue import WINDOWS, studies
 from studies.page import collect, with_results, write
 from studies.run import Sources, run
@@ -21,11 +21,9 @@ ROOT = HERE.parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs studies, makes the page and the picture; returns the exit code."""
+    """Runs studies, makes the page; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
-    parser.add_argument(
-        "--traces", type=Path, help="directory of the traces; without: only page and picture are made anew"
-    )
+    parser.add_argument("--traces", type=Path, help="directory of the traces; without: only the page is made anew")
     parser.add_argument(
         "--models", type=Path, default=HERE / "models", help="directory of models (default: studies/models)"
     )
@@ -56,11 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write(found, pages / "results.md")
         _say(f"{pages / 'results.md'}: written")
         readme = ROOT / "README.md"
-        readme.write_text(with_results(readme.read_text(encoding="utf-8"), found), encoding="utf-8")
+        readme.write_text(with_results(readme.read_text(encoding="utf-8")), encoding="utf-8")
         _say(f"{readme}: written")
-        if (results / f"{clusters.TUNED}.json").exists():
-            picture.write(results, pages / "images" / picture.NAME)
-            _say(f"{pages / 'images' / picture.NAME}: written")
     except RltunedError as error:
         _say(f"error: {error}")
         return 1

@@ -15,10 +15,8 @@ from typing import Any, Final
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison
 
-SHOWN: Final = "ab-24.11"
-"""The A/B that README.md shows, …"""
 TUNED: Final = "ab-24.11-tuned"
-"""… and the one with a tuned slurm.conf, which the picture shows, too."""
+"""The A/B with a tuned slurm.conf."""
 PREFIX: Final = "ab-"
 """Of a kept file in the directory of results; its name without `.json` is that of the protocol."""
 AGAINST: Final = "multifactor"

@@ -8,7 +8,6 @@ from typing import Final
 
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.evaluation_settings import AGAIN
 from rltuned.policy.files import info
 from studies import clusters
 from studies.catalogue import HISTORY, NOISY, Study
@@ -27,7 +26,11 @@ Made by `make pages` from `studies/results/*.json` and `studies/fair_share.csv`;
 [studies](../studies/README.md) says which command makes which number, [evaluation](evaluation.md) what the numbers
 mean, [what rltuned does not win](not-won.md) where to be careful. All tables are ratios of means over Slurm's own
 order; below 1 is better, but for GPUs in use. The model was neither trained nor chosen on these jobs, but for what is
-said."""
+said.
+
+**These tables promise nothing to a site.** Where limits or estimates were drawn from the run times, the policies knew
+more than a site knows; the clusters are smaller than what the traces' users need, so queues are longer than a site's;
+and the order is that of a version before jobs lent a part of their wait."""
 _REAL: Final = """\
 `testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm side by side, one for each arm.
 *multifactor-again* is Slurm alone once more: what chance does. *rl* is rltuned as it is installed. Fair share is in
@@ -64,9 +67,11 @@ chosen after the fact: no admin could have chosen better. No budgets between acc
 user."""
 KNOWN: Final = {"true": "all", NOISY: "σ = 1.5", HISTORY: "predicted", "limit": "users' limits"}
 """What is known of run times, in words, by `Protocol.estimates`."""
-_CONFIGURED: Final = "Slurm as configured"
-IN_SHORT: Final = ("wait_mean", "bsld_mean", "wait_p99", "gpus")
-"""Columns of README.md's table, as an A/B names them."""
+NONE_CONFIRMED: Final = """\
+No figures stand here until they are measured as a site runs: at a site's load, with time limits as users write them,
+with the daemon's own predictions of run times, and confirmed by `rltuned gate` on the same jobs. Those of earlier
+versions ([results](docs/results.md)) knew more than a site knows: waits on Graham became 0.81 of Slurm's there, and the
+gate says that nothing is certain."""
 README_MARKS: Final = ("<!-- results: make pages -->\n", "<!-- end of results -->\n")
 """Between these two lines of README.md stands `in_short`."""
 
@@ -223,32 +228,12 @@ def _fair(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
         yield row((one["trace"], weights, wait, *ratios, *shares))
 
 
-def in_short(results: Kept) -> Iterator[str]:
-    """The table of README.md: the A/B of traces over Slurm as configured and tuned, then what is simulated."""
-    metrics = ("wait", "slowdown", "p99", "GPUs in use", "accounts worse off")
-    yield from heading(("jobs of", "over", *metrics), len(metrics))
-    real = results.clusters.get(clusters.SHOWN)
-    if real is not None and "rl" in real.arms:
-        chance = real.arms.get(AGAIN, {}).get("accounts_worse")
-        accounts = f"{real.arms['rl']['accounts_worse']:.0f} %" + ("" if chance is None else f" ({chance:.0f} %)")
-        jobs = f"{number(real.jobs)} of {real.traces}, **real Slurm**"
-        yield _over(real, clusters.AGAINST, jobs, _CONFIGURED, accounts)
-    tuned = results.clusters.get(clusters.TUNED)
-    if tuned is not None:
-        yield _over(tuned, "tuned", f"{number(tuned.jobs)} of them, **real Slurm**", "Slurm, tuned", "–")
-    for one in results.fair:
-        if one["weights"] == "fair-share":
-            worse = f"{100 * float(one['worse']):.0f} % ({100 * float(one['worse_chance']):.0f} %)"
-            cells = [number(float(one[of]), 2) for of in ("wait", "slowdown", "p99", "gpus")]
-            yield row((f"{one['trace']}, simulated", _CONFIGURED, *cells, worse))
+def in_short() -> Iterator[str]:
+    """What stands in README.md between its marks."""
+    yield NONE_CONFIRMED
 
 
-def _over(real: RealCluster, other: str, jobs: str, what: str, accounts: str) -> str:
-    cells = (ratio_text(real.ratio("rl", other, of), 2, interval=False) for of in IN_SHORT)
-    return row((jobs, what, *cells, accounts))
-
-
-def with_results(readme: str, results: Kept) -> str:
+def with_results(readme: str) -> str:
     """Make README.md with the table of `in_short`.
 
     Raises:
@@ -259,4 +244,4 @@ def with_results(readme: str, results: Kept) -> str:
     _, ended, after = rest.partition(last)
     if not begun or not ended:
         raise EvaluationError(f"README.md: the lines {first.strip()} and {last.strip()} are missing")
-    return f"{before}{first}\n" + "\n".join(in_short(results)) + f"\n\n{last}{after}"
+    return f"{before}{first}\n" + "\n".join(_wrapped([*in_short()])) + f"\n\n{last}{after}"
