@@ -332,8 +332,8 @@ class Arm:
         }
 
 
-FREE: Final = {"decide": {"borrow": 1000.0}, "placement": {"apply": "off"}}
-"""What an order gains is asked of the drawn jobs, not what accounts may borrow from each other."""
+FREE: Final = {"lend": {"share": 1.0, "most": 256}, "placement": {"apply": "off"}}
+"""What an order gains is asked of the drawn jobs: they lend all that they have waited."""
 
 
 TUNED: Final = "tuned"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from ab_jobs import MULTIFACTOR, owned, sizes
 
-from rltuned.cluster.borrowed import owners
+from rltuned.cluster.tables import owners
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.window_metrics import busy, idle_while_waiting, measure, over_slurm
 from rltuned.installed import needed

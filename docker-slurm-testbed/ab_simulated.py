@@ -1,6 +1,6 @@
 """What the simulator says of an A/B: the same jobs on a simulated Slurm, with the real daemon on it.
 
-Not the rankers of `rltuned evaluate`: the daemon itself (its classes, guards, history, what it writes and when) with
+Not the rankers of `rltuned evaluate`: the daemon itself (its loans, its history, what it writes and when) with
 the arm's own configuration, as in `rltuned demo`.
 """
 

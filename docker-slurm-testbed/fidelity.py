@@ -20,7 +20,7 @@ import numpy.typing as npt
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.cluster.tables import Bools, Floats
-from rltuned.config import DEFAULT_MODEL, Config, DecideSection
+from rltuned.config import DEFAULT_MODEL, Config, LendSection
 from rltuned.errors import EvaluationError, RltunedError
 from rltuned.policy import files
 from rltuned.policy.heuristics import RULES, by_name
@@ -236,7 +236,7 @@ def _ranker(real: Replayed, model: Policy | None) -> Ranker:
     policy = by_name(name) if name in RULES else model
     if policy is None:
         raise EvaluationError(f"replay: the policy {name!r} is a model: give it")
-    return PlanRanker(policy, Config(decide=DecideSection(borrow=1000.0)))  # as `replay.by_limits`
+    return PlanRanker(policy, Config(lend=LendSection(share=1.0, most=256)))  # as `replay.by_limits`
 
 
 def slurm_settings(real: Replayed) -> SimulationSettings:

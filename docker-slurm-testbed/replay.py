@@ -428,7 +428,7 @@ def by_limits(policy: str, interval: float) -> Sections:
         "cycle": {"interval": interval, "stage": "active"},
         "policy": {"name": policy.removeprefix(DAEMON)},
         "estimates": {"source": "limit"},
-        "decide": {"borrow": 1000.0},
+        "lend": {"share": 1.0, "most": 256},
         "placement": {"apply": "off"},
     }
 

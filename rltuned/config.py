@@ -39,6 +39,8 @@ from rltuned.errors import ConfigError
 
 DEFAULT_MODEL: Final = "general"
 """The shipped model that is used unless another one is named."""
+DEFAULT_SHARE: Final = 0.1
+"""`lend.share` until the site's own replay shows that more harms nobody."""
 DEFAULT_PATH: Final = Path("/etc/rltuned/config.toml")
 ENV_PREFIX: Final = "RLTUNED_"
 
@@ -167,23 +169,27 @@ class EstimatesSection(_Section):
     """Keep what was learnt in the state directory: for the next start, `rltuned plan` and `rltuned explain`."""
 
 
-class DecideSection(_Section):
-    """From ranks to changes, and the guards between them."""
+def _share(value: Any) -> Any:
+    """One sentence for what is neither."""
+    if value != "auto" and not (isinstance(value, int | float) and 0.0 <= value <= 1.0):
+        msg = 'a number from 0 to 1 is wanted, or "auto"'
+        raise ValueError(msg)
+    return value
 
-    class_by: tuple[Literal["tier", "qos", "partition", "account"], ...] = ("tier", "qos")
-    """Jobs exchange priorities only with jobs that agree in all of these, and in tier and reservation in any case."""
-    window: Annotated[int, Field(ge=1, le=256)] = 256
-    """Jobs that the policy sees per cycle; the rest keep Slurm's order."""
-    age_bound: Seconds = 14 * 86400.0
-    """A job that has been eligible for longer (seconds) is never moved back, nor given less than Slurm alone gives
-    it."""
-    borrow: Annotated[float, Field(ge=0)] = 0.02
-    """Service that accounts may borrow from each other's fair share, as a share of what all GPUs do in a half-life of
-    Slurm's fair share. Each account may owe an equal part of it. 0: an account's jobs exchange places among themselves
-    only."""
-    hysteresis: Fraction = 0.05
-    """How far a value that rltuned wrote before may drift while the order is right, as a share of its class's range of
-    priorities. Fair share moves every priority a little all the time; rewriting all for that would only cost RPCs."""
+
+class LendSection(_Section):
+    """A waiting job may be passed by jobs of others until it has lent them a part of its wait (docs/lending.md)."""
+
+    share: Annotated[float | Literal["auto"], BeforeValidator(_share)] = DEFAULT_SHARE
+    """Part of the time that it has waited, times its size, that a job may lend: 0 to 1. 0: only a user's own jobs pass
+    each other. "auto": what the verdict that policy.name = "auto" goes by says, and 0.1 where there is none."""
+    most: Annotated[int, Field(ge=0, le=256)] = 16
+    """Jobs that are ahead of others' at a time."""
+
+    @property
+    def part(self) -> float:
+        """`share` as a number: the default, where no verdict has been asked for "auto"."""
+        return DEFAULT_SHARE if isinstance(self.share, str) else self.share
 
 
 class ScopeSection(_Section):
@@ -322,7 +328,7 @@ class MetricsSection(_Section):
 
 
 class UsersSection(_Section):
-    """What users may see of their own jobs (docs/users.md). Off unless a directory is named; a change needs a
+    """What users may see of their own jobs (docs/lending.md). Off unless a directory is named; a change needs a
     restart.
     """
 
@@ -346,7 +352,7 @@ class Config(_Section):
     cycle: CycleSection = CycleSection()
     policy: PolicySection = PolicySection()
     estimates: EstimatesSection = EstimatesSection()
-    decide: DecideSection = DecideSection()
+    lend: LendSection = LendSection()
     scope: ScopeSection = ScopeSection()
     rollout: RolloutSection = RolloutSection()
     placement: PlacementSection = PlacementSection()

@@ -45,6 +45,7 @@ from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.rollout_worker import InProcessSearch
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import record
+from rltuned.decide.loans import NOTHING_TOLD, Book, Told
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
 from rltuned.estimates.predictions import RunTimePredictions
@@ -78,8 +79,8 @@ INTERVAL: Final = 240.0
 """Virtual seconds between two cycles: four times the default, so that a day passes in a quarter of a minute."""
 WELL_ON: Final = 0.75
 """Share of the jobs that have come before the undo is shown."""
-MIXED_UP: Final = 50
-"""Changed jobs that make it worth seeing."""
+RAISED: Final = 4
+"""Jobs that carry a raise, which make it worth seeing."""
 EPOCH: Final = 1_800_000_000
 MAX_ID: Final = 2**31
 """Ids of the jobs of the past count down from here: nobody else's."""
@@ -137,9 +138,10 @@ class Scene(NamedTuple):
     cycles: int
     sentence: str
     """What the daemon said of its last cycle."""
-    moved: int
-    """Jobs at another rank than Slurm alone would give them."""
-    left_alone: int
+    raised: int
+    """Jobs that go ahead of their place in Slurm's order."""
+    lent: float
+    """GPU-seconds that the jobs that wait have lent."""
     applied: int
     parts: tuple[Part, ...]
     """Partitions, then the whole cluster."""
@@ -162,6 +164,10 @@ class _Known:
     def ended(self) -> None:
         """As `RunTimes.ended`: nobody looks back."""
 
+    def told(self) -> Told:
+        """As `RunTimes.told`: there is no accounting."""
+        return NOTHING_TOLD
+
 
 def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, list[EndedJob]]:
     """The jobs of the demonstration, from time 0 on, and what came before them as the accounting remembers it."""
@@ -181,7 +187,8 @@ def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, lis
         )
         for row in range(past)
     ]
-    return replace(jobs, submit_time=jobs.submit_time - zero), ended
+    # The simulated Slurm numbers the jobs from 1 on.
+    return replace(jobs, job_id=np.arange(1, len(jobs) + 1), submit_time=jobs.submit_time - zero), ended
 
 
 @dataclass
@@ -228,7 +235,7 @@ class Demo:
         self._busiest: tuple[Plan, tuple[Result, ...]] | None = None
         self._report: CycleReport | None = None
         self.proof: dict[str, float] | None = None
-        self.cycles = self.moved = 0
+        self.cycles = self.raised = 0
         self.outcomes: Counter[Outcome] = Counter()
         self._runtime = Runtime(self.config, self.steered.clock, self._logger, self.metrics)
         self._run_times = self._source(known)
@@ -296,14 +303,15 @@ class Demo:
             journal=Journal.open(self.directory, None),
             rng=random.Random(self.settings.seed),  # noqa: S311 - jitter of a back-off
             planner=self._planner,
+            told=self._planning.told,
         )
 
     def _stop_daemon(self) -> None:
         self.daemon.stop()
         self._lock.release()
 
-    def _planner(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges) -> Plan:
-        self._plan = self._planning(snapshot, policy, config, applied)
+    def _planner(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book) -> Plan:
+        self._plan = self._planning(snapshot, policy, config, applied, book)
         return self._plan
 
     # --- moving
@@ -329,21 +337,21 @@ class Demo:
             raise RuntimeError("a cycle is running already")
         self._report = report
         self.cycles += 1
-        self.moved += report.moved
+        self.raised += report.raised
         self.outcomes.update(result.outcome for result in report.results)
-        if self._plan is not None and (self._busiest is None or len(self._plan.rows) > len(self._busiest[0].rows)):
+        if self._plan is not None and (self._busiest is None or _places(self._plan) > _places(self._busiest[0])):
             self._busiest = self._plan, report.results
         if self.proof is None and self._is_worth_proving():
             self.prove()
         return report
 
     def _is_worth_proving(self) -> bool:
-        """Late, and in a queue that is well mixed up if there is such a moment before the last submission."""
+        """Late, and while some jobs are raised if there is such a moment before the last submission."""
         now, submit = self.steered.simulation.now, self.jobs.submit_time
         if now >= self._last_submission:
             return True
         late = int((submit <= now).sum()) >= WELL_ON * len(submit)
-        return late and len({left.job_id for left in self.steered.leftovers()}) >= MIXED_UP
+        return late and len({left.job_id for left in self.steered.leftovers()}) >= RAISED
 
     def prove(self) -> dict[str, float]:
         """Stop the daemon, run ``rltuned restore``, and compare every pending job with what people alone made of it;
@@ -386,14 +394,15 @@ class Demo:
             every = np.arange(len(self.shape.nodes), dtype=np.int32)
             groups.append(("all", np.ones(len(self.jobs), dtype=np.bool_), every))
         report, both = self._report, (self.steered, self.plain)
+        record = None if report is None else report.record
         return Scene(
             time=self.steered.simulation.now - float(self.jobs.submit_time[0]),
             submitted=submitted,
             jobs=len(self.jobs),
             cycles=self.cycles,
             sentence=report.sentence if report is not None else "",
-            moved=report.moved if report is not None else 0,
-            left_alone=report.pending - report.managed if report is not None else 0,
+            raised=0 if report is None else report.raised,
+            lent=0.0 if record is None else sum(one.lent for one in record.lent.values()),
             applied=self.outcomes[Outcome.APPLIED],
             parts=tuple(
                 Part(name, int(self.shape.nodes.gpus[nodes].sum()), *(self._side(of, members) for of in both))
@@ -451,7 +460,7 @@ class Demo:
             },
             "virtual_seconds": seconds,
             "cycles": self.cycles,
-            "rank_changes_per_cycle": self.moved / max(self.cycles, 1),
+            "raised_per_cycle": self.raised / max(self.cycles, 1),
             "changes": {outcome.value: self.outcomes[outcome] for outcome in Outcome},
             "jobs": {
                 "all": len(self.jobs),
@@ -480,11 +489,16 @@ class Demo:
         return result.start, end
 
     def _example(self) -> int | None:
-        """A job worth explaining: the one that was moved forward the most in the busiest cycle."""
+        """A job worth explaining: the one that was raised furthest, of all cycles."""
         if self._busiest is None or not len(self._busiest[0].rows):
             return None
         made = self._busiest[0]
         return int(made.snapshot.jobs.job_id[made.rows[np.argmax(made.base_rank - made.rank)]])
+
+
+def _places(made: Plan) -> int:
+    """That the job is ahead which is raised furthest."""
+    return int((made.base_rank - made.rank).max(initial=0))
 
 
 def play(

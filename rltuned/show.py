@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
-    from rltuned.decide import DecisionRecord
+    from rltuned.decide import DecisionRecord, Explanation
     from rltuned.decide.user_record import UserRecord
 
 
@@ -50,79 +50,105 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], 
     return result
 
 
+def waited(seconds: float) -> str:
+    """A wait, to the minute where it is some hours: 5 h 10 min."""
+    if 7200 <= seconds < 172_800:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60} min"
+    return duration(seconds)
+
+
+def gpu_hours(gpu_seconds: float) -> str:
+    """A number of GPU-hours."""
+    hours = gpu_seconds / 3600
+    return f"{hours:,.2f}" if 0 < abs(hours) < 1 else f"{hours:,.1f}"
+
+
 def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
-    """One plan as a diff against Slurm's own order."""
-    jobs = record.jobs
-    order = sorted(range(len(jobs)), key=jobs.position.__getitem__)
+    """Whom one plan raises above Slurm's own order, at most `limit` jobs of them; and how many others wait."""
+    raises, jobs = record.raises, record.jobs
     console.print(
-        f"[bold]{len(order)}[/bold] managed jobs, policy {plain(record.policy)}: "
-        f"[bold]{record.ranks_changed}[/bold] would change rank, {len(record.changes)} changes to write"
+        f"[bold]{len(raises)}[/bold] jobs go ahead, {len(record.changes)} changes to write; policy "
+        f"{plain(record.policy)}, lend.share {record.share:g}, lend.most {record.most}"
     )
     if record.policy_why:
         console.print(f"  policy auto: {plain(record.policy_why)}")
-    for veto, ids in record.vetoed.items():
-        console.print(f"  {len(ids)} left to Slurm: {veto}")
     found = record.rollout
     if found is not None and found.places:
         console.print(
             f"  {found.rollouts} rollouts: {len(found.places)} of the first {found.simulated} jobs change places, "
             f"expected to save {duration(found.gain)} of waiting in all"
         )
+    at_of = {job: at for at, job in enumerate(jobs.id)}
     rows = []
-    for at in order[:limit]:
-        base, rank, job = jobs.base_rank[at], jobs.rank[at], jobs.id[at]
-        arrow = f"↑ {base - rank}" if base > rank else f"↓ {rank - base}" if base < rank else "="
-        way = record.placement.ways.get(job)
-        starts = f"{way.kind} {','.join(way.nodes)}" if way is not None else ""
-        ranks = arrow, base + 1, rank + 1, jobs.base[at], jobs.target[at]
-        rows.append((jobs.position[at] + 1, job, record.classes[jobs.class_of[at]], *ranks, starts))
-    columns = ("#", "job", "class", "move", "Slurm rank", "rank", "Slurm prio", "target", "starts now as planned on")
-    console.print(table("", columns, rows, right=("#", "job", "Slurm rank", "rank", "Slurm prio", "target")))
-    if len(order) > limit:
-        console.print(f"… {len(order) - limit} more (--limit)")
+    for one in raises[:limit]:
+        at = at_of[one.id]
+        charged = gpu_hours(one.seconds * sum(lender.gpus for lender in one.lenders))
+        named = ", ".join(f"{lender.id} ({lender.gpus:.3g})" for lender in one.lenders[:_LENDERS])
+        more = f" +{len(one.lenders) - _LENDERS}" if len(one.lenders) > _LENDERS else ""
+        places = f"{jobs.base_rank[at] + 1} → {jobs.rank[at] + 1}"
+        rows.append((one.id, charged, one.first, named + more, places, f"{jobs.base[at]} → {jobs.target[at]}"))
+    if rows:
+        columns = ("job", "GPU-h", "passes", "lenders (GPUs)", "place", "priority")
+        console.print(table("", columns, rows, right=("job", "GPU-h", "passes", "place", "priority")))
+    if len(raises) > limit:
+        console.print(f"… {len(raises) - limit} more (--limit)")
+    for job, way in list(record.placement.ways.items())[:limit]:
+        console.print(f"  job {job} starts now as planned: {way.kind} on {plain(','.join(way.nodes))}")
+    left = {veto: len(ids) for veto, ids in record.vetoed.items() if ids}
+    reasons = ", ".join(f"{count} {veto}" for veto, count in left.items())
+    console.print(
+        f"{len(jobs) + sum(left.values())} jobs wait: {len(jobs)} managed, {sum(left.values())} left to Slurm"
+        + (f" ({reasons})" if reasons else "")
+    )
 
 
-def explanation(console: Console, answer: Any) -> None:
-    """`decide.explain.Explanation` as a few sentences and a table of features."""
+_LENDERS: Final = 2
+"""That a line of a plan names."""
+
+
+def explanation(console: Console, answer: "Explanation") -> None:
+    """Why a job stands where it stands: a few sentences, and a table of features."""
     when = datetime.fromtimestamp(answer.time, UTC).astimezone()
     console.print(f"[bold]Job {answer.job_id}[/bold]: {answer.verdict.value} (decision of {when:%Y-%m-%d %H:%M:%S})")
     if answer.veto:
         console.print(f"  Why: {plain(answer.veto)}.")
         console.print("  rltuned does not touch it; its place is what Slurm gives it.")
+        _lending(console, answer)
         return
     if answer.rank is None:
         console.print("  It is not in the queue: it runs, has ended, or Slurm does not know it.")
         return
+    wants = f"with rltuned it is at {answer.rank} (priority {answer.target_priority})"
+    same = answer.rank == answer.slurm_rank and answer.target_priority == answer.slurm_priority
     console.print(
-        f"  Among the {answer.class_size} jobs it competes with ({plain(answer.class_name)}), Slurm alone would start "
-        f"it as number {answer.slurm_rank} (priority {answer.slurm_priority}); rltuned wants it as number "
-        f"{answer.rank} (priority {answer.target_priority}), number {answer.queue_position} of the whole managed queue."
+        f"  Of {answer.queue_size} managed jobs, Slurm alone has it at place {answer.slurm_rank} (priority "
+        f"{answer.slurm_priority}){', and so has rltuned' if same else f'; {wants}'}."
     )
+    _lending(console, answer)
+    if answer.passes is not None:
+        _passing(console, answer)
+    if answer.stopped:
+        by = f" (job {answer.stopped_by})" if answer.stopped_by is not None else ""
+        console.print(f"  It goes no further ahead: {answer.stopped}{by}.")
     if answer.score is not None:
         source = f"{'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}"
         if answer.run_time_low is not None and answer.run_time_high is not None:
             source += f"; with 80 % {duration(answer.run_time_low)} to {duration(answer.run_time_high)}"
         console.print(
-            f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs of its class "
-            f"score higher. It takes {answer.gpus:g} GPUs for an expected {duration(answer.run_time_estimate)} "
-            f"(from {source}) and has waited {duration(answer.wait)}."
+            f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs score "
+            f"higher. It takes {answer.gpus:g} GPUs for an expected {duration(answer.run_time_estimate)} "
+            f"(from {source})."
         )
     if answer.start is not None and answer.start.low is not None:
         between = until(answer.start.low, answer.start.high, answer.time)
         console.print(f"  Expected to start {between} after that, with 80 % (`rltuned when {answer.job_id}`).")
     if answer.policy_terms:
-        console.print(f"  Of the jobs of its class, {plain(answer.policy_terms)} goes first.")
+        console.print(f"  By the policy, {plain(answer.policy_terms)} goes first.")
     if answer.policy_why:
         console.print(f"  Why this policy: {plain(answer.policy_why)}")
     if answer.rollout:
         console.print(f"  Rollout: {plain(answer.rollout)}.")
-    for guard in answer.guards:
-        console.print(f"  Guard: {guard}.")
-    if answer.borrowed:
-        console.print(
-            f"  Its account has borrowed {answer.borrowed / 3600:.1f} of {answer.budget / 3600:.1f} GPU-hours from the "
-            "fair share of others."
-        )
     if answer.placement:
         console.print(f"  Placement: {plain(answer.placement)}.")
     if answer.outcome:
@@ -132,7 +158,41 @@ def explanation(console: Console, answer: Any) -> None:
     _numbers(console, answer)
 
 
-def _numbers(console: Console, answer: Any) -> None:
+def _lending(console: Console, answer: "Explanation") -> None:
+    """How long a job waits, what it may lend for that, and what it has lent."""
+    if answer.may_lend is None:
+        return
+    waits = "" if answer.wait is None else f"waits {waited(answer.wait)}; "
+    ids = ", ".join(map(str, answer.borrowers))
+    console.print(f"  It {waits}{lending(answer.may_lend, answer.lent, answer.loans, f' ({ids})' if ids else '')}.")
+    if answer.lends_for:
+        ahead = ", ".join(map(str, answer.lends_for))
+        console.print(f"  It is passed by {ahead}, and lends to each of them that starts.")
+
+
+def lending(may_lend: float, lent: float, loans: int, who: str = "") -> str:
+    """What a waiting job may lend and has lent, GPU-seconds, to so many jobs; `who` they are."""
+    has = f"has lent {gpu_hours(lent)} to {loans} job{'' if loans == 1 else 's'}{who}"
+    if not loans:  # the loans themselves are not known any more, or were made while another job waited for it
+        has = f"counts as having lent {gpu_hours(lent)} before" if lent > 0 else "has lent nothing"
+    return f"may be passed until it has lent {gpu_hours(may_lend)} GPU-hours; {has}"
+
+
+def _passing(console: Console, answer: "Explanation") -> None:
+    """Whom a raised job passes, and what each lends."""
+    passes = f"  It passes job {answer.passes} and those between."
+    if not answer.lenders:
+        console.print(f"{passes} Nobody lends: they are its user's, or cannot start.")
+        return
+    seconds = answer.charged or 0.0
+    lenders = ", ".join(f"{gpu_hours(lender.gpus * seconds)} of job {lender.id}" for lender in answer.lenders)
+    console.print(
+        f"{passes} When it starts it borrows for {duration(seconds)}, in GPU-hours: {lenders}; what it really uses "
+        "counts in the end."
+    )
+
+
+def _numbers(console: Console, answer: "Explanation") -> None:
     """What the score of a job is made of, and what the policy saw of it."""
     if answer.terms:
         parts = [
@@ -171,21 +231,26 @@ def user_record(console: Console, found: "UserRecord", now: float, *, only: bool
         console.print("rltuned only watches just now: the places are those of Slurm's own order.")
     for job in found.jobs:
         facts = [
-            f"waits for {duration(job.waited)}",
+            f"waits for {waited(job.waited)}",
             f"{job.gpus} GPU{'' if job.gpus == 1 else 's'}",
             f"time limit {duration(job.time_limit)}",
         ]
         if job.place is not None:
-            facts.insert(0, f"place {job.place} of {job.among} in its group")
+            facts.insert(0, f"place {job.place} of {found.managed}")
             if job.slurm_place != job.place:
                 facts[0] += f" (Slurm alone: {job.slurm_place})"
         if job.start is not None:
             facts.append(f"expected to start {until(job.start[0], job.start[1], now)}")
         console.print(f"[bold]Job {job.job_id}[/bold]: {', '.join(facts)}.", soft_wrap=True)
         console.print(f"  Slurm's reason, {plain(job.reason or 'none')}: {plain(job.meaning)}", soft_wrap=True)
-        for note in job.notes:
-            about = "Its place" if job.place is not None else "Left to Slurm"
-            console.print(f"  {about}: {plain(note)}.", soft_wrap=True)
+        if job.may_lend is not None:
+            console.print(f"  It {lending(job.may_lend, job.lent, job.loans)}.", soft_wrap=True)
+        if job.lenders is not None:
+            who = f"{job.lenders} job{' lends' if job.lenders == 1 else 's lend'} for that"
+            console.print(f"  It goes ahead now; {who if job.lenders else 'nobody has to lend for that'}.")
+        if job.note:
+            about = "It goes no further ahead" if job.place is not None else "Left to Slurm"
+            console.print(f"  {about}: {plain(job.note)}.", soft_wrap=True)
         for help_ in job.help:
             console.print(f"  What helps: {plain(help_.replace('JOBID', str(job.job_id)))}", soft_wrap=True)
     if found.left_out:
@@ -352,8 +417,8 @@ def demo_picture(scene: Any, head: str) -> Group:
         table("", columns, rows, right=columns[1:]),
         Text(
             f"cycle {scene.cycles}: {scene.sentence}\n"
-            f"{scene.moved} jobs at another rank than Slurm alone would give them, "
-            f"{scene.left_alone} left alone, {scene.applied} changes applied so far"
+            f"{scene.raised} jobs go ahead, those that wait have lent {gpu_hours(scene.lent)} GPU-hours, "
+            f"{scene.applied} changes applied so far"
         ),
     )
 

@@ -438,7 +438,7 @@ def benefit() -> build.Dashboard:
     board = _base(
         "rltuned: what does it do?",
         "rltuned-benefit",
-        "Waiting times as measured, what is moved, what rollouts expect to save. docs/monitoring.md#is-it-worth-it.",
+        "Waiting times as measured, what is lent, what rollouts expect to save. docs/monitoring.md#is-it-worth-it.",
         "now-7d",
         "rltuned",
     )
@@ -454,10 +454,7 @@ def benefit() -> build.Dashboard:
             unit="percentunit",
         ),
         number(
-            "Moved",
-            "Share of the managed jobs whose planned rank is not Slurm's own.",
-            Query(f"{_of('moved_jobs')} / ({_of('managed_jobs')} > 0)"),
-            unit="percentunit",
+            "Raised", "Jobs that the last plan wants ahead of their place in Slurm's order.", Query(_of("raised_jobs"))
         ),
         number(
             "Mean wait",
@@ -499,24 +496,28 @@ def benefit() -> build.Dashboard:
     queue = (
         lines(
             "Queue",
-            "Pending jobs; those that the plan manages; those with another rank than Slurm's own.",
+            "Pending jobs, and those that the plan manages.",
             Query(_of("pending_jobs"), "pending {{instance}}"),
             Query(_of("managed_jobs"), "managed {{instance}}"),
-            Query(_of("moved_jobs"), "moved {{instance}}"),
-            width=8,
         ),
         lines(
             "Why jobs are left to Slurm",
             "Pending jobs that are not managed, by reason (docs/jobs.md).",
             Query(f"{_of('vetoed_jobs')} > 0", "{{reason}} {{instance}}"),
             stacked=True,
-            width=8,
         ),
         lines(
-            "How far jobs are moved",
-            "Mean distance between planned and Slurm's own rank.",
-            Query(_of("rank_displacement_mean")),
-            width=8,
+            "Raised jobs",
+            "Ahead of their place in Slurm's order: as the plan wants them, and as squeue shows them; loans of jobs that"
+            " started so.",
+            Query(_of("raised_jobs"), "wanted {{instance}}"),
+            Query(_of("raised_jobs_in_force"), "in force {{instance}}"),
+            Query(_of("open_loans"), "open loans {{instance}}"),
+        ),
+        lines(
+            "Lent",
+            "GPU-hours that the jobs that wait now have lent to jobs that passed them.",
+            Query(f"{_of('lent_gpu_seconds')} / 3600"),
         ),
     )
     expected = (

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from rltuned.cluster.borrowed import NOTHING, Borrowed
 from rltuned.cluster.changes import Applied
 from rltuned.cluster.tables import Floats, Ints, JobTable, Rows
 
@@ -90,7 +89,6 @@ class AppliedChanges:
     """What earlier cycles left on the queue, as `plan()` needs it."""
 
     by_job: Mapping[int, Applied] = field(default_factory=dict)
-    borrowed: Borrowed = NOTHING
     largest: LargestRequests = NONE_KNOWN
 
     def of_these(self, jobs: JobTable) -> Self:

@@ -8,11 +8,21 @@ MAX_FACTOR: Final = 2_147_483_645
 """Largest absolute SiteFactor that scontrol(1) accepts (measured on 22.05, 24.11, 26.05)."""
 
 
+class SiteFactor(int):
+    """What rltuned adds to a job's priority: never below 0, so that no job gets less than Slurm gives it."""
+
+    def __new__(cls, value: int) -> Self:
+        """Raises ValueError: below 0, or more than scontrol takes."""
+        if not 0 <= value <= MAX_FACTOR:
+            raise ValueError(f"site factor {value} is not between 0 and {MAX_FACTOR}")
+        return super().__new__(cls, value)
+
+
 class Field(enum.StrEnum):
     """Fields of a pending job that rltuned writes, by their name in ``scontrol update``."""
 
     SITE_FACTOR = "SiteFactor"
-    """target − base: ageing, fair share and the user's nice stay alive, 0 undoes it."""
+    """target − base, never below 0: ageing, fair share and the user's nice stay alive, 0 undoes it."""
     OVERSUBSCRIBE = "OverSubscribe"
 
 
@@ -60,15 +70,18 @@ class Change(NamedTuple):
     """Epoch seconds. Identifies the job together with its id: ids start over when slurmctld loses its state."""
     field: Field
     before: int | str
-    after: int | str
+    after: SiteFactor | str
     position: int
-    """Place in the planned queue, 0 first: when the budget is short, small positions are written first."""
+    """Place in the planned queue, 0 first."""
     turn: int = 0
-    """Order of writing. After each step no outside job is worse off than under Slurm alone."""
-    rests_on: tuple[int, ...] = ()
-    """Jobs that must be lowered before this change is written."""
+    """Order of writing: what is given back comes before what is raised."""
     request: str = ""
     """`JobTable.request` that this was made for; "": not known."""
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether it takes a raise, or a part of one, back."""
+        return self.field is Field.SITE_FACTOR and int(self.after) < int(self.before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,3 +28,5 @@ class Past(NamedTuple):
     """In order of their ends."""
     left_out: list[str]
     """Why a row is not among them."""
+    cancelled: list[int] = []  # noqa: RUF012 - of a named tuple: nobody changes it
+    """Jobs that were cancelled before they ran."""

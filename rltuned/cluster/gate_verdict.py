@@ -1,8 +1,8 @@
 """A gate's verdict as a value: `evaluate` writes it, the daemon reads it."""
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 from rltuned.errors import RltunedError
 
 FORMAT: Final = "rltuned-verdict"
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_BYTES: Final = 4 * 1024 * 1024
 """A verdict with its evidence takes about 20 kB."""
 
@@ -31,8 +31,11 @@ class GateVerdict:
     """What the daemon has to know of a verdict. The evidence stays in the file, for people."""
 
     chosen: str
+    share: float
+    """`lend.share` that it was judged with; the default where `SLURM` is chosen: then nobody lends."""
     fallback: str
     """Of the same test, without the model: the plain rule that certainly beats Slurm's own order, else `SLURM`."""
+    fallback_share: float
     reason: str
     model: str
     model_sha256: str
@@ -71,11 +74,15 @@ def parse_verdict(data: bytes) -> GateVerdict:
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise RltunedError("not a verdict of `rltuned gate`")
     if tree.get("version") != VERSION:
-        raise RltunedError(f"a verdict of version {tree.get('version')!r}; this rltuned reads {VERSION}")
+        raise RltunedError(
+            f"a verdict of version {tree.get('version')!r}, and this rltuned reads {VERSION}: run `rltuned gate` again"
+        )
     model, cluster, settings = (_part(tree, name) for name in ("model", "cluster", "settings"))
     verdict = GateVerdict(
         chosen=_text(tree, "chosen", _NAME),
+        share=_number(tree, "share", 1.0),
         fallback=_text(tree, "fallback", _NAME),
+        fallback_share=_number(tree, "fallback_share", 1.0),
         reason=_text(tree, "reason"),
         model=_text(model, "name"),
         model_sha256=_text(model, "manifest_sha256", _SHA256),
@@ -104,8 +111,8 @@ def _text(tree: Mapping[str, Any], name: str, pattern: re.Pattern[str] | None = 
     return value
 
 
-def _number(tree: Mapping[str, Any], name: str) -> float:
+def _number(tree: Mapping[str, Any], name: str, most: float = sys.float_info.max) -> float:
     value = tree.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= most:
         raise RltunedError(f"its '{name}' is {str(value)[:80]!r}")
     return float(value)

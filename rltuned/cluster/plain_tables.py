@@ -35,6 +35,7 @@ def job_table(n: int, held_nodes: Sequence[Sequence[int]] | None = None, **colum
         "job_id": (np.int64, np.arange(1, n + 1)),
         "state": (np.int8, int(JobState.PENDING)),
         "array_tasks": (np.int32, 0),
+        "array_limit": (np.int32, 0),
         "het_job_id": (np.int64, 0),
         "submit_time": (np.float64, 0.0),
         "eligible_time": (np.float64, 0.0),

@@ -78,6 +78,8 @@ class JobTable:
     state: npt.NDArray[np.int8]
     array_tasks: Codes
     """Pending tasks behind this record; 0 when it is no array."""
+    array_limit: Codes
+    """Tasks of the array that may run at a time (sbatch(1) --array, after "%"); 0: as many as there are."""
     het_job_id: Ints
     """Id of the leader of a heterogeneous job; 0 otherwise."""
     user: Category
@@ -170,6 +172,18 @@ class JobTable:
     def running(self) -> Rows:
         """Rows of jobs that hold resources."""
         return np.flatnonzero(self.state == JobState.RUNNING)
+
+    def startable_tasks(self, rows: Rows, started: Mapping[int, int]) -> Ints:
+        """(n,) jobs that each of these waiting records stands for: tasks that may start, 1 where it is no array.
+
+        `started`: tasks that run, by id of the array.
+        """
+        tasks = np.maximum(self.array_tasks[rows], 1).astype(np.int64)
+        for at in np.flatnonzero(self.array_limit[rows] > 0).tolist():
+            row = rows[at]
+            left = int(self.array_limit[row]) - started.get(int(self.job_id[row]), 0)
+            tasks[at] = max(min(int(tasks[at]), left), 1)
+        return tasks
 
     def nodes_of(self, row: int) -> Codes:
         """Node rows that running job `row` holds."""
@@ -343,3 +357,8 @@ def concatenate_nodes(per_job: Sequence[Sequence[int]]) -> tuple[Codes, Codes]:
     ptr[1:] = np.cumsum([len(nodes) for nodes in per_job])
     flat = [node for nodes in per_job for node in nodes]
     return ptr, np.asarray(flat, dtype=np.int32)
+
+
+def owners(account: Category, user: Category) -> Category:
+    """Whose waits are compared, of each job: its account; its user where all jobs are of one account."""
+    return account if len(np.unique(account.codes)) > 1 else user

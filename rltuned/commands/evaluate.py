@@ -27,6 +27,7 @@ from rltuned.commands.common import (
     write,
 )
 from rltuned.errors import EvaluationError
+from rltuned.installed import require
 
 _OF_BOTH = (
     click.option("--trace", metavar="FILE", help="Jobs: CSV or sacct -P; gzip or not. See `rltuned traces`."),
@@ -69,8 +70,8 @@ _OF_BOTH = (
         "--weights",
         metavar="WEIGHTS",
         help="Slurm's own order: usual (all factors weigh alike), fair-share (it decides), or a list as "
-        "age=1000,fairshare=100000,gres/gpu=500. rl moves jobs within it; reported are the accounts that are worse off "
-        "than in it, and the GPU time that others got. [default with --from-slurm: the site's]",
+        "age=1000,fairshare=100000,gres/gpu=500. rl raises jobs in it; reported are the accounts that are worse off "
+        "than in it, and the jobs that are late. [default with --from-slurm: the site's; of gate: usual]",
     ),
     click.option(
         "--objective",
@@ -101,7 +102,8 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     "--policies",
     metavar="NAME,NAME…",
     help="fifo-strict, fifo, sjf, saf, wfp3, unicep, f1, multifactor, rl. [default: all of these]; "
-    "multifactor-again: what differs by chance; FILE.json: another model, served as rl is.",
+    "multifactor-again: what differs by chance; FILE.json: another model, served as rl is. saf:0.2, rl:0.2: as the "
+    "daemon serves it where lend.share is 0.2.",
 )
 @click.option(
     "--backfill",
@@ -113,11 +115,6 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     "--placement",
     type=click.Choice(["slurm", "best", "worst"]),
     help="As Slurm chooses nodes, best fit, or worst fit. [default: slurm]",
-)
-@click.option(
-    "--borrow",
-    type=click.FloatRange(0),
-    help="What accounts may borrow from each other under rl (decide.borrow). [default: 0.02]",
 )
 @click.option(
     "--open",
@@ -204,9 +201,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 )
 @click.option("--window", type=NUMBER, help="Jobs of a window. [default: 256, or fewer in a short history]")
 @click.option("--windows", type=NUMBER, help="How many windows, at most. [default: 30]")
-@click.option(
-    "--policies", metavar="NAME,NAME…", help="rl, multifactor and plain rules. [default: with all that are chosen from]"
-)
+@click.option("--shares", metavar="SHARE,SHARE…", help="lend.share to try. [default: 0,.05,.1,.2,.5,1]")
 @tuned_option
 @click.option(
     "--out",
@@ -223,24 +218,28 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     "report_path",
     type=FILE,
     metavar="OUT",
-    help="Write the report of the evaluation there.",
+    help="Write the report of the evaluation there, with the verdict.",
 )
+@click.option("--plot", "picture", type=FILE, metavar="OUT.svg|OUT.png", help="Draw the frontier there.")
 def gate(
     from_sacct: float | None,
     window: int | None,
     verdict_path: Path | None,
     valid_days: float | None,
     report_path: Path | None,
+    picture: Path | None,
     *,
     workers: int | None,
     config_path: Path | None,
     **options: Any,
 ) -> None:
-    """Is the model, a plain rule or Slurm's own order the best for this site?
+    """Which policy is the best for this site, and what part of its wait should a job lend?
 
-    Simulates the site's recent jobs under each, in windows that share no job, and makes the verdict that a policy.name
-    of "auto" goes by. What is not given is as the daemon is configured. docs/evaluation.md explains it.
-    Exit code 14: Slurm's own order; 13: too little history.
+    Simulates the site's recent jobs, in windows that share no job, with smallest area first (saf) and with the model
+    (rl), for each share that a waiting job may lend, beside Slurm's own order and chance. Makes the verdict that a
+    policy.name and a lend.share of "auto" go by: of what harms nobody beyond chance and certainly waits less than
+    Slurm's own order, that of the least J. What is not given is as the daemon is configured. docs/evaluation.md
+    explains it. Exit code 14: Slurm's own order; 13: too little history.
 
     \b
     Example:
@@ -259,14 +258,17 @@ def gate(
         raise click.UsageError("gate needs the site's jobs: either --from-sacct DAYS or --trace FILE")
     if from_sacct is None and options["cluster"] is None and not options["from_slurm"]:
         raise click.UsageError("--trace needs --cluster, or --from-slurm: the file need not be of this cluster")
-    check_outputs({"--json": report_path, "--out": verdict_path})
+    check_outputs({"--json": report_path, "--out": verdict_path, "--plot": picture})
+    if picture is not None and picture.suffix not in {".svg", ".png"}:
+        raise click.UsageError(f"--plot: {picture.name} ends neither in .svg nor in .png")
+    if picture is not None:
+        require("--plot", "matplotlib")
     config = load(config_path).config
     if differing := judged.not_judged(config):
         remark(f"the gate simulates the defaults of {', '.join(differing)}, where your configuration differs")
     options["from_slurm"] = options["cluster"] is None
     with usage():
         settings = judged.as_configured(config, given(options | {"from_sacct": from_sacct}))
-        judged.checked(settings)
     executor, clock = LocalExecutor(processes(workers)), SystemClock()
     with progress_bar() as progress:
         settings, jobs, shape = judged.site_of(settings, config.slurm, clock.time(), remark, progress)
@@ -275,7 +277,12 @@ def gate(
         result = run_all(evaluation, executor, progress=progress)
     made = judged.verdict(result, evaluation.settings, clock.time(), valid_days or judged.VALID_DAYS)
     if report_path is not None:
-        evaluation_report.write(result, report_path)
+        evaluation_report.write({**result, "verdict": made}, report_path)
+    if picture is not None:
+        from rltuned.evaluate.frontier_picture import draw
+
+        draw(made, picture)
+    evaluation_report.show(console(), judged.frontier(made))
     for line in judged.lines(made):
         click.echo(line)
     if verdict_path is not None:

@@ -12,6 +12,7 @@ from rltuned.commands.common import (
     NUMBER,
     STORE_OPTION,
     config_option,
+    console,
     emit,
     given,
     json_option,
@@ -50,7 +51,7 @@ MOST_WORKERS = 8
 @click.option("--steps", metavar="RULE,EVOLUTION,PPO", help="Steps, as of train. [default: as --budget allows]")
 @click.option("--window", type=click.IntRange(min=2), help="Jobs of a window of the gate. [default: up to 256]")
 @click.option("--windows", type=click.IntRange(min=2), help="Windows of the gate, at most. [default: 30]")
-@click.option("--policies", metavar="NAME,NAME…", help="As of `rltuned gate`.")
+@click.option("--shares", metavar="SHARE,SHARE…", help="As of `rltuned gate`.")
 @click.option(
     "--rollout/--no-rollout", default=None, help="Whether the model is judged with rollouts. [default: as served]"
 )
@@ -96,7 +97,7 @@ def learn(
     require("learn", "numba")
     from rltuned.cluster.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
-    from rltuned.evaluate import executors, gate
+    from rltuned.evaluate import evaluation_report, executors, gate
     from rltuned.learn import renew
     from rltuned.policy.store import ModelStore
     from rltuned.workers.progress import progress_bar
@@ -110,7 +111,6 @@ def learn(
     asked |= {"cluster": cluster} if cluster is not None else {"from_slurm": True}
     with usage():
         settings = gate.as_configured(config, asked)
-        gate.checked(settings)
     workers = processes(workers, MOST_WORKERS)
     work = store.root / "work"
     with store.locked(), progress_bar() as progress:
@@ -169,12 +169,13 @@ def learn(
     if as_json:
         emit(made.as_dict())
     else:
+        evaluation_report.show(console(), gate.frontier(made.verdict))
         for line in gate.lines(made.verdict):
             click.echo(line)
         if made.given_up:
             click.echo(f"version {made.given_up} is given up (`rltuned model list` says why)")
         if made.over_current is not None:
-            click.echo(f"mean wait of the candidate / of the version in force: {gate.in_words(made.over_current)}")
+            click.echo(f"mean wait of the candidate / of the version in force: {made.over_current}")
         click.echo(made.why)
         click.echo(f"version {made.version} of {store.root} is in force, and its verdict is new")
     if made.verdict["chosen"] == SLURM:

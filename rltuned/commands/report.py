@@ -101,7 +101,6 @@ def report(
     """
     from rltuned.daemon import decisions
     from rltuned.daemon.clock import SystemClock
-    from rltuned.daemon.debts import read_debts
     from rltuned.report import build, report_tables
     from rltuned.report.period import read
 
@@ -125,20 +124,13 @@ def report(
         missing.append("The period's jobs were not replayed (--no-replay).")
     if replayed is None and not period.total:
         raise RltunedError("there is nothing to report:\n" + "\n".join(missing))
-    borrowed = None
-    try:
-        borrowed, _ = read_debts(config.state.directory)
-    except RltunedError as error:
-        missing.append(f"What accounts have borrowed is not known: {error}")
     made = build.assemble(
         period,
         replayed,
-        bound=config.decide.age_bound,
         missing=missing,
         made_at=SystemClock().time(),
         cluster=about,
         names=names,
-        borrowed=borrowed,
     )
     outputs: dict[Path, str] = {}
     if html is not None:

@@ -148,12 +148,12 @@ def _table(found: "Tuned") -> "Table":
     shown = Table(
         title=f"{found.about['trace']['name']} on {found.about['cluster']['text']}: {judged} later windows of "
         f"{found.jobs} jobs, over your slurm.conf",
-        caption=f"{found.candidates} candidates on {searched} earlier windows. accounts worse, service moved: shares, "
-        f"by chance {_shares(found, 'chance')}. idle GPUs: while jobs wait",
+        caption=f"{found.candidates} candidates on {searched} earlier windows. accounts worse: a share; worst tenth: "
+        f"their wait over that with yours; by chance {_shares(found, 'chance')}. idle GPUs: while jobs wait",
         caption_justify="left",
     )
     shown.add_column("")
-    for heading in (*SHOWN.values(), "accounts worse, service moved"):
+    for heading in (*SHOWN.values(), "accounts worse, worst tenth"):
         shown.add_column(heading, justify="right")
     names = {"tuned": "slurm.conf, tuned", "rltuned": "rltuned", "both": "rltuned on top"}
     for name, of in found.compared.items():

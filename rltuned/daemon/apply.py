@@ -6,7 +6,7 @@ whether the job is still ours to change; what the read-back shows is the outcome
 """
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -44,7 +44,6 @@ _CHANGED: Final = "its limit, size, partition, account or QOS was changed"
 _ALTERED: Final = "its limit, size, partition, account or QOS changed with the write (a job_submit plugin?)"
 _NO_BUDGET: Final = "the write budget of this cycle is spent"
 _STRANGE: Final = "what Slurm says of it cannot be understood"
-_NO_PLACE: Final = "the job whose place it takes has not been moved"
 SPARE: Final = 64
 """Changes that are looked at beside twice as many as fit: some jobs will have started, or be somebody else's."""
 
@@ -63,7 +62,6 @@ class Applier:
         self,
         changes: Sequence[Change],
         shares: Mapping[int, OverSubscribe] | None = None,
-        left_out: Collection[int] = (),
         *,
         only_one: bool = False,
     ) -> list[Result]:
@@ -72,14 +70,13 @@ class Applier:
         What does not fit into the `budget` is THROTTLED; what comes so late that it will not fit is not even looked at.
         Of a full bucket one change is sent in any case, so that a small one does not keep the queue as it is for ever.
 
-        `shares`: OverSubscribe of the job's partition, by job id. `left_out`: jobs that the plan moves, but that were
-        not moved earlier in this cycle: what rests on them waits. `only_one`: of what may be sent, send one change.
+        `shares`: OverSubscribe of the job's partition, by job id. `only_one`: of what may be sent, send one change.
         Returns one result per change, in the order of `Change.position`. Raises SlurmError, JournalError: the jobs
         could not be read, or the intents not be put on disk; nothing was written.
         """
         if not changes:
             return []
-        # Of tens of thousands of changes a few fit. A change rests on earlier ones only: late ones may be left out.
+        # Of many changes a few fit.
         turns = sorted(changes, key=attrgetter("turn"))
         most = SPARE + 2 * self.budget.allowance(len(turns), self.clock.monotonic(), keep=STATUS_RPCS)
         looked_at = sorted(turns[:most], key=attrgetter("position"))
@@ -102,13 +99,7 @@ class Applier:
                 results[id(change)] = Result(change, judged.outcome, judged.message)
         if learned:
             self.journal.update(entry for job, entry in learned.items() if self.journal.entries.get(job) != entry)
-        stays = not_moved(results[id(change)] for change in looked_at if id(change) not in may).union(left_out)
-        sendable = []
-        for change in turns[:most]:
-            if id(change) in may and stays.isdisjoint(change.rests_on):
-                sendable.append(change)
-            elif id(change) in may:
-                results[id(change)] = Result(change, Outcome.THROTTLED, _NO_PLACE)
+        sendable = [change for change in turns[:most] if id(change) in may]
         room = self.budget.allowance(len(sendable), self.clock.monotonic(), keep=STATUS_RPCS, least=int(full))
         room = min(room, 1) if only_one else room
         if room:
@@ -166,14 +157,6 @@ class Applier:
         with contextlib.suppress(JournalError):  # the intents on disk stand in for the outcomes; `alarms` tells
             self.journal.settle(settlements)
         return results
-
-
-def not_moved(results: Iterable[Result]) -> set[int]:
-    """Jobs that the plan moves, but that are not where it wants them: nobody may take their places."""
-    done = {Outcome.APPLIED, Outcome.UNCHANGED}
-    return {
-        change.job_id for change, outcome, _ in results if change.field is Field.SITE_FACTOR and outcome not in done
-    }
 
 
 def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None, *, listed: bool) -> Judgement:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from rltuned.cluster.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
 from rltuned.cluster.tables import Snapshot
-from rltuned.config import PolicySection, RolloutSection
+from rltuned.config import DEFAULT_SHARE, Config, PolicySection, RolloutSection
 from rltuned.errors import ModelError, RltunedError
 from rltuned.policy import Policy, by_name, files
 from rltuned.policy.actor import Actor
@@ -48,6 +48,14 @@ class Choice(NamedTuple):
     """`MODEL`, `SLURM`, or a rule's name."""
     standing: Standing
     why: str
+    share: float = DEFAULT_SHARE
+    """What a `lend.share` of "auto" stands for: that of the verdict, where that is gone by."""
+
+    def applied(self, config: Config) -> Config:
+        """The configuration that a plan gets: a `lend.share` of "auto" has become a number."""
+        if not isinstance(config.lend.share, str):
+            return config
+        return config.model_copy(update={"lend": config.lend.model_copy(update={"share": self.share})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +85,16 @@ class Reading:
             why = f"the verdict is about a cluster of {verdict.gpus} GPUs, and this one has {gpus}"
             return Choice(SLURM, Standing.OTHER_CLUSTER, f"{why}; Slurm's own order stays")
         if verdict.chosen != MODEL:
-            return Choice(verdict.chosen, Standing.GOOD, verdict.reason)
+            return Choice(verdict.chosen, Standing.GOOD, verdict.reason, verdict.share)
         left = "Slurm's own order stays" if verdict.fallback == SLURM else f"the plain rule {verdict.fallback} runs"
         if self.model_sha256 != verdict.model_sha256:
             why = self.model_trouble or f"the verdict is about another model than the one there is ('{verdict.model}')"
-            return Choice(verdict.fallback, Standing.OTHER_MODEL, f"{why}; {left}")
+            return Choice(verdict.fallback, Standing.OTHER_MODEL, f"{why}; {left}", verdict.fallback_share)
         if with_rollouts != verdict.rollout:
             judged = "with" if verdict.rollout else "without"
             why = f"the model was judged {judged} rollouts, and this daemon has it the other way"
-            return Choice(verdict.fallback, Standing.OTHER_SERVING, f"{why}; {left}")
-        return Choice(MODEL, Standing.GOOD, verdict.reason)
+            return Choice(verdict.fallback, Standing.OTHER_SERVING, f"{why}; {left}", verdict.fallback_share)
+        return Choice(MODEL, Standing.GOOD, verdict.reason, verdict.share)
 
 
 def read(settings: PolicySection) -> Reading:

@@ -21,7 +21,6 @@ from rltuned.daemon.auto_policy import AUTO, Standing, has_numba, remedy, with_r
 from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.claims import ISOLATED
 from rltuned.daemon.clock import Clock, Moment
-from rltuned.daemon.debts import read_debts
 from rltuned.daemon.heartbeat import fresh_heartbeat, read_heartbeat
 from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal
@@ -220,8 +219,8 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
         snapshot = reader.snapshot(now)
         gpus = int(snapshot.nodes.gpus.sum())
-        findings += [answers(snapshot), *node_sets(snapshot), *gpu_types(snapshot), *old_jobs(snapshot, config)]
-        findings += debts(replace(snapshot, scheduler=facts.scheduler), config)
+        findings += [answers(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
+        findings += loans(snapshot, config)
     except SlurmParseError as error:
         findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
     except SlurmError as error:
@@ -295,17 +294,6 @@ def node_sets(snapshot: Snapshot) -> list[Finding]:
     return [Finding(Severity.WARNING, "node sets", f"{cause}; most are of {named}", remedy)]
 
 
-def old_jobs(snapshot: Snapshot, config: Config) -> list[Finding]:
-    """Whether most jobs are too old to be moved back, so that there is little to exchange."""
-    jobs, bound = snapshot.jobs, config.decide.age_bound
-    old, pending = int((jobs.eligible_time[jobs.pending] < snapshot.time - bound).sum()), len(jobs.pending)
-    if 2 * old <= pending:
-        return []
-    cause = f"{old} of {pending} pending jobs have waited for over {bound / 86_400.0:g} d and are never moved back"
-    remedy = "nothing, if such waits are rare; else raise decide.age_bound above what most jobs wait"
-    return [Finding(Severity.NOTE, "old jobs", cause, remedy)]
-
-
 def gpu_types(snapshot: Snapshot) -> list[Finding]:
     """Whether Slurm knows which GPU type a job that names none shall get; nothing where no partition has several."""
     nodes, subject = snapshot.nodes, "GPU types"
@@ -333,22 +321,21 @@ def gpu_types(snapshot: Snapshot) -> list[Finding]:
     return [Finding(Severity.NOTE, subject, cause, remedy)]
 
 
-def debts(snapshot: Snapshot, config: Config) -> list[Finding]:
-    """What accounts have borrowed from each other's fair share."""
-    from rltuned.decide.borrowing import budget_of, charged  # noqa: PLC0415 - NumPy, as the snapshot
+def loans(snapshot: Snapshot, config: Config) -> list[Finding]:
+    """What waiting jobs have lent."""
+    from rltuned.daemon.lending import read_book  # noqa: PLC0415 - NumPy, as the snapshot
 
-    subject = "borrowed service"
+    subject = "loans"
     try:
-        owed = charged(read_debts(config.state.directory)[0], snapshot).owed
+        found = read_book(config.state.directory)
     except RltunedError as error:
         return [Finding(Severity.WARNING, subject, str(error))]
-    budget = budget_of(snapshot, config.decide.borrow)
-    each = f"{budget / 3600:.1f} GPU-hours"
-    if not owed:
-        return [Finding(Severity.OK, subject, f"no account has borrowed any of its {each}")]
-    largest = ", ".join(f"{account} {seconds / 3600:.1f}" for account, seconds in Counter(owed).most_common(_NAMED))
-    used_up = sum(seconds >= budget for seconds in owed.values())
-    cause = f"of {each} each, {len(owed)} accounts have borrowed some ({largest}) and {used_up} all"
+    if found is None:
+        return [Finding(Severity.OK, subject, "no job has lent anything")]
+    lent = found[0].lent(snapshot.jobs, snapshot.jobs.pending)
+    lenders = int((lent > 0).sum())
+    running = len(found[0].loans)
+    cause = f"{lenders} waiting jobs have lent {lent.sum() / 3600:.1f} GPU-hours; {running} borrowers run"
     return [Finding(Severity.OK, subject, cause)]
 
 

@@ -275,8 +275,8 @@ class _SiteFactor:
 
     def unsendable(self, change: Change) -> str:
         """Say why a value must never be sent: the last line of defence; "" where it may."""
-        out = abs(int(change.after)) > MAX_FACTOR
-        return f"site factor {change.after} is outside ±{MAX_FACTOR}" if out else ""
+        out = not 0 <= int(change.after) <= MAX_FACTOR
+        return f"site factor {change.after} is not between 0 and {MAX_FACTOR}" if out else ""
 
     def judge(self, change: Change, status: JobStatus, entry: Entry | None, *, listed: bool) -> Judgement:
         """Judge a change of a pending job that is not held, as it was read right now.

@@ -47,7 +47,7 @@ class CycleReport:
     sentence: str
     pending: int = 0
     managed: int = 0
-    moved: int = 0
+    raised: int = 0
     planned: int = 0
     results: tuple[Result, ...] = ()
     restored: int = 0
@@ -67,7 +67,7 @@ def sentence_of(
     pending: int, record: DecisionRecord, held_back: str, results: Sequence[Result], why: str, restored: int
 ) -> str:
     """Say what a cycle did. `held_back`: why the configured stage is not in force. `why`: nothing was written."""
-    head = f"{pending} pending, {len(record.jobs)} managed, {record.ranks_changed} at another rank"
+    head = f"{pending} pending, {len(record.jobs)} managed, {len(record.raises)} raised"
     wanted, tally = len(record.changes), Counter(result.outcome for result in results)
     if record.stage not in WRITING:
         reason = f" ({held_back})" if held_back else ""
@@ -160,9 +160,9 @@ class Reporting:
             self.runtime.log.warning("record.not_written", detail=trouble)
         metrics = self.runtime.metrics
         metrics.managed.set(len(record.jobs))
-        metrics.moved.set(record.ranks_changed)
-        metrics.displacement.set(record.displacement)
-        metrics.borrowed.set(max(record.jobs.owed or (0.0,)) / record.budget if record.budget else 0.0)
+        metrics.raised.set(len(record.raises))
+        metrics.lent.set(sum(one.lent for one in record.lent.values()))
+        metrics.open_loans.set(len(record.loans))
         metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})
         if record.placement.outcome != OFF:
             metrics.placements.labels(record.placement.outcome).inc()
@@ -189,7 +189,7 @@ class Reporting:
             stage=report.stage.value,
             pending=report.pending,
             managed=report.managed,
-            moved=report.moved,
+            raised=report.raised,
             changes={outcome.value: count for outcome, count in changes.items()},
             restored=report.restored,
             seconds={name: round(value, 4) for name, value in phases.items()},

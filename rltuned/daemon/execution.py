@@ -1,4 +1,4 @@
-"""Carries out a plan: jobs that leave it are given back, the others changed, in an order that costs no outside job."""
+"""Carries out a plan: jobs that leave it are given back first, then others are raised."""
 
 import threading
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Final
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.tables import Snapshot
-from rltuned.daemon.apply import Applier, Result, not_moved
+from rltuned.daemon.apply import Applier, Result
 from rltuned.daemon.restore.by_daemon import DaemonRestore
 from rltuned.daemon.runtime import Permissions, Runtime
 from rltuned.decide.plan import Plan
@@ -19,7 +19,9 @@ SPREAD: Final = 0.5
 """Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
 SENT: Final = frozenset({Outcome.APPLIED, Outcome.ALTERED, Outcome.FAILED, Outcome.DENIED})
 """Outcomes of changes that certainly reached Slurm."""
-_OTHERS_LEAVE: Final = "jobs that left its class are given back first"
+_CLEAR: Final = frozenset({Outcome.APPLIED, Outcome.UNCHANGED, Outcome.ALTERED, Outcome.HELD, Outcome.FOREIGN})
+"""Outcomes of giving a job back after which it cannot start raised."""
+_OTHERS_LEAVE: Final = "jobs that go ahead no more are given back first"
 
 
 @dataclass
@@ -42,38 +44,32 @@ class Execution:
         """
         back, until = self.restoring, began + SPREAD * self.runtime.config.cycle.interval
         leaving = back.leaving(snapshot, plan.withdraw)
-        left_out, last = set(leaving), [job for job, by in leaving.items() if by < 0]
-        # At no moment may more jobs stand ahead of one of others than without us. So first those go back that we had
-        # raised, and those whose place does not change. Then the plan lowers. Then those go back that we had lowered.
-        # Then it raises.
-        restored, _ = back.give_back([job for job, by in leaving.items() if by >= 0])
-        raised = back.unreturned([job for job, by in leaving.items() if by > 0])
+        restored, clear = back.give_back(leaving)
+        left_out = set(leaving)
         changes = [change for change in plan.changes if change.job_id not in left_out]
-        in_two = bool(last or raised)
-        early = [change for change in changes if not in_two or _may_go_first(change)]
-        late = [change for change in changes if in_two and not _may_go_first(change)]
         shares = _partition_shares(snapshot, changes)
-        results = self._spread(early, left_out, shares, until)
-        throttled = any(item.outcome is Outcome.THROTTLED for item in results)
-        lowered, last = back.give_back_lowered(last, at_once=not (raised or throttled))
-        if raised or last or throttled:
-            results += [Result(change, Outcome.THROTTLED, _OTHERS_LEAVE) for change in late]
-        elif late:
-            results += self._spread(late, left_out | not_moved(results), shares, until)
+        # What lenders have promised to a job that is still raised they cannot lend to another one.
+        results = self._spread([change for change in changes if change.gives_back], shares, until)
+        clear = clear and {result.outcome for result in results} <= _CLEAR
+        others = [change for change in changes if not change.gives_back]
+        if clear:
+            results += self._spread(others, shares, until)
+        else:
+            results += [Result(change, Outcome.THROTTLED, _OTHERS_LEAVE) for change in others]
         self._tell(results)
-        return restored + lowered, results
+        return restored, results
 
-    def _spread(
-        self, changes: Sequence[Change], left_out: set[int], shares: Mapping[int, OverSubscribe], until: float
-    ) -> list[Result]:
+    def _spread(self, changes: Sequence[Change], shares: Mapping[int, OverSubscribe], until: float) -> list[Result]:
         """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment."""
         back, clock, facts = self.restoring, self.runtime.clock, self.restoring.slurmctld.facts
         budget = back.slurmctld.budget
         batch = Applier(back.reader, self.writer(), back.journal, budget, clock).apply
         started = 0.0 if facts is None else facts.started
+        if not changes:
+            return []
         # Until this slurmctld has taken a write and changed nothing beside it, one change at a time.
         trial, left = self._tried != started, len(changes)
-        results = batch(changes, shares, left_out, only_one=trial)
+        results = batch(changes, shares, only_one=trial)
         while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
             sent = {result.outcome for result in results} & SENT
             if trial and sent - {Outcome.APPLIED}:
@@ -86,10 +82,8 @@ class Execution:
                 wait = budget.wait(int(budget.burst), now)
                 if wait <= 0 or now + wait > until or not self._pause(wait):
                     break
-            # What an earlier batch could not move counts for the later ones.
-            stays = left_out | not_moved(result for result in results if result.outcome is not Outcome.THROTTLED)
             try:
-                done = {id(result.change): result for result in batch(throttled, shares, stays, only_one=trial)}
+                done = {id(result.change): result for result in batch(throttled, shares, only_one=trial)}
             except (SlurmError, JournalError) as error:
                 # What went out before is reported; if the trouble lasts, the next cycle's read says so.
                 self.runtime.log.warning(
@@ -128,11 +122,6 @@ class Execution:
             self.permissions.alarm(f"{len(bad)} of {len(sent)} writes failed ({bad[0].message})")
         else:
             self.permissions.alarms = 0
-
-
-def _may_go_first(change: Change) -> bool:
-    """Whether it lets nobody stand before an outside job: it lowers the job."""
-    return change.field is Field.SITE_FACTOR and int(change.after) < int(change.before)
 
 
 def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:

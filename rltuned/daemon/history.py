@@ -8,6 +8,7 @@ import json
 import math
 import threading
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.tables import JobTable
 from rltuned.config import EstimatesSection
 from rltuned.daemon.runtime import Runtime
+from rltuned.decide.loans import Told
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.estimates.run_time_history import Kind, RunTimeHistory, predict_table
@@ -34,6 +36,8 @@ SLICE: Final = 6 * 3600.0
 """Seconds of the past that one command asks for: bounds the answer, whatever the site."""
 MOST_ENDED: Final = 500
 """Ended jobs whose predictions are kept, to know how good predictions are."""
+MOST_TOLD: Final = 20_000
+"""Single jobs that are remembered for the book of loans."""
 OVERLAP: Final = 3600.0
 """Seconds that are asked for again: slurmctld tells slurmdbd of an end later than it happens."""
 _DAY: Final = 86400.0
@@ -64,6 +68,10 @@ class RunTimes:
     def ended(self) -> EndedJobs | None:
         """How predictions have turned out; None while nothing is known of that."""
         return None if self._runtime.config.estimates.source == "limit" else self._known.ended()
+
+    def told(self) -> Told:
+        """What accounting says of single jobs."""
+        return self._known.told()
 
     # --- the other side
 
@@ -114,6 +122,7 @@ class RunTimes:
             try:
                 past = self._reader.ended(start, end)
                 count += made.learn(past.jobs, end)
+                made.cancelled(past.cancelled)
                 if past.left_out:
                     left_out = f"{len(past.left_out)} rows are left out, the first of them: {past.left_out[0]}"
             except SlurmParseError as error:
@@ -175,6 +184,11 @@ class Known:
         self.last_ended: deque[tuple[float, float, float, int, int, int, float]] = deque(maxlen=MOST_ENDED)
         """The last jobs, as the fields of `rltuned.estimates.predictions.EndedJobs`: what was predicted of them before
         their ends were known, their limits, what they took; ids, GPUs, CPUs and starts."""
+        self._took: dict[int, tuple[float, float]] = {}
+        """Start and run time by id of the last jobs that ended. Not kept on disk: a loan that nothing is known of is
+        settled by what the readings showed."""
+        self._cancelled: dict[int, None] = {}
+        """The last jobs that were cancelled before they ran."""
         self._recent: dict[tuple[int, float], None] = {}
         """Job and end of what ended within the overlap, so that nothing counts twice."""
 
@@ -182,7 +196,18 @@ class Known:
         """An independent one that knows the same."""
         other = Known(self.history.copy(), self.until)
         other._recent, other.last_ended = self._recent.copy(), self.last_ended.copy()
+        other._took, other._cancelled = self._took.copy(), self._cancelled.copy()
         return other
+
+    def cancelled(self, jobs: Iterable[int]) -> None:
+        """Take in jobs that were cancelled before they ran."""
+        self._cancelled |= dict.fromkeys(jobs)
+        for job in list(self._cancelled)[:-MOST_TOLD]:
+            del self._cancelled[job]
+
+    def told(self) -> Told:
+        """What is known of single jobs."""
+        return Told(self._took.get, self._cancelled.keys())
 
     def learn(self, jobs: list[EndedJob], until: float) -> int:
         """Take in jobs in order of their ends. Returns how many were new."""
@@ -199,6 +224,10 @@ class Known:
         for kind, (mark, job) in zip(kinds, new.items(), strict=True):
             self._recent[mark] = None
             self.history.ended(kind, job.run_time, job.end)
+            self._took.pop(job.job_id, None)
+            self._took[job.job_id] = job.end - job.run_time, job.run_time
+        for forgotten in list(self._took)[:-MOST_TOLD]:
+            del self._took[forgotten]
         self.history.renew()
         self.until = max(self.until, until)
         self._recent = {mark: None for mark in self._recent if mark[1] >= self.until - OVERLAP}

@@ -20,10 +20,10 @@ from rltuned.daemon.apply import Result
 from rltuned.daemon.auto_policy import Auto
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport, Notifier, Reporting, sentence_of
-from rltuned.daemon.debts import Debts
 from rltuned.daemon.execution import Execution
 from rltuned.daemon.heartbeat import Condition
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lending import Lending
 from rltuned.daemon.liveness import OUTDATED, Liveness, WatchedReader, WatchedWriter
 from rltuned.daemon.metrics import Starts
 from rltuned.daemon.policy_choice import PolicyChoice, load_policy
@@ -38,6 +38,7 @@ from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.daemon.start_times import StartTimes
 from rltuned.decide.decision import record as record_of
 from rltuned.decide.entry import Seen
+from rltuned.decide.loans import NOTHING_TOLD, Book, Told
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.user_record import UserRecords
 from rltuned.errors import (
@@ -56,7 +57,7 @@ _KINDS: Final[Mapping[type[SlurmError], str]] = {
     SlurmParseError: "parse",
     SlurmDeniedError: "denied",
 }
-Planner = Callable[[Snapshot, Policy, Config, AppliedChanges], Plan]
+Planner = Callable[[Snapshot, Policy, Config, AppliedChanges, Book], Plan]
 
 
 class Daemon:
@@ -72,7 +73,8 @@ class Daemon:
         journal: Journal,
         rng: random.Random,
         notifier: Notifier | None = None,
-        planner: Planner = plan,
+        planner: Planner | None = None,
+        told: Callable[[], Told] = lambda: NOTHING_TOLD,
         rollout_trouble: Callable[[], str] = str,
         owns: Callable[[], bool] = lambda: True,
         publish: Callable[[UserRecords], None] | None = None,
@@ -82,12 +84,14 @@ class Daemon:
         """Reads nothing yet.
 
         `writer_factory`: None is a dry run: there is nothing that could write. `rng`: jitter of the circuit breaker.
-        `rollout_trouble`: why the planner makes no rollouts although it should; "" where it does. `owns`: whether the
-        lock of the state directory is still this process's. `publish`: shows users the records of their own jobs;
-        returns at once. It and `start_times` are None where nobody asked for that.
+        `told`: what accounting says of jobs that have ended. `rollout_trouble`: why the planner makes no rollouts
+        although it should; "" where it does. `owns`: whether the lock of the state directory is still this process's.
+        `publish`: shows users the records of their own jobs; returns at once. It and `start_times` are None where
+        nobody asked for that.
         """
         self.runtime = runtime
-        self.planner, self.reader, self.journal = planner, reader, journal
+        self.planner, self.reader, self.journal = planner or _plain, reader, journal
+        self._told = told
         self.primacy = primacy or Primacy(own_names())
         self._writer_factory = writer_factory
         self._writer: SlurmWriter | None = None
@@ -115,7 +119,8 @@ class Daemon:
         )
         self.choice = PolicyChoice(self.runtime, policy)
         self._reconciler, self._starts = Reconciler(), Starts()
-        self._debts = Debts(runtime.config.state.directory, runtime.log)
+        carried = {job for job, claim in journal.applied().by_job.items() if claim.site_factor > 0}
+        self._lending = Lending(runtime.config.state.directory, runtime.log, carried, keep=writer_factory is not None)
         self._orphans: tuple[int, ...] = ()
         self._nice: dict[int, int] = {}
         """Of the jobs that are raised."""
@@ -287,8 +292,10 @@ class Daemon:
         with self._phase("plan"):
             policy, choice = self.choice.choose(snapshot)
             known = replace(snapshot, scheduler=facts.scheduler) if facts is not None else snapshot
-            applied = replace(self.journal.applied(), borrowed=self._debts.borrowed, largest=self._debts.largest)
-            made = self.planner(known, policy, self.config, applied)
+            applied = replace(self.journal.applied(), largest=self._lending.largest)
+            now = self.runtime.clock.steady()
+            book = self._lending.advance(known, now, self._told(), self.config, applied)
+            made = self.planner(known, policy, self.config, applied, book)
         self._starts.manages(made)
         results: list[Result] = []
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
@@ -299,11 +306,12 @@ class Daemon:
         shed = shed or (OUTDATED if self.liveness.outdated else "")
         if writes and not blocked and not shed:
             with self._phase("apply"):
+                self._lending.promise(made)
                 try:
                     restored, results = self.execution.carry_out(snapshot, made, self._began)
                 except JournalError as error:
                     blocked = str(error)
-        self._debts.take_in(made, self.journal.applied().by_job, keep=not self.permissions.dry_run)
+        self._lending.take_in(made, self.journal.applied().by_job)
         if writes:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self.permissions.alarms and not stopped)
@@ -329,7 +337,7 @@ class Daemon:
             sentence=sentence_of(pending, record, self.permissions.against, results, blocked or shed, restored),
             pending=pending,
             managed=len(record.jobs),
-            moved=record.ranks_changed,
+            raised=len(record.raises),
             planned=len(record.changes),
             results=tuple(results),
             restored=restored,
@@ -483,6 +491,11 @@ class Daemon:
                 self.start_times.save()
             self.journal.close()
             self.liveness.end()
+
+
+def _plain(snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book) -> Plan:
+    """A plan without predictions and rollouts."""
+    return plan(snapshot, policy, config, applied, book=book)
 
 
 @contextmanager

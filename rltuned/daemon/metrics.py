@@ -86,8 +86,14 @@ class Metrics:
             WAITING,
             tier=TIERS,
         )
-        self.moved = gauge("moved_jobs", "Managed jobs whose planned rank is not Slurm's own.")
-        self.displacement = gauge("rank_displacement_mean", "Mean distance between planned and Slurm's own rank.")
+        self.raised = gauge("raised_jobs", "Jobs that the last plan wants ahead of their place in Slurm's order.")
+        self.raised_in_force = gauge(
+            "raised_jobs_in_force", "Of these, the jobs that squeue shows with the priority that raises them."
+        )
+        self.lent = gauge("lent_gpu_seconds", "GPU-seconds that the jobs that wait now have lent until now.")
+        self.open_loans = gauge(
+            "open_loans", "Loans, of a job that waits to one that started ahead of it, that are not settled."
+        )
         self.placements = counter("placements", "Placement problems by how the solver ended.", outcome=placements)
         self.stage = gauge("stage", "Stage in force: 1 for the one, 0 for the others.", stage=Stage)
         self.demotions = counter("demotions", "Times that alarms made the stage fall to shadow.")
@@ -132,9 +138,6 @@ class Metrics:
         self.unreturned = gauge(
             "unreturned_jobs",
             "Pending jobs that are to be given back to Slurm and could not be yet; tried again for ever.",
-        )
-        self.borrowed = gauge(
-            "borrowed_budget_ratio", "The largest part of its budget of borrowed service that an account has used up."
         )
         self.restored = counter("restored_jobs", "Jobs that the running daemon gave back to Slurm.")
         self.verdict = gauge(
@@ -224,9 +227,11 @@ class Starts:
         """This is the last plan now."""
         tiers = sorted({partition.priority_tier for partition in plan.snapshot.partitions}, reverse=True)
         ranks = {tier: rank for rank, tier in enumerate(tiers)}
-        names = [TIERS[min(ranks[tier], len(TIERS) - 1)] for tier in plan.classes.tiers]
         ids = plan.snapshot.jobs.job_id[plan.rows].tolist()
-        self._tiers = {job: names[of] for job, of in zip(ids, plan.classes.of.tolist(), strict=True)}
+        self._tiers = {
+            job: TIERS[min(ranks[tier], len(TIERS) - 1)]
+            for job, tier in zip(ids, plan.managed.tier.tolist(), strict=True)
+        }
 
     def manages_none(self) -> None:
         """No plan was made, and none is to come soon."""

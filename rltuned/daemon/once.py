@@ -13,8 +13,8 @@ from rltuned.config import Config
 from rltuned.daemon import decisions
 from rltuned.daemon.auto_policy import chosen
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.debts import read_debts
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lending import planned_on
 from rltuned.daemon.logs import make
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
@@ -24,6 +24,7 @@ from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job
 from rltuned.decide import record as record_of
 from rltuned.decide.explain import start_of
+from rltuned.decide.loans import Book
 from rltuned.decide.scope import MEANING
 from rltuned.errors import JournalError, RltunedError
 from rltuned.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
@@ -50,13 +51,13 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     except JournalError as error:
         tell(f"planning without the journal: {error}")
         applied = AppliedChanges()
-    try:
-        borrowed, largest = read_debts(config.state.directory)
-        applied = replace(applied, borrowed=borrowed, largest=largest)
-    except RltunedError as error:
-        tell(f"planning as if no account had borrowed: {error}")
     reader = open_reader(config.slurm)
     snapshot = replace(reader.snapshot(SystemClock().time()), scheduler=reader.facts().scheduler)
+    book = Book()
+    try:
+        applied, book = planned_on(config, snapshot, applied, SystemClock().steady())
+    except RltunedError as error:
+        tell(f"planning as if nobody had lent anything: {error}")
     try:
         known = saved(config.estimates, config.state.directory)
     except RltunedError as error:
@@ -65,12 +66,12 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     policy, choice = chosen(load_policy(config.policy), snapshot, config.rollout)
     log = make(config.log.level, config.log.format, sys.stderr)
     search = InProcessSearch(Runtime(config, SystemClock(), log, Metrics()))
-    made = Planning(known, search)(snapshot, policy, config, applied)
+    made = Planning(known, search)(snapshot, policy, config, applied, book)
     return record_of(made, policy_why=choice.why)
 
 
 def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at: float | None = None) -> Explanation:
-    """Why a job is at its rank: by the daemon's last decision, else, or where `fresh` asks for it, by `decide`; or by
+    """Why a job is at its place: by the daemon's last decision, else, or where `fresh` asks for it, by `decide`; or by
     the decision of the log that held `at` a time, epoch seconds. SlurmError, RltunedError: there is none.
     """
     if at is not None:

@@ -8,6 +8,7 @@ from rltuned.cluster.tables import JobTable, Snapshot
 from rltuned.config import Config
 from rltuned.daemon.auto_policy import AUTO
 from rltuned.daemon.rollout_worker import InProcessSearch, WorkerSearch, forecasts, wanted
+from rltuned.decide.loans import NOTHING_TOLD, Book, Told
 from rltuned.decide.plan import Plan, plan
 from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.policy import Policy
@@ -22,6 +23,9 @@ class KnownRunTimes(Protocol):
     def ended(self) -> EndedJobs | None:
         """Jobs that have ended; None where too little is known."""
 
+    def told(self) -> Told:
+        """What accounting says of single jobs."""
+
 
 @dataclass(frozen=True)
 class Planning:
@@ -34,7 +38,11 @@ class Planning:
         """Jobs that have ended, as plans know them."""
         return None if self.run_times is None else self.run_times.ended()
 
-    def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges) -> Plan:
+    def told(self) -> Told:
+        """What accounting says of single jobs."""
+        return NOTHING_TOLD if self.run_times is None else self.run_times.told()
+
+    def __call__(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book) -> Plan:
         """One cycle's decision."""
         search, known = self.search, self.run_times
         judged = config.policy.name == AUTO
@@ -43,4 +51,4 @@ class Planning:
             search = None
         found = None if known is None else known.predicted(applied.largest.shown_by(snapshot.jobs))
         estimates = None if found is None else found.expected
-        return plan(snapshot, policy, config, applied, estimates, search, self.ended(), distribution=found)
+        return plan(snapshot, policy, config, applied, estimates, search, self.ended(), distribution=found, book=book)

@@ -110,6 +110,7 @@ def serve(
             rng=rng,
             notifier=notifier,
             planner=planning,
+            told=planning.told,
             rollout_trouble=lambda: search.trouble,
             owns=owns,
             publish=publisher.publish if publisher is not None else None,

@@ -1,26 +1,23 @@
-"""From a snapshot to a plan: which pending job goes where in the queue, and what has to be written for that.
+"""From a snapshot to a plan: which pending jobs go ahead of others, who lends for that, and what has to be written.
 
 `plan()` is the one function that the daemon, the dry run, ``explain`` and the simulator call; it is pure: the time is
-the snapshot's, randomness there is none, and the same values give the same plan. Inside, in this order:
+the snapshot's, randomness there is none, and the same values give the same plan. It has five steps
+(docs/lending-example.md goes through them with six jobs):
 
-`scope`     whose jobs may be touched at all, and the reason for each one that may not
-`classes`   which jobs exchange priorities with each other
-`managed`   both together, with where these jobs stand: what all later steps read
-`rollout`   what is asked of a rollout search, which moves one job of the policy's order; `predictions`: what it
-            expects of run times
-`ordering`  the order of each class: the policy's, bent by the guards;
-            and the class's own priorities handed out in that order, with as few changes as possible (`ranks`)
-`outside`   what that may not cost the jobs outside of the class: moves taken back, writes put in order
-`planned_changes`  the placement of the front of the planned queue; what is written for all that, in which order; and
-            what is given back instead
+1. `scope`: who waits, may be raised and may be passed, and the reason for each that may not.
+2. `managed`, `loans`: what each job keeps from others, and the book of what it has lent.
+3. Whom the policy wants first: the observation, its scores, and a `rollout` search, which moves one job of that order.
+4. `raising`: the rule. Who goes ahead, and who lends for it.
+5. `planned_changes`: the placement of the front of the planned queue, and what is written: one value for each raised
+   job, after what is given back.
 
-`plan` puts it together with the observation, which comes before the rollouts. `decision` is the record of what was
-decided. `explain` reads it: a typed answer to "why is this job at this rank?" `entry` is a line of the decision log: a
-whole cycle with its decision.
+`decision` is the record of what was decided. `explain` reads it: a typed answer to "why is this job at this place?"
+`user_record` is what one user may know of it, `reasons` says Slurm's reasons in words, `entry` is a line of the
+decision log: a whole cycle with its decision. `resizing` advises jobs that can resize themselves.
 
-What may be changed freely: the inside of each step. What must stay: a class takes no place from a job outside of it, at
-no moment of the writing; a vetoed job is never in a change, an old job is never moved back. No clock, no process, no
-Slurm, no TensorFlow in here.
+What may be changed freely: the inside of each step. What must stay: no job gets less than Slurm gives it; a job that
+has lent its part is passed by nobody else's; a vetoed job is never raised. No clock, no process, no Slurm, no
+TensorFlow in here.
 """
 
 from rltuned.decide.decision import DecisionRecord, record

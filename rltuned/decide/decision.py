@@ -1,39 +1,33 @@
 """The decision record: what one cycle decided and why, as a value without tables.
 
 ``explain``, ``doctor``, the metrics and the report of a cycle read it. Columns rather than one object per job, so that
-100,000 jobs stay small. No names of users or accounts are kept. A field is called in the JSON as it is here, but for
-`_ALIASES`.
+100,000 jobs stay small. No names of users or accounts are kept.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property
-from operator import ne
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import Field as Alias
 from pydantic import TypeAdapter, ValidationError
 
-from rltuned.cluster.borrowed import owners
 from rltuned.cluster.changes import Change, Field, Outcome
 from rltuned.cluster.tables import Floats
 from rltuned.config import PlacementApply, Stage
+from rltuned.decide.loans import MOST_NAMED
 from rltuned.decide.plan import Plan
-from rltuned.decide.ranks import ranks_of
 from rltuned.decide.scope import Veto
 from rltuned.errors import RltunedError
 from rltuned.observe import FEATURES
 from rltuned.placement.placement_values import Kind, SolveOutcome
 
-VERSION: Final = 1
+VERSION: Final = 2
 OFF: Final = "off"
 
 Whole = tuple[int, ...]
 Numbers = tuple[float, ...]
-
-_ALIASES: Final = {"class_of": "class"}
 
 
 class _Columns:
@@ -54,25 +48,25 @@ class JobColumns(_Columns):
     """The n managed jobs: a value of each in each column."""
 
     id: Whole
-    class_of: Annotated[Whole, Alias(alias=_ALIASES["class_of"])]
-    """Index into `DecisionRecord.classes`."""
     base: Whole
     """Priority that Slurm alone gives."""
     current: Whole
     """Priority as read."""
     target: Whole
     base_rank: Whole
-    """Rank within its class by Slurm alone, 0 first."""
+    """Place in the whole queue by Slurm alone, 0 first."""
     rank: Whole
-    guards: Whole
-    held_behind: Whole
-    """Id of the job outside of its class that it was kept behind, 0 where there is none."""
+    """Place in the planned order."""
     seen: Whole
     """Its row in the window; −1: the policy did not see it."""
-    position: Whole
-    """Place in the planned order of the whole queue, 0 first."""
-    owed: Numbers | None = None
-    """GPU-seconds that its account has borrowed. None: of an earlier version."""
+    stop: Whole
+    """`raising.Stop`: why it goes no further ahead."""
+    stopped_by: Whole
+    """Id of the job that it stays behind, 0 where there is none."""
+    wait: Numbers
+    """Seconds that it has waited."""
+    may_lend: Numbers
+    """GPU-seconds in all: a part of its wait, times its size."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,6 @@ class Window(_Columns):
     """(w, F) features."""
     predicted: tuple[bool, ...]
     """Whether the run time rests on a prediction that is below the time limit."""
-    wait: Numbers
     run_time: Numbers
     time_limit: tuple[float | None, ...]
     """None: none."""
@@ -95,6 +88,44 @@ class Window(_Columns):
     terms: tuple[Numbers, ...] | None = None
     """(w, C) what the model's score weighs of each job; None: a plain rule ranks, or the record is of an earlier
     version."""
+
+
+class LenderRecord(NamedTuple):
+    """What one job lends to a raised one when that starts."""
+
+    id: int
+    gpus: float
+
+
+class RaiseRecord(NamedTuple):
+    """One job that goes ahead."""
+
+    id: int
+    first: int
+    """Id of the first job that it passes."""
+    seconds: float
+    """That it is charged for before it has ended."""
+    lenders: tuple[LenderRecord, ...]
+
+
+class LentRecord(NamedTuple):
+    """What one waiting job has lent, and what it may lend. GPU-seconds."""
+
+    lent: float
+    most: float
+    """A part of its wait, times its size."""
+    loans: int
+    borrowers: Whole
+    """Ids of the last of them."""
+
+
+class LoanRecord(NamedTuple):
+    """An open loan."""
+
+    borrower: int
+    lender: int
+    lent: float
+    """GPU-seconds until now."""
 
 
 @dataclass(frozen=True)
@@ -175,20 +206,26 @@ class StartRecord:
 class DecisionRecord:
     """One cycle's decision."""
 
-    version: Literal[1]
+    version: Literal[2]
     time: float
     """Of the reading, epoch seconds."""
     policy: str
     stage: Stage
     """The stage in force; of a plan that no daemon made, the configured one."""
-    age_bound: float
-    classes: tuple[str, ...]
-    class_sizes: Whole
+    share: float
+    """`lend.share`."""
+    most: int
+    """`lend.most`."""
     features: tuple[str, ...]
     columns: tuple[str, ...]
     """(C,) names of the features that the policy ranks by."""
     jobs: JobColumns
     window: Window
+    raises: tuple[RaiseRecord, ...]
+    """The most wanted first."""
+    lent: Mapping[int, LentRecord]
+    """By id, the waiting jobs that have lent."""
+    loans: tuple[LoanRecord, ...]
     rollout: RolloutRecord | None
     vetoed: Mapping[Veto, Whole]
     """Ids of the jobs that are left to Slurm."""
@@ -200,8 +237,6 @@ class DecisionRecord:
     """Why it is this policy, where the configuration says "auto"."""
     rollout_trouble: str
     starts: StartRecord | None = None
-    budget: float | None = None
-    """GPU-seconds that each account may borrow. None: of an earlier version."""
     coefficients: Numbers | None = None
     """(C,) of `Window.terms` in this cycle; None where these are."""
     objective: str | None = None
@@ -217,15 +252,9 @@ class DecisionRecord:
             raise ValueError(f"'coefficients' and each row of 'terms' need {len(self.columns)} values")
 
     @cached_property
-    def ranks_changed(self) -> int:
-        """Jobs whose planned rank is not Slurm's own."""
-        return sum(map(ne, self.jobs.rank, self.jobs.base_rank))
-
-    @property
-    def displacement(self) -> float:
-        """Mean distance of the planned rank from Slurm's own; 0 without jobs."""
-        moved = zip(self.jobs.rank, self.jobs.base_rank, strict=True)
-        return sum(abs(rank - base_rank) for rank, base_rank in moved) / max(len(self.jobs), 1)
+    def raised(self) -> frozenset[int]:
+        """Ids of the raised jobs."""
+        return frozenset(one.id for one in self.raises)
 
     def to_json(self) -> Any:
         """Plain data."""
@@ -265,7 +294,7 @@ def read(form: Callable[..., _T], data: bytes | str, name: str) -> _T:
 def as_plain(value: Any) -> Any:
     """Dataclasses and mappings as dicts; the columns as they are: JSON knows tuples, numbers and names."""
     if is_dataclass(value):
-        return {_ALIASES.get(item.name, item.name): as_plain(getattr(value, item.name)) for item in fields(value)}
+        return {item.name: as_plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
         return {str(name): as_plain(item) for name, item in value.items()}
     return value
@@ -306,30 +335,27 @@ def record(
         time=plan.snapshot.time,
         policy=plan.policy,
         stage=plan.config.cycle.stage if stage is None else stage,
-        age_bound=plan.config.decide.age_bound,
-        classes=plan.classes.names,
-        class_sizes=tuple(map(len, plan.classes.members)),
+        share=plan.config.lend.share,
+        most=plan.config.lend.most,
         features=tuple(FEATURES),
         columns=tuple(observation.columns),
         jobs=JobColumns(
             id=tuple(ids.tolist()),
-            class_of=tuple(plan.classes.of.tolist()),
             base=tuple(plan.base.tolist()),
             current=tuple(jobs.priority[plan.rows].tolist()),
             target=tuple(plan.target.tolist()),
             base_rank=tuple(plan.base_rank.tolist()),
             rank=tuple(plan.rank.tolist()),
-            guards=tuple(plan.guards.tolist()),
-            held_behind=tuple(plan.held_behind.tolist()),
             seen=tuple(seen.tolist()),
-            position=tuple(ranks_of(plan.queue).tolist()),
-            owed=_owed(plan),
+            stop=tuple(plan.raised.stop.tolist()),
+            stopped_by=tuple(plan.raised.stopped_by.tolist()),
+            wait=tuple(plan.book.wait(plan.snapshot, plan.rows).round().tolist()),
+            may_lend=tuple((plan.raised.lent + plan.raised.lendable)[plan.managed.at].round(1).tolist()),
         ),
         window=Window(
             score=tuple(plan.scores.tolist()),
             values=tuple(map(tuple, observation.features.round(6).tolist())),
             predicted=tuple(plan.predicted.tolist()),
-            wait=tuple(observation.wait.tolist()),
             run_time=tuple(observation.run_time.tolist()),
             time_limit=_finite(observation.time_limit),
             gpus=tuple(observation.gpus.tolist()),
@@ -337,6 +363,9 @@ def record(
             run_time_high=None if known is None else _finite(known.high.round()),
             terms=None if scored is None else tuple(map(tuple, scored.terms.astype(np.float64).round(6).tolist())),
         ),
+        raises=_raises(plan),
+        lent=lent_by(plan),
+        loans=tuple(LoanRecord(job, part.lender, round(seconds, 1)) for job, part, seconds in plan.book.open_parts()),
         rollout=_rollout(plan),
         vetoed={veto: tuple(jobs.job_id[rows].tolist()) for veto, rows in plan.scope.vetoed().items()},
         placement=_placement(plan),
@@ -347,17 +376,35 @@ def record(
         policy_why=policy_why,
         rollout_trouble=rollout_trouble,
         starts=starts,
-        budget=round(plan.budget, 1),
         coefficients=None if scored is None else tuple(scored.coefficients.round(6).tolist()),
         objective=str(plan.config.policy.objective),
     )
 
 
-def _owed(plan: Plan) -> Numbers:
-    jobs = plan.snapshot.jobs
-    accounts, owed = owners(jobs.account, jobs.user), plan.borrowed.owed
-    of_code = [round(owed.get(name, 0.0), 1) for name in (*accounts.names, "")]
-    return tuple(of_code[code] for code in accounts.codes[plan.rows].tolist())
+def _raises(plan: Plan) -> tuple[RaiseRecord, ...]:
+    ids, offers = plan.snapshot.jobs.job_id[plan.scope.rows].tolist(), plan.raised.offers
+    return tuple(
+        RaiseRecord(
+            ids[one.at],
+            ids[one.first],
+            round(offers[ids[one.at]].seconds, 1),
+            tuple(LenderRecord(ids[at], round(gpus, 3)) for at, gpus in one.lenders),
+        )
+        for one in plan.raised.raises
+    )
+
+
+def lent_by(plan: Plan) -> dict[int, LentRecord]:
+    """What the waiting jobs of a plan have lent, by id; of those that have."""
+    raised, book, ids = plan.raised, plan.book, plan.snapshot.jobs.job_id[plan.scope.rows]
+    borrowers, found = book.borrowers(), {}
+    for at in np.flatnonzero(raised.lent > 0).tolist():
+        job, lent = int(ids[at]), float(raised.lent[at])
+        now, before = borrowers.get(job, ()), book.given.get(job)
+        count, named = (0, ()) if before is None else (before.loans, before.borrowers)
+        most = round(lent + float(raised.lendable[at]), 1)
+        found[job] = LentRecord(round(lent, 1), most, count + len(now), (*named, *now)[-MOST_NAMED:])
+    return found
 
 
 def _finite(values: Floats) -> tuple[float | None, ...]:

@@ -14,10 +14,10 @@ from rltuned.cluster.changes import Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Stage
 from rltuned.decide.decision import DecisionRecord, Numbers, as_plain, read
-from rltuned.decide.ranks import Guard
+from rltuned.decide.raising import Stop
 from rltuned.decide.scope import Veto
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MAX_TEXT: Final = 500
 """Characters of a sentence that are kept."""
 _DIGITS: Final = 3
@@ -60,12 +60,13 @@ class Wanted:
 
     policy: str
     managed: int
-    moved: int
-    """At another rank than Slurm alone would give them."""
-    displacement: float
+    raised: int
+    """Ahead of where Slurm alone has them."""
     changes: int
-    guards: Mapping[str, int]
-    """Jobs whose rank a guard bent, by `ranks.Guard` in lower case."""
+    stopped: Mapping[str, int]
+    """Jobs that go no further ahead, by `raising.Stop` in lower case."""
+    lent: float
+    """GPU-seconds that the waiting jobs have lent until now."""
     vetoed: Mapping[Veto, int]
     gain: float | None
     """Seconds of waiting that the rollouts expect to save, all jobs together; None: no rollouts."""
@@ -74,15 +75,14 @@ class Wanted:
     @classmethod
     def of(cls, record: DecisionRecord) -> Self:
         """The numbers of a record."""
-        flags = Counter(record.jobs.guards)
-        guards = {str(guard.name).lower(): sum(n for bits, n in flags.items() if bits & guard) for guard in Guard}
+        stops = Counter(record.jobs.stop)
         return cls(
             policy=record.policy,
             managed=len(record.jobs),
-            moved=record.ranks_changed,
-            displacement=round(record.displacement, _DIGITS),
+            raised=len(record.raises),
             changes=len(record.changes),
-            guards={name: count for name, count in guards.items() if count},
+            stopped={stop.name.lower(): stops[stop] for stop in Stop if stop and stops[stop]},
+            lent=round(sum(one.lent for one in record.lent.values()), _DIGITS),
             vetoed={veto: len(ids) for veto, ids in record.vetoed.items() if ids},
             gain=None if record.rollout is None else round(record.rollout.gain, _DIGITS),
             trouble=record.rollout_trouble[:MAX_TEXT],
@@ -93,7 +93,7 @@ class Wanted:
 class CycleEntry:
     """One cycle, as the decision log keeps it."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     time: float
     """Of its end, epoch seconds."""
     outcome: str
@@ -131,7 +131,6 @@ def lean(record: DecisionRecord) -> DecisionRecord:
         window,
         score=tuple(round(value, 2 * _DIGITS) for value in window.score),
         values=((),) * seen,
-        wait=_rounded(window.wait),
         run_time=_rounded(window.run_time),
         gpus=_rounded(window.gpus),
         run_time_low=None,

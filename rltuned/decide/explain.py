@@ -1,4 +1,4 @@
-"""Why is this job at this rank? A typed answer, from a decision record."""
+"""Why is this job at this place? A typed answer, from a decision record."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,20 @@ import numpy as np
 
 from rltuned.cluster.changes import Outcome
 from rltuned.config import PlacementApply
-from rltuned.decide.decision import DecisionRecord
-from rltuned.decide.ranks import Guard
+from rltuned.decide.decision import DecisionRecord, LenderRecord
+from rltuned.decide.raising import Stop
 from rltuned.decide.scope import MEANING
 from rltuned.policy.heuristics import RULES
 
-GUARD_MEANING: Final[Mapping[Guard, str]] = {
-    Guard.AGE_BOUND: "it has waited longer than the age bound, so it is never moved back",
-    Guard.BUDGET: "its account has used up its budget of borrowed service, so it passes no job of another account",
-    Guard.OUTSIDE_WINDOW: "too far back and too large to be seen by the policy in this cycle, it keeps Slurm's order",
-    Guard.OUTSIDE: "it is not moved before a job that is outside of its class and would lose by it",
+STOP_MEANING: Final[Mapping[Stop, str]] = {
+    Stop.UNSEEN: "too far back and too large to be seen by the policy in this cycle",
+    Stop.MOST: "others that the policy wants more go ahead already, as many as may at a time",
+    Stop.LENT: "the job before it has lent its part, or cannot lend as much as this one would use",
+    Stop.DECIDED: "the site or its people decided more for the job before it, or that one is left alone",
+    Stop.FRONT: "nobody whom it could pass is before it",
+    Stop.SIBLING: "a job of the same user that asks for the same is before it",
 }
+"""No ids in it: users read it, too."""
 
 
 OUTCOME_MEANING: Final[Mapping[Outcome, str]] = {
@@ -42,8 +45,7 @@ TIME_LIMIT: Final = "time limit"
 class Verdict(enum.StrEnum):
     """What rltuned does with the job."""
 
-    FORWARD = "moved forward"
-    BACK = "moved back"
+    RAISED = "goes ahead"
     KEPT = "left where Slurm has it"
     NOT_MANAGED = "not managed"
     NOT_PENDING = "not pending"
@@ -99,17 +101,16 @@ class Explanation:
     policy_terms: str = ""
     """What a plain rule ranks by."""
     stage: str = ""
-    class_name: str = ""
-    class_size: int = 0
+    queue_size: int = 0
+    """Managed jobs that wait."""
     slurm_rank: int | None = None
-    """1 is the front of its class; what it would have been without rltuned."""
+    """1 is the front of the queue; what it would have been without rltuned."""
     rank: int | None = None
-    queue_position: int | None = None
     slurm_priority: int | None = None
     target_priority: int | None = None
     score: float | None = None
     better_scored: int | None = None
-    """Visible jobs of its class with a higher score."""
+    """Visible jobs with a higher score."""
     run_time_estimate: float | None = None
     """Seconds that it is expected to run, in the mean."""
     run_time_low: float | None = None
@@ -119,13 +120,30 @@ class Explanation:
     estimated_from: str = ""
     gpus: float | None = None
     wait: float | None = None
+    """Seconds."""
     features: tuple[FeatureValue, ...] = ()
     terms: tuple[Term, ...] = ()
     """Of a model's score, in the order of the columns; empty where a plain rule ranks."""
-    guards: tuple[str, ...] = ()
-    borrowed: float | None = None
-    """GPU-seconds that its account has borrowed from others' fair share."""
-    budget: float | None = None
+    stopped: str = ""
+    """Why it goes no further ahead."""
+    stopped_by: int | None = None
+    """The job that it stays behind."""
+    passes: int | None = None
+    """The first job that it passes."""
+    charged: float | None = None
+    """Seconds that it is charged for before it has ended."""
+    lenders: tuple[LenderRecord, ...] = ()
+    """Who lends for it when it starts."""
+    may_lend: float | None = None
+    """GPU-seconds in all: a part of its wait, times its size; None: not known."""
+    lent: float = 0.0
+    """GPU-seconds."""
+    borrowers: tuple[int, ...] = ()
+    """The last jobs that it has lent to."""
+    loans: int = 0
+    """To how many it has lent."""
+    lends_for: tuple[int, ...] = ()
+    """Raised jobs to which it lends when they start."""
     veto: str = ""
     placement: str = ""
     outcome: str = ""
@@ -149,33 +167,32 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
     }
     jobs = record.jobs
     common["start"] = start_of(record, job_id)
+    common["lends_for"] = tuple(one.id for one in record.raises if job_id in {lender.id for lender in one.lenders})
+    if (given := record.lent.get(job_id)) is not None:
+        common |= {"may_lend": given.most, "lent": given.lent, "borrowers": given.borrowers, "loans": given.loans}
     if job_id not in jobs.id:
         for veto, ids in record.vetoed.items():
             if job_id in ids:
                 return Explanation(verdict=Verdict.NOT_MANAGED, veto=f"{veto}: {MEANING[veto]}", **common)
         return Explanation(verdict=Verdict.NOT_PENDING, **common)
     at = jobs.id.index(job_id)
-    rank, base_rank, seen = jobs.rank[at], jobs.base_rank[at], jobs.seen[at]
-    verdict = Verdict.FORWARD if rank < base_rank else Verdict.BACK if rank > base_rank else Verdict.KEPT
-    visible = _visible(record, at, seen) if seen >= 0 else {}
-    guards = tuple(
-        f"{meaning}: job {jobs.held_behind[at]}" if guard is Guard.OUTSIDE else meaning
-        for guard, meaning in GUARD_MEANING.items()
-        if jobs.guards[at] & guard
-    )
+    seen, stop = jobs.seen[at], Stop(jobs.stop[at])
+    raised = next((one for one in record.raises if one.id == job_id), None)
+    visible = _visible(record, seen) if seen >= 0 else {}
     outcomes = record.outcomes.get(job_id, {})
+    common["may_lend"] = jobs.may_lend[at]
+    if raised is not None:
+        common |= {"passes": raised.first, "charged": raised.seconds, "lenders": raised.lenders}
     return Explanation(
-        verdict=verdict,
-        class_name=record.classes[jobs.class_of[at]],
-        class_size=record.class_sizes[jobs.class_of[at]],
-        slurm_rank=base_rank + 1,
-        rank=rank + 1,
-        queue_position=jobs.position[at] + 1,
+        verdict=Verdict.KEPT if raised is None else Verdict.RAISED,
+        queue_size=len(jobs),
+        slurm_rank=jobs.base_rank[at] + 1,
+        rank=jobs.rank[at] + 1,
         slurm_priority=jobs.base[at],
         target_priority=jobs.target[at],
-        guards=guards,
-        borrowed=None if jobs.owed is None else jobs.owed[at],
-        budget=record.budget,
+        stopped=STOP_MEANING.get(stop, ""),
+        stopped_by=jobs.stopped_by[at] or None,
+        wait=jobs.wait[at],
         placement=_placement(record, job_id),
         rollout=_rollout(record, job_id),
         outcome=", ".join(f"{name} {OUTCOME_MEANING.get(outcome, outcome)}" for name, outcome in outcomes.items()),
@@ -193,15 +210,10 @@ def start_of(record: DecisionRecord, job_id: int) -> StartAnswer | None:
     return StartAnswer(found.low[at], found.high[at], found.middle[at], at, found.outcomes)
 
 
-def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
-    window, jobs, weights = record.window, record.jobs, record.coefficients
+def _visible(record: DecisionRecord, seen: int) -> dict[str, Any]:
+    window, weights = record.window, record.coefficients
     score = window.score[seen]
-    mine = jobs.class_of[at]
-    better = sum(
-        1
-        for other, index in enumerate(jobs.seen)
-        if index >= 0 and jobs.class_of[other] == mine and window.score[index] > score
-    )
+    better = sum(other > score for other in window.score)
     medians = np.median(np.array(window.values), axis=0).tolist()
     features = tuple(
         FeatureValue(name, value, median, name in record.columns)
@@ -215,7 +227,6 @@ def _visible(record: DecisionRecord, at: int, seen: int) -> dict[str, Any]:
         "run_time_high": None if window.run_time_high is None else window.run_time_high[seen],
         "estimated_from": FINISHED_JOBS if window.predicted[seen] else TIME_LIMIT,
         "gpus": window.gpus[seen],
-        "wait": window.wait[seen],
         "features": features,
         "terms": () if window.terms is None or weights is None else _terms(record.columns, window.terms[seen], weights),
     }

@@ -1,27 +1,41 @@
-"""The managed jobs of one reading: where Slurm alone has them, where they stand, and with whom they exchange places."""
+"""The managed jobs of one reading: where Slurm alone has them, where they stand, and what each keeps from others."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.pools import Pools, bounded_pools
-from rltuned.cluster.tables import Category, Ints, Snapshot
+from rltuned.cluster.tables import Category, Floats, Ints, Rows, Snapshot
+from rltuned.cluster.taken import sizes
 from rltuned.config import Config
-from rltuned.decide.classes import Classes, classify
-from rltuned.decide.outside import Outside, Rows
 from rltuned.decide.scope import Scope, examine
+
+Order = npt.NDArray[np.intp]
+"""A permutation, front of the queue first."""
+
+
+def ranks_of(order: Order) -> Order:
+    """Rank of each member; inverse of the permutation."""
+    ranks = np.empty(len(order), dtype=np.intp)
+    ranks[order] = np.arange(len(order))
+    return ranks
 
 
 @dataclass(frozen=True)
 class ManagedJobs:
-    """The n jobs that a plan may move. Every step of the plan after the scope reads this."""
+    """All P pending jobs, and the n that a plan may raise. Every step of the plan after the scope reads this."""
 
     snapshot: Snapshot
     """As read, with what the users themselves have asked for in place of what earlier cycles set."""
     applied: AppliedChanges
     scope: Scope
+    all_pools: Pools
+    """Of all pending jobs."""
     at: Rows
     """(n,) positions among the pending jobs (`JobTable.pending`)."""
     rows: Rows
@@ -31,19 +45,35 @@ class ManagedJobs:
     current: Ints
     """(n,) priority that the job has now; of several partitions, the highest."""
     tier: Ints
-    classes: Classes
     pools: Pools
-    outside: Outside
+
+    @cached_property
+    def tie(self) -> Order:
+        """(P,) place among jobs of the same priority: the earlier submission, then the lower id (slurmctld's order)."""
+        jobs, rows = self.snapshot.jobs, self.scope.rows
+        return ranks_of(np.lexsort((jobs.job_id[rows], jobs.submit_time[rows])))
+
+    @cached_property
+    def size(self) -> Floats:
+        """(P,) GPUs that each job, or one task of an array, keeps from others."""
+        return sizes(self.snapshot, self.scope.rows, self.all_pools)
+
+    @cached_property
+    def tasks(self) -> Ints:
+        """(P,) jobs that each stands for: the tasks of an array that may start."""
+        return self.snapshot.jobs.startable_tasks(self.scope.rows, Counter(self.snapshot.array_of.values()))
 
     def positions(self, rows: Rows) -> Rows:
-        """Positions of those of the jobs that have these rows."""
+        """Positions, among the managed ones, of those jobs that have these rows."""
         position = np.zeros(len(self.snapshot.jobs), dtype=np.intp)
         position[self.rows] = np.arange(len(self.rows))
         return position[rows]
 
-    def queue(self, priority: Ints) -> Rows:
-        """Positions of the jobs in the order of the whole queue with these priorities: tier, then priority."""
-        return np.lexsort((self.outside.tie[self.at], -priority, -self.tier))
+    def queue(self, priority: Ints) -> Order:
+        """(n,) positions of the managed jobs in the order of the whole queue with these priorities: tier, then
+        priority.
+        """
+        return np.lexsort((self.tie[self.at], -priority, -self.tier))
 
 
 def managed_jobs(snapshot: Snapshot, config: Config, applied: AppliedChanges) -> ManagedJobs:
@@ -53,21 +83,20 @@ def managed_jobs(snapshot: Snapshot, config: Config, applied: AppliedChanges) ->
     pools = bounded_pools(snapshot, snapshot.jobs.pending)
     scope = examine(snapshot, pools, config, applied)
     at = scope.managed
-    rows, tier, jobs = scope.rows[at], scope.tier[at], snapshot.jobs
+    rows, jobs = scope.rows[at], snapshot.jobs
     # Of sprio where it lists them: of one moment with the base.
     own = np.maximum(jobs.base[rows] + jobs.site_factor[rows], 1)
     return ManagedJobs(
         snapshot=snapshot,
         applied=applied,
         scope=scope,
+        all_pools=pools,
         at=at,
         rows=rows,
         base=scope.base[at],
         current=np.where(jobs.site_known[rows], own, jobs.priority[rows]),
-        tier=tier,
-        classes=classify(jobs, rows, tier, config.decide),
+        tier=scope.tier[at],
         pools=Pools(pools.pool_of[at], pools.nodes, pools.gpu_type),
-        outside=Outside(snapshot, pools, scope),
     )
 
 

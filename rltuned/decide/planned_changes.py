@@ -1,7 +1,6 @@
 """What is written for a plan, with the placement of its front, in the order of writing; what is given back instead."""
 
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -12,13 +11,12 @@ from rltuned.cluster.changes import (
     Change,
     Field,
     OverSubscribe,
+    SiteFactor,
 )
 from rltuned.cluster.pools import Pools
-from rltuned.cluster.tables import Ints, Snapshot
+from rltuned.cluster.tables import Ints, Rows, Snapshot
 from rltuned.config import PlacementApply, PlacementSection
 from rltuned.decide.managed import ManagedJobs
-from rltuned.decide.outside import Rows
-from rltuned.decide.ranks import Order, ranks_of
 from rltuned.decide.scope import Veto
 from rltuned.placement import Placement, build, isolated, place
 
@@ -55,7 +53,7 @@ def place_front(managed: ManagedJobs, queue: Rows, window: Rows, settings: Place
 def changes_of(
     managed: ManagedJobs, queue: Rows, target: Ints, front: Front, withdraw: tuple[int, ...]
 ) -> tuple[Change, ...]:
-    """The changes, head of the queue first.
+    """The changes, in the order of writing: what is given back, then the head of the queue first.
 
     Args:
         managed: n managed jobs.
@@ -65,73 +63,26 @@ def changes_of(
         withdraw: jobs that are given back; none of them is changed.
     """
     jobs, applied = managed.snapshot.jobs, managed.applied
-    withdrawn = frozenset(withdraw)
-    leaving = np.isin(jobs.job_id[managed.rows], list(withdrawn))
-    # They are given back first, and moved by a later plan: what rests on that waits as long.
-    current = np.where(leaving, managed.base, managed.current)
+    leaving = np.isin(jobs.job_id[managed.rows], list(withdraw))
     before = jobs.site_factor[managed.rows]
     # Slurm shows 1 for a sum below it: a job that shall have what it has anyway needs no factor.
-    wanted = np.where(target != managed.base, target - jobs.base[managed.rows], 0)
-    after = np.clip(wanted, -MAX_FACTOR, MAX_FACTOR)
-    moved = (target != current) & (before != after)
+    after = np.where(target > managed.base, np.minimum(target - jobs.base[managed.rows], MAX_FACTOR), 0)
+    moved = (before != after) & ~leaving
     steered = np.isin(managed.rows, list(front.isolate)) & ~leaving
-    steering: list[Change] = []
-    for position in np.flatnonzero(steered[queue]).tolist():
+    changes: list[Change] = []
+    for position in np.flatnonzero((moved | steered)[queue]).tolist():
         at = queue[position]
         row = int(managed.rows[at])
-        job, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
-        if _isolable(managed.snapshot, row, applied.by_job.get(job)):
-            shown = jobs.oversubscribe.value(row)
-            request, alone = jobs.request.value(row), OverSubscribe.NO.value
-            steering.append(Change(job, submit, Field.OVERSUBSCRIBE, shown, alone, position, request=request))
-    positions = np.flatnonzero(moved[queue])
-    moving = queue[positions]
-    rows = managed.rows[moving]
-    ids = jobs.job_id[rows]
-    places = np.concatenate((positions, np.array([change.position for change in steering], dtype=np.intp)))
-    # A short budget is spent on jobs that enter or leave the head of the queue: a job moved to the head is only there
-    # once the one before it has moved away. So what counts is the better of the planned place and the present one.
-    urgency = places.copy()
-    urgency[: len(moving)] = np.minimum(positions, ranks_of(np.lexsort((ids, -current[moving]))))
-    turns, steering_turns = np.split(ranks_of(np.lexsort((places, urgency))), [len(moving)])
-    turns, rests_on = _in_turn(managed, current, target, moving, turns)
-    columns = (
-        *(ids, jobs.submit_time[rows].astype(np.int64), before[moving], after[moving]),
-        *(positions, turns, jobs.request.codes[rows]),
-    )
-    requests = (*jobs.request.names, "")
-    changes = [
-        Change(job, submit, Field.SITE_FACTOR, old, new, position, turn, rests_on.get(job, ()), requests[request])
-        for job, submit, old, new, position, turn, request in zip(*(column.tolist() for column in columns), strict=True)
-        if job not in withdrawn
-    ]
-    if steering:
-        changes += [change._replace(turn=turn) for change, turn in zip(steering, steering_turns.tolist(), strict=True)]
-        changes.sort(key=attrgetter("position"))  # stable: a job's move stands before its steering
-    return tuple(changes)
-
-
-def _in_turn(
-    managed: ManagedJobs, current: Ints, target: Ints, moving: Rows, turns: Order
-) -> tuple[Order, dict[int, tuple[int, ...]]]:
-    """The turns, so exchanged within classes that no outside job pays for a part of them; and what each rests on."""
-    rests_on: dict[int, tuple[int, ...]] = {}
-    turn = np.full(len(managed.rows), -1, dtype=np.intp)
-    turn[moving] = turns
-    target = np.where(turn >= 0, target, current)
-    for members, tier in zip(managed.classes.members, managed.classes.tiers, strict=True):
-        changing = np.flatnonzero(turn[members] >= 0)
-        if not len(changing):
-            continue
-        changing = changing[np.argsort(turn[members[changing]])]
-        border = managed.outside.border(managed.at[members], tier)
-        order = border.turns(current[members], target[members], changing)
-        if not order:
-            continue
-        turn[members[[member for member, _ in order]]] = turn[members[changing]]
-        names = managed.snapshot.jobs.job_id[managed.rows[members]].tolist()
-        rests_on |= {names[member]: tuple(map(names.__getitem__, before)) for member, before in order if before}
-    return turn[moving], rests_on
+        job, submit, request = int(jobs.job_id[row]), int(jobs.submit_time[row]), jobs.request.value(row)
+        if moved[at]:
+            old, new = int(before[at]), SiteFactor(int(after[at]))
+            changes.append(Change(job, submit, Field.SITE_FACTOR, old, new, position, request=request))
+        if steered[at] and _isolable(managed.snapshot, row, applied.by_job.get(job)):
+            shown, alone = jobs.oversubscribe.value(row), OverSubscribe.NO.value
+            changes.append(Change(job, submit, Field.OVERSUBSCRIBE, shown, alone, position, request=request))
+    # What is given back comes first: it is nobody's loan any more.
+    turns = sorted(range(len(changes)), key=lambda nth: (not changes[nth].gives_back, nth))
+    return tuple(changes[nth]._replace(turn=turn) for nth, turn in zip(turns, range(len(turns)), strict=True))
 
 
 def _isolable(snapshot: Snapshot, row: int, record: Applied | None) -> bool:

@@ -56,8 +56,6 @@ class RolloutRequest:
     spread: float = 0.0
     """σ of ln(run time / expected); see `PredictionError`."""
     recent: RecentJobs | None = None
-    classes: Ints | None = None
-    """(n,) the class of each job: jobs exchange places within their class only. None: within their priority tier."""
     base: Ints | None = None
     """(n,) the priority that each job has without rltuned; these places are exchanged. None: as the table has it."""
 
@@ -113,7 +111,6 @@ def rollout_request(
     scores: Floats,
     estimates: Floats,
     ended: EndedJobs | None,
-    classes: Ints | None = None,
     base: Ints | None = None,
 ) -> RolloutRequest:
     """The request of a plan: run times as the policy expects them, corrected by how wrong it has been.
@@ -123,7 +120,7 @@ def rollout_request(
     """
     before, run_times, known = _expected(snapshot, policy, estimates, ended)
     recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
-    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, classes, base)
+    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, base)
 
 
 def uncertain_run_times(

@@ -93,6 +93,17 @@ _WAITS_FOR_ROOM: Final = frozenset(
 """Reasons of a job that only room or its turn keeps from starting (job_reason_codes.html of Slurm's documentation)."""
 
 
+_CANNOT_START: Final = frozenset({Veto.HELD, Veto.DEPENDENCY, Veto.NOT_ELIGIBLE, Veto.NEVER_RUNS, Veto.BLOCKED})
+_NOT_PASSED: Final = frozenset(
+    {
+        # Nobody knows what was decided for these, or a late start ends them.
+        *(Veto.UNREADABLE, Veto.NO_PRIORITY, Veto.SEVERAL_QOS, Veto.DEADLINE),
+        # Who is out of scope neither gains nor lends.
+        *(Veto.PARTITION, Veto.QOS, Veto.ACCOUNT, Veto.USER, Veto.RESERVATION),
+    }
+)
+
+
 @dataclass(frozen=True)
 class Scope:
     """The verdict on every pending job. P pending jobs, in the order of `JobTable.pending`."""
@@ -105,6 +116,16 @@ class Scope:
     least: Ints
     """(P,) the lowest of its partitions'."""
     tier: Ints
+    startable: Bools
+    """(P,) whether room or its turn is all that keeps the job from starting: passing another one costs nobody
+    anything."""
+    passable: Bools
+    """(P,) whether the job may be passed at all: it is in scope, and Slurm says what was decided for it."""
+    decided: Ints
+    """(P,) the least that the site and its people decided for its place, over its partitions: terms of partition, QOS,
+    association and nice, and a SiteFactor of somebody else."""
+    most_decided: Ints
+    """(P,) the most, over its partitions."""
 
     @property
     def managed(self) -> npt.NDArray[np.intp]:
@@ -122,8 +143,14 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     rows = jobs.pending
     veto, codes = np.full(len(rows), -1, dtype=np.int8), {reason: code for code, reason in enumerate(Veto)}
 
+    startable, passable = np.ones((2, len(rows)), dtype=np.bool_)
+
     def apply(reason: Veto, where: Bools) -> None:
         veto[where & (veto < 0)] = codes[reason]
+        if reason in _CANNOT_START:
+            startable[where] = False
+        if reason in _NOT_PASSED:
+            passable[where] = False
 
     priority, site, known = jobs.priority[rows], jobs.site_factor[rows], jobs.site_known[rows]
     ours, foreign, other_request = _claims(jobs, rows, applied)
@@ -163,12 +190,34 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     apply(Veto.BLOCKED, short | ~waits | down)
     apply(Veto.CHANGED, other_request)
     if config.cycle.stage is Stage.CANARY:
-        apply(Veto.CANARY, ~_canary(jobs, rows, scope))
+        canary = _canary(jobs, rows, scope)
+        apply(Veto.CANARY, ~canary)
+        if scope.canary_partitions:  # others are none of the canary's business; of a percentage, all lend
+            passable &= canary
     theirs = np.where(changed, site, 0)  # what an admin adds is part of what Slurm alone would do
     base, least = (
         np.where(known, np.maximum(sums[rows] + theirs, 1), priority) for sums in (jobs.base, jobs.base_least)
     )
-    return Scope(rows, veto, base, least, tier)
+    decided, most_decided = decided_terms(jobs, rows)
+    return Scope(rows, veto, base, least, tier, startable, passable, decided + theirs, most_decided + theirs)
+
+
+def decided_terms(jobs: JobTable, rows: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
+    """(n,) the least and the most that `JobTable.decided` adds up to, over the partitions of each job."""
+    column = jobs.decided.take(rows)
+    return (
+        column.mapped(lambda text: min(map(_added_up, text.split(" or "))), none=0, kind=np.int64),
+        column.mapped(lambda text: max(map(_added_up, text.split(" or "))), none=0, kind=np.int64),
+    )
+
+
+def _added_up(terms: str) -> int:
+    """Of "nice=20 partition=1000": 980. Slurm subtracts a nice and adds the others."""
+    total = 0
+    for term in terms.split():
+        name, _, value = term.partition("=")
+        total += -int(value) if name == "nice" else int(value)
+    return total
 
 
 def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges) -> tuple[Ints, Bools, Bools]:

@@ -1,13 +1,12 @@
 """The user record: what one user may know of a cycle, which is about this user's own jobs only.
 
-A `UserRecord` holds no id, name, number or request of somebody else's job. It does hold how many jobs stand in the
-job's class, all users together: a place means nothing without it. Run-time predictions are left out, because they may
-rest on the jobs of others (docs/estimates.md).
+A `UserRecord` holds no id, name, number or request of somebody else's job. It does hold how many jobs wait, all users
+together: a place means nothing without it; and to how many jobs each has lent, and how much, as that is why it waits.
+Run-time predictions are left out, because they may rest on the jobs of others (docs/estimates.md).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from math import isfinite
 from typing import Any, Final, Literal
 
@@ -15,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Category, Codes, Partition, Snapshot
-from rltuned.decide.decision import ProbeRecord, StartRecord, read
-from rltuned.decide.explain import GUARD_MEANING
+from rltuned.decide.decision import ProbeRecord, StartRecord, lent_by, read
+from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.plan import Plan
+from rltuned.decide.raising import Stop
 from rltuned.decide.reasons import in_words
 from rltuned.decide.resizing import Registration, ResizeAdvice, advice
 from rltuned.decide.scope import MEANING, Veto
 
-VERSION: Final = 1
+VERSION: Final = 2
 MOST_JOBS: Final = 500
 """Jobs of one record: those at the front. A record then takes at most half a megabyte."""
 
@@ -52,11 +52,19 @@ class UserJob:
     help: tuple[str, ...]
     """What its owner can do; JOBID stands for its id."""
     place: int | None = None
-    """In its class, 1 first: as rltuned wants it, or, where it writes nothing, as Slurm has it. None: left alone."""
-    among: int | None = None
+    """In the managed queue, 1 first: as rltuned wants it, or, where it writes nothing, as Slurm has it. None: left
+    alone."""
     slurm_place: int | None = None
-    notes: tuple[str, ...] = ()
-    """Why it is not further ahead, or why rltuned leaves it alone."""
+    may_lend: float | None = None
+    """GPU-seconds in all; once they are lent, nobody else's job passes it. None: rltuned lets nobody pass it."""
+    lent: float = 0.0
+    """GPU-seconds."""
+    loans: int = 0
+    """To how many jobs it has lent."""
+    lenders: int | None = None
+    """How many jobs lend for it, as it goes ahead of them; None: it does not go ahead."""
+    note: str = ""
+    """Why it goes no further ahead, or why rltuned leaves it alone."""
     start: tuple[float, float | None] | None = None
     """80 % interval of its start, epoch seconds. None, of its end: beyond the simulation; as a whole: not known."""
     likely: float | None = None
@@ -67,7 +75,7 @@ class UserJob:
 class UserRecord:
     """One user's pending jobs, and those running ones that can resize themselves."""
 
-    version: Literal[1]
+    version: Literal[2]
     time: float
     """Of the reading of Slurm, epoch seconds."""
     interval: float
@@ -75,6 +83,8 @@ class UserRecord:
     user: str
     moves: bool
     """Whether rltuned writes its order to Slurm."""
+    managed: int
+    """Jobs of all users that `UserJob.place` counts."""
     jobs: tuple[UserJob, ...]
     left_out: int
     outcomes: int = 0
@@ -104,19 +114,23 @@ _JOB: Final = np.dtype(
         ("veto", np.int8),  # index into `list(Veto)`, −1 for a managed job, −2 where nothing was planned
         ("place", np.int32),  # 0 first; −1 of a job that is not managed
         ("slurm_place", np.int32),
-        ("class_size", np.int32),
-        ("guards", np.int8),
+        ("may_lend", np.float64),  # −1 where nobody is let pass
+        ("lent", np.float64),
+        ("loans", np.int32),
+        ("lenders", np.int32),  # −1 where the job does not go ahead
+        ("stop", np.int8),  # `Stop`
     ]
 )
 
 
 @dataclass(frozen=True)
 class UserRecords:
-    """What the records of all users are made of: P pending jobs. 55 bytes for each, whoever asks for what."""
+    """What the records of all users are made of: P pending jobs. 75 bytes for each, whoever asks for what."""
 
     time: float
     interval: float
     moves: bool
+    managed: int
     user: Category
     position: Codes
     """In the order of the whole queue that `place` goes by, and behind it what is not managed."""
@@ -158,6 +172,7 @@ class UserRecords:
         jobs = snapshot.jobs
         rows = jobs.pending
         eligible = jobs.eligible_time[rows]
+        managed = 0 if plan is None else len(plan.rows)
         position, found = np.arange(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=_JOB)
         found["job_id"] = jobs.job_id[rows]
         found["reason"] = jobs.reason.codes[rows]
@@ -166,21 +181,22 @@ class UserRecords:
         found["time_limit"] = jobs.time_limit[rows]
         found["longest"] = jobs.time_limit[rows] >= snapshot.by_partitions(rows, longest, none=np.inf, kind=np.float64)
         found["veto"] = -2
-        for column in ("place", "slurm_place", "class_size"):
+        for column in ("place", "slurm_place", "may_lend", "lenders"):
             found[column] = -1
         if plan is not None:
-            at, managed = plan.managed.at, len(plan.rows)
+            at = plan.managed.at
             found["veto"] = plan.scope.veto
             found["place"][at] = plan.rank if moves else plan.base_rank
             found["slurm_place"][at] = plan.base_rank
-            found["class_size"][at] = np.array([len(members) for members in plan.classes.members])[plan.classes.of]
-            found["guards"][at] = plan.guards if moves else 0
+            if moves:
+                _lending(found, plan)
             position += managed
             position[at[plan.queue if moves else plan.managed.queue(plan.base)]] = np.arange(managed)
         return cls(
             time=snapshot.time,
             interval=interval,
             moves=moves,
+            managed=managed,
             user=jobs.user.take(rows),
             position=position,
             jobs=found,
@@ -216,6 +232,7 @@ class UserRecords:
             interval=self.interval,
             user=user,
             moves=self.moves,
+            managed=self.managed,
             jobs=tuple(self._job(*job) for job in self.jobs[front].tolist()),
             left_out=len(mine) - len(front),
             outcomes=self.outcomes,
@@ -234,8 +251,11 @@ class UserRecords:
         veto: int,
         place: int,
         slurm_place: int,
-        class_size: int,
-        guards: int,
+        may_lend: float,
+        lent: float,
+        loans: int,
+        lenders: int,
+        stop: int,
     ) -> UserJob:
         reason = self.reasons[reason_code] if reason_code >= 0 else ""
         words, managed = in_words(reason), place >= 0
@@ -249,16 +269,25 @@ class UserRecords:
             meaning=words.meaning,
             help=(words.help, _LONGEST) if managed and longest else (words.help,),
             place=place + 1 if managed else None,
-            among=class_size if managed else None,
             slurm_place=slurm_place + 1 if managed else None,
-            notes=_notes(guards, veto),
+            may_lend=round(may_lend, 1) if may_lend >= 0 else None,
+            lent=round(lent, 1),
+            loans=loans,
+            lenders=lenders if lenders >= 0 else None,
+            note=_VETOES[list(Veto)[veto]] if veto >= 0 else STOP_MEANING.get(Stop(stop), ""),
             start=None if low is None else (low, high),
             likely=middle,
         )
 
 
-@cache
-def _notes(guards: int, veto: int) -> tuple[str, ...]:
-    """Why a job is not further ahead, or why it is left alone. Few combinations exist."""
-    notes = tuple(text for guard, text in GUARD_MEANING.items() if guards & guard)
-    return (*notes, _VETOES[list(Veto)[veto]]) if veto >= 0 else notes
+def _lending(found: npt.NDArray[np.void], plan: Plan) -> None:
+    """What each job may lend and has lent, who goes ahead, and what stops the others."""
+    raised, scope = plan.raised, plan.scope
+    found["stop"][plan.managed.at] = raised.stop
+    passed = scope.passable & scope.startable  # passing one that cannot start is free: it lends nothing
+    found["may_lend"] = np.where(passed, raised.lent + raised.lendable, -1.0)
+    found["lent"] = raised.lent
+    ids, lent = found["job_id"].tolist(), lent_by(plan)
+    found["loans"] = [lent[job].loans if job in lent else 0 for job in ids]
+    for one in raised.raises:
+        found["lenders"][one.at] = len(one.lenders)

@@ -35,6 +35,23 @@ class Comparison:
     hi: float | None
     """97.5th percentile, likewise."""
 
+    @property
+    def lower(self) -> bool:
+        """Whether it is certainly below 1: two policies that never differ (1, 1, 1) are not a win for either."""
+        return self.ratio is not None and self.hi is not None and self.ratio < 1.0 and self.hi <= 1.0
+
+    def __str__(self) -> str:
+        if self.ratio is None:
+            return "no ratio (nobody waits)"
+        ends = ", ".join("?" if end is None else f"{end:.3f}" for end in (self.lo, self.hi))
+        return f"{self.ratio:.3f} [{ends}]"
+
+
+def mean(values: Floats) -> float:
+    """Of what is known; infinite for nothing."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else float("inf")
+
 
 def beyond_chance(own: Mapping[str, float], chance: Mapping[str, float]) -> list[tuple[str, float, float, float]]:
     """Where accounts lose more than by chance: what, in words, how much, how much by chance, and the allowance.

@@ -6,11 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
-from rltuned.cluster.borrowed import owners
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Category, Floats
+from rltuned.cluster.tables import Bools, Category, Floats, owners
 from rltuned.estimates.run_time_history import PAST_JOBS
-from rltuned.evaluate.window_metrics import Metrics, measure, of_open, over_slurm
+from rltuned.evaluate.window_metrics import AgainstSlurm, Metrics, against_slurm, measure, of_open
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Runs
@@ -83,10 +82,9 @@ class Case:
         """`estimates` for one simulation: what a predictor learns changes the run times."""
         return Estimates(self.estimates.time_limit, self.estimates.run_time.copy())
 
-    def over_slurm(self, own: tuple[Floats, Floats], slurm: tuple[Floats, Floats]) -> tuple[float, float]:
-        """`metrics.over_slurm` of starts and ends."""
-        gpus = self.jobs.gpus.astype(np.float64)
-        return over_slurm(self.jobs.submit_time, own, slurm, gpus, self.measured, self.accounts)
+    def against_slurm(self, start: Floats, slurm: Floats) -> AgainstSlurm:
+        """`window_metrics.against_slurm` of (n,) starts and those in Slurm's own order."""
+        return against_slurm(self.jobs.submit_time, start, slurm, self.measured, self.accounts)
 
     def metrics(self, start: Floats, end: Floats, runs: Runs | None = None) -> Metrics:
         """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran; `runs`: of `measure`."""

@@ -12,14 +12,14 @@ from rich.table import Table
 
 from rltuned.cluster.objective import Objective
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.bootstrap import FAIRNESS, LEVEL, RESAMPLES, compare, counts
+from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, compare, counts
 from rltuned.evaluate.case import Case
-from rltuned.evaluate.evaluation_settings import PLAIN, EvaluationSettings
+from rltuned.evaluate.evaluation_settings import OWN, PLAIN, EvaluationSettings
 from rltuned.evaluate.measure import Outcome
 from rltuned.evaluate.state import state_path
-from rltuned.evaluate.window_metrics import COMPARED, OPEN, mean_over_windows
+from rltuned.evaluate.window_metrics import AGAINST_SLURM, COMPARED, OPEN, mean_over_windows
 
-KEPT: Final = (*COMPARED, *FAIRNESS, "seconds")
+KEPT: Final = (*COMPARED, *AGAINST_SLURM, "seconds")
 """Of each policy, as means over the windows."""
 NAMED_JOBS: Final = 20
 """Rejected or killed jobs of a window that are named; all are counted."""
@@ -55,7 +55,7 @@ def assemble(
 def _window(case: Case, outcomes: Sequence[Outcome], weights: Objective) -> dict[str, Any]:
     jobs, window = case.jobs, case.window
     policies = {outcome.policy: outcome.as_dict() for outcome in outcomes}
-    slurm = policies.get("multifactor")
+    slurm = policies.get(OWN)
     for values in policies.values():
         values["objective"] = None if slurm is None else _finite(weights.of(values, slurm))
     rejected = case.rejected
@@ -149,7 +149,12 @@ _COLUMNS: Final = (
 
 
 _OPEN: Final = (("wait_rigid", "wait rigid", 0), ("jct_rigid", "JCT rigid", 0), ("jct_open", "JCT open", 0))
-_OVER_SLURM: Final = (("accounts_worse", "accounts worse off", 3), ("service_moved", "service moved", 3))
+_AGAINST_SLURM: Final = (
+    ("accounts_worse", "accounts worse off", 3),
+    ("worst_tenth", "worst tenth", 2),
+    ("late", "late jobs", 3),
+    ("wait_ratio_p95", "p95 of wait ratio", 2),
+)
 
 
 def best_plain(report: Mapping[str, Any]) -> str | None:
@@ -162,8 +167,8 @@ def best_plain(report: Mapping[str, Any]) -> str | None:
 def table(report: Mapping[str, Any]) -> Table:
     """Means over the windows, and how sure the difference in wait to the best plain rule is."""
     meta, reference = report["meta"], best_plain(report)
-    if meta["settings"]["weights"] and "multifactor" in report["policies"]:
-        reference = "multifactor"
+    if meta["settings"]["weights"] and OWN in report["policies"]:
+        reference = OWN
     windows = report["windows"]
     shown = Table(
         title=f"{meta['trace']['name']} on {meta['cluster']['text']}: "
@@ -172,7 +177,7 @@ def table(report: Mapping[str, Any]) -> Table:
         caption_justify="left",
     )
     shown.add_column("policy")
-    columns = (*_COLUMNS, *_OVER_SLURM) if meta["settings"]["weights"] else _COLUMNS
+    columns = (*_COLUMNS, *_AGAINST_SLURM) if meta["settings"]["weights"] else _COLUMNS
     columns = (*columns, *_OPEN) if meta["settings"].get("open") else columns
     for _, heading, _ in columns:
         shown.add_column(heading, justify="right")

@@ -3,8 +3,9 @@
 import enum
 import json
 import math
+import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +41,9 @@ class Start(enum.StrEnum):
     """It runs and queues what is left of the jobs before, by FIFO, the same for every policy."""
 
 
-PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", "multifactor")
+OWN: Final = "multifactor"
+"""Slurm's own order."""
+PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", OWN)
 """Rules that an admin could switch on."""
 STRICT: Final = "fifo-strict"
 """FIFO of the paper: no backfill and worst fit, whatever the flags say."""
@@ -55,11 +58,33 @@ UNTUNED: Final = "`rltuned tune` finds the best that slurm.conf alone can do."
 POLICIES: Final = (STRICT, *PLAIN, *LEARNED, AGAIN)
 
 DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
+_SHARE: Final = re.compile(r"0?\.[0-9]{1,4}|0|1(\.0)?")
+
+
+def served(policy: str) -> tuple[str, float | None]:
+    """What ranks, and the share of its wait that a job may lend (`lend.share`), of "saf:0.2". None: as for "saf", which
+    then has nothing of the daemon's around it; `rl` and models have its default.
+    """
+    name, colon, share = policy.rpartition(":")
+    if not colon or _SHARE.fullmatch(share) is None:
+        return policy, None
+    return name, float(share)
+
+
+def with_share(policy: str, share: float) -> str:
+    """The name of a policy that is served with this share: what `served` understands."""
+    return f"{policy}:{round(share, 4):g}"
 
 
 def is_learned(policy: str) -> bool:
     """Whether it is a model."""
-    return policy in LEARNED or policy.endswith(".json")
+    name, _ = served(policy)
+    return name in LEARNED or name.endswith(".json")
+
+
+def _there_is(policy: str, known: Sequence[str]) -> bool:
+    name, share = served(policy)
+    return is_learned(policy) or (policy in known if share is None else name in PLAIN and name != OWN)
 
 
 @dataclass(frozen=True)
@@ -129,8 +154,6 @@ class EvaluationSettings:
     """As `multifactor.Weights.parse` takes them: Slurm's own order, which `rl` moves jobs within, and over which
     accounts win or lose. "": `multifactor` has the usual ones, and `rl` moves jobs within the order of submission.
     """
-    borrow: float | None = None
-    """`decide.borrow` of `rl`; None: the default."""
     objective: Objective = DEFAULT
     """What J weighs, and what models and rollouts are told to want."""
     skip_bad: bool = False
@@ -153,7 +176,7 @@ class EvaluationSettings:
         ConfigError: estimates or scheduler parameters that do not exist.
         """
         known = POLICIES if self.tuned is None else (*POLICIES, TUNED)
-        if unknown := [name for name in self.policies if name not in known and not is_learned(name)]:
+        if unknown := [name for name in self.policies if not _there_is(name, known)]:
             raise EvaluationError(f"there is no policy '{unknown[0]}'; there are {', '.join(known)}")
         if not self.policies or len(set(self.policies)) < len(self.policies):
             raise EvaluationError(f"--policies: each policy once, and at least one, not '{','.join(self.policies)}'")
@@ -185,6 +208,12 @@ class EvaluationSettings:
         return self.window if self.warm_jobs is None else self.warm_jobs
 
     @property
+    def shares(self) -> str:
+        """Those of the policies, as `--shares` takes them."""
+        shares = {share for _, share in map(served, self.policies) if share is not None}
+        return ",".join(f"{share:g}" for share in sorted(shares))
+
+    @property
     def command(self) -> str:
         """The command line that gives these numbers again, in one spelling: outputs and processes are left out."""
         words = ["rltuned", "gate" if self.gate else "evaluate"]
@@ -214,7 +243,7 @@ class EvaluationSettings:
             ("--window", self.window, None),
             ("--windows", self.windows, None),
             ("--seed", self.seed, None),
-            ("--policies", ",".join(self.policies), None),
+            ("--shares", self.shares, None) if self.gate else ("--policies", ",".join(self.policies), None),
             ("--estimates", self.estimates, None),
             ("--split", self.split.value, Split.ALL.value),
             ("--backfill", self.backfill.value, Backfill.SLURM.value),
@@ -224,7 +253,6 @@ class EvaluationSettings:
             ("--warm-jobs", self.warm_jobs, None),
             ("--model", self.model, DEFAULT_MODEL),
             ("--weights", self.weights, ""),
-            ("--borrow", self.borrow, None),
             ("--objective", self.objective, DEFAULT),
             ("--skip-bad", self.skip_bad, False),
             ("--rollout", self.rollout, False),

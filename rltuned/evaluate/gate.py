@@ -1,44 +1,43 @@
-"""Which policy a site should run, by a paired test on its own recent jobs (docs/evaluation.md, decision 0093).
+"""Which policy a site should run, and what part of its wait a job should lend, by a paired test on its own recent jobs
+(docs/evaluation.md, decision 0093).
 
-The model is chosen where its mean wait is certainly lower than that of each plain rule and of Slurm's own order, and no
-other metric and no account pays for it; else the best plain rule that certainly beats Slurm's order; else Slurm's order
-stays.
-
-"Certainly" is the upper end of a paired bootstrap interval. The model has to pass every single test, so choosing the
-best rule on the same windows cannot flatter it (an intersection-union test: Berger, Technometrics 24, 1982). A rule
-only has to pass one of several tests, so each of those is made that much harder (Bonferroni).
+Of what harms nobody beyond chance and certainly waits less than Slurm's own order, the policy and the share of the
+least J are chosen; where there is none, Slurm's order stays. "Certainly" is the upper end of a paired bootstrap
+interval of the mean wait. One of several points only has to pass it, so each test is made that much harder
+(Bonferroni).
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from rich.table import Table
 
 from rltuned import __version__
 from rltuned.cluster.gate_verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
-from rltuned.config import Config, SlurmSection
+from rltuned.config import DEFAULT_SHARE, Config, SlurmSection
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import site
-from rltuned.evaluate.bootstrap import (
-    FAIRNESS,
-    GUARDED,
-    LEVEL,
-    MOST_WORSE,
-    RESAMPLES,
-    Comparison,
-    beyond_chance,
-    compare,
-    counts,
-)
 from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
+from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison
 from rltuned.evaluate.evaluation import Evaluation, ready
-from rltuned.evaluate.evaluation_settings import AGAIN, LEARNED, PLAIN, TUNED, UNTUNED, EvaluationSettings, from_options
+from rltuned.evaluate.evaluation_settings import (
+    AGAIN,
+    OWN,
+    TUNED,
+    UNTUNED,
+    EvaluationSettings,
+    from_options,
+    is_learned,
+)
+from rltuned.evaluate.frontier import TESTED, Point, contenders, parse_shares, points, table
+from rltuned.evaluate.harm import unknown
 from rltuned.evaluate.policies import model_path
-from rltuned.evaluate.window_metrics import COMPARED
+from rltuned.evaluate.window_metrics import AGAINST_SLURM, COMPARED
 from rltuned.evaluate.windows import Split, Window, bounds
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, minutes, silent
@@ -46,27 +45,17 @@ from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
 
-OWN: Final = "multifactor"
-"""Slurm's own order."""
-RULES: Final = ("saf", "sjf", "unicep", "wfp3", "fifo")
-"""The plain rules that a model has to beat, and that are chosen where it does not."""
-CANDIDATES: Final = ("rl", *RULES, OWN, AGAIN)
-
-TESTED: Final = "wait_mean"
-
 WINDOW: Final = 256
 WINDOWS: Final = 30
 SHORTEST_WINDOW: Final = 64
 VALID_DAYS: Final = 90.0
 ROLLOUT_SECONDS: Final = 0.1
-PLAIN_SECONDS: Final = 0.003
+SERVED_SECONDS: Final = 0.003
+PLAIN_SECONDS: Final = 0.0003
 """Seconds of a process for each simulated job, the warm start's too: of a model that makes rollouts, of any other
-policy. Rough: for the sentence that is said beforehand, and nothing else."""
+policy that is served, of Slurm's own order. Rough: for the sentence that is said beforehand, and nothing else."""
 
-_SIMULATED: Final = {
-    "decide": ("class_by", "window", "age_bound", "borrow"),
-    "rollout": ("orders", "min_jobs", "depth", "margin"),
-}
+_SIMULATED: Final = {"lend": ("most",), "rollout": ("orders", "min_jobs", "depth", "margin")}
 """Settings that what is served depends on, and that are simulated with their defaults."""
 
 
@@ -83,13 +72,16 @@ def not_judged(config: Config) -> list[str]:
 
 def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSettings:
     """The settings of a gate's evaluation: what the daemon is configured to do, on a busy cluster. What is `given`, by
-    the names of `EvaluationSettings`, comes first. Raises EvaluationError, ConfigError.
+    the names of `EvaluationSettings`, comes first; `shares` as `frontier.parse_shares` takes them. Raises
+    EvaluationError, ConfigError.
     """
+    given = dict(given)
+    shares = given.pop("shares", None)
     return from_options(
         {
             "trace": "",
             "cluster": "",
-            "policies": ",".join(CANDIDATES),
+            "policies": ",".join(contenders() if shares is None else contenders(parse_shares(shares))),
             "estimates": config.estimates.source,
             "rollout": config.rollout.enabled != "off",
             "model": config.policy.model,
@@ -135,23 +127,26 @@ def prepare(
 
     `settings`: `windows` at most are taken; of the part `split`, where the whole means its recent half, or its last
     15 % where the model says that it was trained on this very file. `length`: jobs of a window; None: `WINDOW`, or
-    fewer where the history is short. `begin`: no window begins before this row. Raises EvaluationError: too little
-    history, or policies that cannot be gated. ModelError: the model was refused.
+    fewer where the history is short. `begin`: no window begins before this row. Accounts are always looked at: without
+    weights, Slurm's order has the usual ones. Raises EvaluationError: too little history. ModelError: the model was
+    refused.
     """
-    checked(settings)
     split = settings.split
     if split is Split.ALL and jobs.source.sha256 in files.info(model_path(settings.model)).traces.values():
         split = Split.TEST
     windows = recent(len(jobs), split, length, settings.windows, settings.warm_jobs, begin)
     settled = replace(settings, gate=True, split=split, window=windows[0].jobs, windows=len(windows))
-    return ready(settled, jobs, shape, revision, windows)
+    return ready(replace(settled, weights=settled.weights or "usual"), jobs, shape, revision, windows)
 
 
 def duration(evaluation: Evaluation, workers: int) -> str:
     """How long the simulations will take, in a sentence; a rough figure, of jobs and processes alone."""
     sizes = [len(case.jobs) for case in evaluation.cases]
-    rollout = ROLLOUT_SECONDS if evaluation.settings.rollout else PLAIN_SECONDS
-    each = [rollout if name in LEARNED else PLAIN_SECONDS for name in evaluation.settings.policies]
+    model = ROLLOUT_SECONDS if evaluation.settings.rollout else SERVED_SECONDS
+    each = [
+        PLAIN_SECONDS if name in {OWN, AGAIN, TUNED} else model if is_learned(name) else SERVED_SECONDS
+        for name in evaluation.settings.policies
+    ]
     seconds = max(sum(sizes) * sum(each) / workers, max(sizes) * max(each))  # one simulation is one process's
     count = len(evaluation.cases) * len(evaluation.settings.policies)
     processes = "1 process" if workers == 1 else f"{workers} processes"
@@ -198,111 +193,44 @@ def recent(
 class Judgement:
     """What the paired tests say."""
 
-    chosen: str
-    """`MODEL`, `SLURM`, or a rule."""
-    fallback: str
-    """As `chosen`, had there been no model."""
-    best: str
-    """The plain policy, Slurm's own order among them, of the least mean wait: what guarded metrics are held against."""
-    against: Mapping[str, Comparison]
-    """The model's mean wait over each plain policy's, at `LEVEL`."""
-    guards: Mapping[str, Comparison]
-    """The model's guarded metrics over those of `best`."""
-    rules: Mapping[str, Comparison]
-    """Each rule's mean wait over Slurm's own order's, at a level that allows for choosing among them."""
-    unbeaten: Sequence[str]
-    """Plain policies that the model does not certainly beat."""
-    losing: Sequence[str]
-    """Metrics in which it is too much worse than `best`, and where accounts lose, in words."""
+    points: Sequence[Point]
+    chance: Point
+    best: Point | None
+    """What is chosen; None: Slurm's own order stays."""
+    rule: Point | None
+    """As `best`, had there been no model."""
+    unknown: Sequence[str]
+    """Bounds that could not be judged, in words."""
 
     @property
     def reason(self) -> str:
         """The decision in a sentence or two."""
-        if self.chosen == MODEL:
-            ratio = in_words(self.against[self.best])
-            return f"The model certainly waits less than every plain policy: {ratio} of {self.best}, the best of them."
-        why = []
-        if self.unbeaten:
-            first = in_words(self.against[self.unbeaten[0]])
-            why.append(f"it does not certainly wait less than {', '.join(self.unbeaten)} ({first})")
-        refused = f"Not the model: {'; '.join([*why, *self.losing])}."
-        if self.chosen == SLURM:
-            return f"{refused} No plain rule certainly waits less than Slurm's own order: it stays."
-        proof = in_words(self.rules[self.chosen])
-        return f"{refused} {self.chosen} is the best plain rule: {proof} of Slurm's own order."
+        unjudged = (
+            f" Nothing is known of: {', '.join(self.unknown)} (no account with enough jobs)." if self.unknown else ""
+        )
+        if self.best is not None:
+            wait, objective = self.best.ratios[TESTED], self.best.ratios["objective"]
+            return (
+                f"Of what harms nobody beyond chance and certainly waits less than Slurm's own order, {self.best.name} "
+                f"has the least J: {objective}, mean wait {wait}.{unjudged}"
+            )
+        if harmless := [point for point in self.points if not point.harms]:
+            least = min(harmless, key=lambda point: point.objective)
+            why = f"of what harms nobody, {least.name} has the least J, and its mean wait is {least.ratios[TESTED]}"
+        else:
+            why = "each share harms somebody, with the rule and with the model"
+        return f"Nothing certainly waits less than Slurm's own order and harms nobody beyond chance: {why}.{unjudged}"
 
 
-def judge(measured: Mapping[str, Mapping[str, Floats]], model: str, seed: int) -> Judgement:
+def judge(measured: Mapping[str, Mapping[str, Floats]], seed: int) -> Judgement:
     """The decision, from what was measured by policy and metric: (W,) values of the same windows in the same order, NaN
-    where a window has none. `model`: which policy is the model; the others, `OWN` among them, are plain.
+    where a window has none.
     """
-    plain = [name for name in measured if name not in {model, AGAIN, TUNED}]
-    rules = [name for name in plain if name != OWN]
-    windows = len(measured[model][TESTED])
-    drawn = counts(windows, seed)
-    names = [model, *plain]
-    waits = np.array([measured[name][TESTED] for name in names], dtype=np.float64)
-    against = dict(zip(plain, compare(waits, drawn)[0][1:], strict=True))
-    strict = compare(waits, drawn, 1.0 - (1.0 - LEVEL) / max(len(rules), 1))
-    own = names.index(OWN)
-    proven = {name: strict[names.index(name)][own] for name in rules}
-    waited = {name: mean(measured[name][TESTED]) for name in names}
-    best = min(plain, key=waited.__getitem__)
-    certain = [name for name in rules if lower(proven[name]) and not unfair(measured, name)]
-    fallback = min(certain, key=waited.__getitem__) if certain else SLURM
-
-    guards, losing = {}, []
-    for metric in GUARDED:
-        pair = np.array([measured[model][metric], measured[best][metric]], dtype=np.float64)
-        guards[metric] = compare(pair, drawn)[0][1]
-        # Where the best rule has 0 there is no ratio, and any more than that is worse.
-        if not mean(pair[0]) <= MOST_WORSE * mean(pair[1]):
-            ratio = in_words(guards[metric])
-            losing.append(f"its {metric} is {ratio} of that of {best}, and {MOST_WORSE} is allowed")
-    unbeaten = [name for name in plain if not lower(against[name])]
-    losing += unfair(measured, model)
-    chosen = MODEL if not (unbeaten or losing) else fallback
-    return Judgement(
-        chosen=chosen,
-        fallback=fallback,
-        best=best,
-        against=against,
-        guards=guards,
-        rules=proven,
-        unbeaten=unbeaten,
-        losing=losing,
-    )
-
-
-def unfair(measured: Mapping[str, Mapping[str, Floats]], name: str) -> list[str]:
-    """Where accounts lose more under a policy than by chance, in words. Nothing where that was not measured."""
-    nothing = np.zeros(0)
-    own, chance = (
-        {metric: mean(measured.get(of, {}).get(metric, nothing)) for metric in FAIRNESS} for of in (name, AGAIN)
-    )
-    return [
-        f"{what}: {share:.2f}, by chance {usual:.2f}, and {allowed:g} more is allowed"
-        for what, share, usual, allowed in beyond_chance(own, chance)
-    ]
-
-
-def lower(compared: Comparison) -> bool:
-    """Whether a ratio is certainly below 1: two policies that never differ (1, 1, 1) are not a win for either."""
-    return compared.ratio is not None and compared.hi is not None and compared.ratio < 1.0 and compared.hi <= 1.0
-
-
-def mean(values: Floats) -> float:
-    """Of what is known; infinite for nothing."""
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if len(finite) else float("inf")
-
-
-def in_words(compared: Comparison) -> str:
-    """A ratio with its interval."""
-    if compared.ratio is None:
-        return "no ratio (nobody waits)"
-    ends = ", ".join("?" if end is None else f"{end:.3f}" for end in (compared.lo, compared.hi))
-    return f"{compared.ratio:.3f} [{ends}]"
+    found, chance = points(measured, seed)
+    good = [point for point in found if point.certain and not point.harms]
+    rules = [point for point in good if not point.learned]
+    best, rule = (min(of, key=lambda point: point.objective, default=None) for of in (good, rules))
+    return Judgement(found, chance, best, rule, unknown(chance.means))
 
 
 def over_tuned(
@@ -312,27 +240,12 @@ def over_tuned(
 
     `names`: of the metrics that are told; what is certain is so by the first.
     """
-    alone, beside = (
-        " and ".join(f"{name} {in_words(of[metric])}" for metric, name in names.items()) for of in (tuned, over)
-    )
-    certain = "certainly" if lower(over[next(iter(names))]) else "not certainly"
+    alone, beside = (" and ".join(f"{name} {of[metric]}" for metric, name in names.items()) for of in (tuned, over))
+    certain = "certainly" if over[next(iter(names))].lower else "not certainly"
     return f"The tuned slurm.conf alone has {alone} of yours. {who} is {certain} better: {beside} of that."
 
 
 # --- from a report to a verdict
-
-
-def checked(settings: EvaluationSettings) -> str:
-    """The name of the model among the policies; EvaluationError where a gate cannot judge them."""
-    learned = [name for name in settings.policies if name in LEARNED]
-    plain = [name for name in settings.policies if name in PLAIN]
-    others = set(settings.policies) - {*learned, *plain, AGAIN, TUNED}
-    if len(learned) != 1 or others or OWN not in plain or len(plain) < 2:
-        raise EvaluationError(
-            f"gate: --policies needs {LEARNED[0]}, {OWN} and at least one of {', '.join(PLAIN)}; "
-            f"not '{','.join(settings.policies)}'"
-        )
-    return learned[0]
 
 
 def measurements(report: Mapping[str, Any]) -> dict[str, dict[str, Floats]]:
@@ -346,7 +259,7 @@ def measurements(report: Mapping[str, Any]) -> dict[str, dict[str, Floats]]:
                 ],
                 dtype=np.float64,
             )
-            for metric in (*COMPARED, *FAIRNESS)
+            for metric in (*COMPARED, *AGAINST_SLURM)
         }
         for name in report["policies"]
     }
@@ -361,26 +274,29 @@ def verdict(
     """The verdict file's content: the choice, what it is about, and the evidence.
 
     `report`: of the evaluation (`rltuned.evaluate.evaluation.evaluate`) of windows that share no jobs. `settings`: of
-    that evaluation. `valid_days`: for how long it may be gone by. Raises EvaluationError: as `checked`. ModelError: the
-    model has gone since it was evaluated.
+    that evaluation. `valid_days`: for how long it may be gone by. Raises ModelError: the model has gone since it was
+    evaluated.
     """
-    name = checked(settings)
-    found = judge(measurements(report), name, settings.seed)
+    found = judge(measurements(report), settings.seed)
     info = files.info(model_path(settings.model))
     meta, windows = report["meta"], report["windows"]
+    shown = found.best or min(found.points, key=lambda point: point.objective)
+    chosen, share = _chosen(found.best)
+    fallback, fallback_share = _chosen(found.rule)
     return {
         "format": FORMAT,
         "version": VERSION,
-        "chosen": found.chosen,
-        "fallback": found.fallback,
+        "chosen": chosen,
+        "share": share,
+        "fallback": fallback,
+        "fallback_share": fallback_share,
         "reason": found.reason,
-        "tuned": _tuned(report, settings, name if found.chosen in {MODEL, SLURM} else found.chosen),
+        "tuned": _tuned(report, settings, shown),
         "made_at": made_at,
         "valid_days": valid_days,
         "model": {
             "name": info.name,
             "path": str(info.path),
-            "policy": name,
             "manifest_sha256": files.manifest_sha256(str(info.path)),
             "weights_sha256": info.sha256,
         },
@@ -399,37 +315,36 @@ def verdict(
             "first_job": windows[0]["first_job"],
             "last_job": windows[-1]["last_job"],
             "rejected": sum(window["rejected"]["count"] for window in windows),
-            "best_plain": found.best,
-            "model_wait": _each(found.against),
-            "model_guarded": _each(found.guards),
-            "rules_wait_of_slurm": _each(found.rules),
+            "frontier": [point.as_dict() for point in found.points],
+            "chance": found.chance.as_dict(),
+            "unknown": list(found.unknown),
             "means": report["policies"],
-            "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples; the model against "
-            f"each plain policy at {LEVEL:.0%}, a rule against Slurm's own order at {LEVEL:.0%} for all rules "
-            f"together; guarded metrics at most {MOST_WORSE} of the best plain policy's",
+            "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples, {LEVEL:.0%}; that a "
+            "mean wait is certainly less than in Slurm's own order, at that level for all points together",
         },
     }
 
 
-def _tuned(report: Mapping[str, Any], settings: EvaluationSettings, served: str) -> dict[str, Any] | None:
-    """What the tuned slurm.conf gives, and the policy that would be `served` over it; None: nothing is tuned."""
+def _chosen(point: Point | None) -> tuple[str, float]:
+    """What a verdict calls it, and its share."""
+    if point is None or point.share is None:
+        return SLURM, DEFAULT_SHARE
+    return MODEL if point.learned else point.policy, point.share
+
+
+def _tuned(report: Mapping[str, Any], settings: EvaluationSettings, served: Point) -> dict[str, Any] | None:
+    """What the tuned slurm.conf gives, and what is `served` over it; None: nothing is tuned."""
     if settings.tuned is None:
         return None
-    over_slurm, served_over = (report["comparisons"][pair] for pair in (f"{TUNED}/{OWN}", f"{served}/{TUNED}"))
+    over_slurm, served_over = (report["comparisons"][pair] for pair in (f"{TUNED}/{OWN}", f"{served.name}/{TUNED}"))
     tuned, over = ({metric: Comparison(**one) for metric, one in of.items()} for of in (over_slurm, served_over))
     return {
-        "sentence": over_tuned(
-            tuned, "The model" if served in LEARNED else served, over, {"objective": "J", TESTED: "mean wait"}
-        ),
+        "sentence": over_tuned(tuned, served.name, over, {"objective": "J", TESTED: "mean wait"}),
         "found": dict(settings.tuned.found),
         "over_slurm": over_slurm,
-        "served": served,
+        "served": served.name,
         "served_over": served_over,
     }
-
-
-def _each(compared: Mapping[str, Comparison]) -> dict[str, Any]:
-    return {name: asdict(one) for name, one in compared.items()}
 
 
 def text(made: Mapping[str, Any]) -> str:
@@ -437,22 +352,17 @@ def text(made: Mapping[str, Any]) -> str:
     return json.dumps(made, indent=1, allow_nan=False) + "\n"
 
 
+def frontier(made: Mapping[str, Any]) -> Table:
+    """The points of a verdict for people."""
+    evidence, settings = made["evidence"], made["settings"]
+    title = f"{evidence['windows']} windows of {settings['window']} jobs of {made['trace']['name']} on "
+    title += f"{made['cluster']['text']}, estimates {settings['estimates']}, weights {settings['weights']}"
+    chosen = "rl" if made["chosen"] == MODEL else made["chosen"]
+    return table(evidence["frontier"], evidence["chance"], title, (chosen, made["share"]))
+
+
 def lines(made: Mapping[str, Any]) -> list[str]:
     """A verdict for people."""
-    evidence, settings, tuned = made["evidence"], made["settings"], made["tuned"]
-    where = f"{evidence['windows']} windows of {settings['window']} jobs of {made['trace']['name']}"
-    found = [
-        f"verdict: {made['chosen']}",
-        made["reason"],
-        UNTUNED if tuned is None else tuned["sentence"],
-        f"{where} on {made['cluster']['text']}, estimates {settings['estimates']}, start {settings['start']}",
-    ]
-    for name, means in evidence["means"].items():
-        compared = evidence["model_wait"].get(name)
-        beside = f"   model / {name}: {in_words(Comparison(**compared))}" if compared is not None else ""
-        if name == TUNED:
-            beside = f"   over {OWN}: {in_words(Comparison(**tuned['over_slurm'][TESTED]))}"
-        wait = "–" if means[TESTED] is None else f"{means[TESTED]:,.0f} s"
-        shown = "slurm.conf, tuned" if name == TUNED else name
-        found.append(f"  {shown:<17} mean wait {wait:>12}{beside}")
-    return found
+    share = "" if made["chosen"] == SLURM else f", and a waiting job lends {made['share']:g} of its wait"
+    tuned = made["tuned"]
+    return [f"verdict: {made['chosen']}{share}", made["reason"], UNTUNED if tuned is None else tuned["sentence"]]

@@ -11,13 +11,13 @@ from rltuned.elastic import EVERY
 from rltuned.errors import RltunedError
 from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.case import Case
-from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings, Start
+from rltuned.evaluate.evaluation_settings import AGAIN, OWN, TUNED, EvaluationSettings, Start
 from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.slurm_conf import weighted
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
-from rltuned.simulate.values import JobFate, SimulationResult, SimulationSettings
+from rltuned.simulate.values import JobFate, SimulationSettings
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
 
@@ -70,21 +70,14 @@ def evaluate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -
         raise RltunedError(f"window {case.window.index}, {chosen.name}: job {case.jobs.job_id[row]} never started")
     found = case.metrics(result.first_start, result.end, result.runs)
     if settings.weights:
-        own = result
-        slurm = own if chosen.name == "multifactor" else _alone(case, settings)
-        worse, moved = case.over_slurm((own.start, own.end), (slurm.start, slurm.end))
-        found = replace(found, accounts_worse=worse, service_moved=moved)
+        slurm = result if chosen.name == OWN else simulate_case(case, contender(OWN, settings), settings).result()
+        found = replace(found, **case.against_slurm(result.start, slurm.start)._asdict())
     values = found.as_dict()
     if settings.open:
         values |= case.of_open(result.first_start, result.end, result.runs)
     metrics = {key: value if np.isfinite(value) else None for key, value in values.items()}
     killed = int((result.fate[measured] == JobFate.TIMEOUT).sum())
     return Outcome(case.window.index, chosen.name, metrics, killed, seconds)
-
-
-def _alone(case: Case, settings: EvaluationSettings) -> SimulationResult:
-    """The window in Slurm's own order."""
-    return simulate_case(case, contender("multifactor", settings), settings).result()
 
 
 def simulate_case(
@@ -97,7 +90,8 @@ def simulate_case(
     """The simulation of one policy on one window, to its end. `tell` is called at each of the `moments`."""
     estimates = case.own_estimates()
     predictor: HistoryPredictor | None = None
-    if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY:
+    slurms = chosen.name in {OWN, AGAIN, TUNED}  # who asks for no predictions; they are most of the time
+    if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY and not slurms:
         known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)
     jobs = case.submitted

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.tables import Floats, Ints
-from rltuned.config import Config
-from rltuned.evaluate.evaluation_settings import AGAIN, PLAIN, STRICT, TUNED, EvaluationSettings, is_learned
+from rltuned.config import Config, LendSection
+from rltuned.evaluate.evaluation_settings import AGAIN, STRICT, TUNED, EvaluationSettings, is_learned, served
 from rltuned.evaluate.slurm_conf import Values, with_values
 from rltuned.policy import files
 from rltuned.policy.actor import on_means
@@ -81,11 +81,12 @@ class Contender:
     rollout: bool = False
     """Whether its order is tried out against a few others before it is taken."""
     weights: str = ""
-    borrow: float | None = None
     objective: Objective = DEFAULT
     """As the settings of the evaluation."""
+    share: float | None = None
+    """`lend.share`; None: the default."""
     planned: bool = False
-    """A plain rule is served as the daemon serves it: within classes and budgets."""
+    """A plain rule is served as the daemon serves it: waiting jobs lend a part of their wait."""
     elastic: bool = False
     """Jobs with a range of nodes resize themselves as this policy advises."""
     values: Values = field(default_factory=dict)
@@ -95,12 +96,11 @@ class Contender:
         """A new one, for one simulation."""
         if self.policy is None and not self.planned:
             return rule_ranker("fifo" if self.name == STRICT else self.name, self.weights)
-        config = Config()
+        config = Config() if self.share is None else Config(lend=LendSection(share=self.share))
         search = OrderSearch(objective=self.objective, settings=self.settings) if self.rollout else None
-        if self.borrow is not None:
-            config = config.model_copy(update={"decide": config.decide.model_copy(update={"borrow": self.borrow})})
         slurm = MultifactorRanker(Weights.parse(self.weights)).priorities if self.weights else None
-        return PlanRanker(self.policy or by_name(self.name), config, search, slurm, elastic=self.elastic)
+        policy = self.policy or by_name(served(self.name)[0])
+        return PlanRanker(policy, config, search, slurm, elastic=self.elastic)
 
 
 def contender(name: str, settings: EvaluationSettings, values: Values | None = None) -> Contender:
@@ -122,9 +122,9 @@ def contender(name: str, settings: EvaluationSettings, values: Values | None = N
         policy=_learned(name, settings),
         rollout=settings.rollout and is_learned(name),
         weights=settings.weights,
-        borrow=settings.borrow,
         objective=settings.objective,
-        planned=settings.gate and bool(settings.weights) and name in PLAIN and name != "multifactor",
+        share=served(name)[1],
+        planned=served(name)[1] is not None,
         elastic=is_learned(name) and bool(settings.open) and OpenSpec.parse(settings.open).elastic,
         values=values or {},
     )
@@ -140,6 +140,7 @@ def _learned(name: str, settings: EvaluationSettings) -> Policy | None:
 
 def _model_of(name: str, settings: EvaluationSettings) -> str:
     """What `files.load` takes, of a learned policy."""
+    name, _ = served(name)
     return model_path(name if name.endswith(".json") else settings.model)
 
 

@@ -7,11 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.borrowed import owners
 from rltuned.cluster.hostlist import compress
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats, NodeTable, Rows
+from rltuned.cluster.tables import Floats, NodeTable, Rows, owners
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.evaluation_settings import EvaluationSettings, TunedConf
 from rltuned.policy.multifactor import USUAL, Weights

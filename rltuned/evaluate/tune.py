@@ -17,11 +17,12 @@ from scipy.optimize import differential_evolution
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.bootstrap import FAIRNESS, FEWEST, MOST_WORSE, Comparison, beyond_chance, compare, counts
+from rltuned.evaluate.bootstrap import FEWEST, MOST_WORSE, Comparison, compare, counts, mean
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import ready
-from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings
-from rltuned.evaluate.gate import OWN, WINDOWS, in_words, lower, mean, recent
+from rltuned.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings
+from rltuned.evaluate.gate import WINDOWS, recent
+from rltuned.evaluate.harm import ACCOUNTS, harms
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.slurm_conf import SlurmConf, Values
@@ -45,9 +46,10 @@ NEGLIGIBLE: Final = 0.001
 PENALTY: Final = 3.0
 """Of a unit beyond a bound."""
 BOUNDS: Final = {"wait_p99": 1.0, "makespan": 1.02}
-"""Of a metric over the site's own slurm.conf: what is allowed. `FAIRNESS` holds, too."""
+"""Of a metric over the site's own slurm.conf: what is allowed. What accounts may lose is that of `harm.ACCOUNTS`."""
 LATER_BOUNDS: Final = dict.fromkeys(BOUNDS, MOST_WORSE)
-"""Of the judgement, as the gate has it: there are fewer windows, and these metrics are noisy."""
+"""Of the judgement: there are fewer windows, and these metrics are noisy."""
+FAIRNESS: Final = tuple(bound.metric for bound in ACCOUNTS)
 SHOWN: Final = {
     "objective": "J",
     "wait_mean": "wait",
@@ -77,8 +79,8 @@ class Work:
     settings: EvaluationSettings
     """The site's."""
     runs: tuple[Run, ...]
-    own: tuple[Floats, Floats] | None = None
-    """Starts and ends under the site's own slurm.conf; None: the first run is that."""
+    own: Floats | None = None
+    """(n,) starts under the site's own slurm.conf, seconds; None: the first run is that."""
 
 
 @dataclass(frozen=True)
@@ -86,23 +88,21 @@ class Measured:
     """One run on one window."""
 
     metrics: Mapping[str, float]
-    times: tuple[Floats, Floats]
-    """(n,) starts and ends, seconds."""
+    start: Floats
+    """(n,) seconds."""
 
 
 def simulate(work: Work) -> list[Measured]:
-    """Each run of a window. Slurm's own order asks for no predictions: none are made for it."""
+    """Each run of a window."""
     compile_kernel()
     found: list[Measured] = []
+    own = work.own
     for run in work.runs:
-        learned = run.policy not in {OWN, AGAIN}
-        settings = work.settings if learned else replace(work.settings, estimates="limit")
-        result = simulate_case(work.case, contender(run.policy, work.settings, run.values), settings).result()
-        times = result.start, result.end
-        metrics = work.case.metrics(*times).as_dict()
-        own = work.own or (found[0].times if found else times)
-        metrics |= dict(zip(FAIRNESS, work.case.over_slurm(times, own), strict=True))
-        found.append(Measured(metrics, times))
+        result = simulate_case(work.case, contender(run.policy, work.settings, run.values), work.settings).result()
+        own = result.start if own is None else own
+        metrics = work.case.metrics(result.start, result.end).as_dict()
+        metrics |= work.case.against_slurm(result.start, own)._asdict()
+        found.append(Measured(metrics, result.start))
     return found
 
 
@@ -140,8 +140,8 @@ class Baseline:
         ratio = {name: mean(found[name]) / max(mean(own[name]), 1.0) - most for name, most in bounds.items()}
         over = {name: value for name, value in ratio.items() if value > 0.0}
         if fairly:
-            means = [{name: mean(of[name]) for name in FAIRNESS} for of in (found, chance)]
-            over |= {what: share - by - allowed for what, share, by, allowed in beyond_chance(*means)}
+            ours, slurm, again = ({name: mean(of[name]) for name in FAIRNESS} for of in (found, own, chance))
+            over |= {harm.words: harm.excess for harm in harms(ours, slurm, again, ACCOUNTS)}
         return over
 
 
@@ -181,7 +181,7 @@ class Search:
         if not runs:
             return []
         pairs = zip(windows.cases[begin:end], windows.own[begin:end], strict=True)
-        works = [Work(case, conf.settings, runs, own.times) for case, own in pairs]
+        works = [Work(case, conf.settings, runs, own.start) for case, own in pairs]
         return [list(of) for of in zip(*self._pool.map(simulate, works), strict=True)]
 
     def _judged(self, measured: Sequence[Measured]) -> tuple[float, float]:
@@ -270,14 +270,14 @@ class Tuned:
     @property
     def better(self) -> bool:
         """Whether it is certainly better than the site's own, and keeps the bounds."""
-        return self.values != self.conf.own and not self.broken and lower(self.compared["tuned"]["objective"])
+        return self.values != self.conf.own and not self.broken and self.compared["tuned"]["objective"].lower
 
     @property
     def reason(self) -> str:
         """In a sentence."""
         if self.values == self.conf.own:
             return "Your slurm.conf is as good as any that was found."
-        ratio = in_words(self.compared["tuned"]["objective"])
+        ratio = self.compared["tuned"]["objective"]
         if self.better:
             return f"With these lines J is certainly lower: {ratio} of what your slurm.conf gives."
         why = "; ".join(self.broken) or f"J of the best is {ratio} of yours"
@@ -356,7 +356,7 @@ def tune(
         if daemon:
             runs |= {"rltuned": Run("rl"), "both": Run("rl", values)}
         works = [
-            Work(case, conf.settings, (run,), own.times)
+            Work(case, conf.settings, (run,), own.start)
             for run in runs.values()
             for case, own in zip(judged.cases, judged.own, strict=True)
         ]

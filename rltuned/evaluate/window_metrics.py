@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,26 @@ OPEN: Final = ("wait_open", "wait_rigid", "jct_open", "jct_rigid", "gpu_seconds"
 
 LEAST_JOBS: Final = 5
 """Jobs of a window that an account must have for its mean wait to say something."""
+PATIENCE: Final = 300.0
+"""Seconds that nobody minds: they are added to waits before a ratio of two is taken."""
+
+
+class AgainstSlurm(NamedTuple):
+    """How accounts and jobs fare against Slurm's own order; NaN where nothing is known."""
+
+    accounts_worse: float
+    """Share of the accounts with `LEAST_JOBS` jobs and more whose mean wait is longer, by more than a tenth and five
+    minutes."""
+    worst_tenth: float
+    """90th percentile over the same accounts of (mean wait + five minutes) over that in Slurm's own order."""
+    late: float
+    """Share of the jobs that start later, by more than a tenth of their wait and an hour."""
+    wait_ratio_p95: float
+    """95th percentile over the jobs of (wait + five minutes) over that in Slurm's own order."""
+
+
+AGAINST_SLURM: Final = AgainstSlurm._fields
+_UNKNOWN: Final = float("nan")
 
 
 @dataclass(frozen=True)
@@ -53,12 +73,11 @@ class Metrics:
     does."""
     fairness: float
     """Jain's index of the users' mean bounded slowdowns (`fairness`)."""
-    accounts_worse: float = float("nan")
-    """Share of the accounts with `LEAST_JOBS` jobs and more whose mean wait is longer than in Slurm's own order, by
-    more than a tenth and five minutes. NaN where that order is not asked for."""
-    service_moved: float = float("nan")
-    """Share of the GPU time that other accounts have got than in Slurm's own order, when that has ended 60 % of the
-    window's jobs. NaN as above."""
+    accounts_worse: float = _UNKNOWN
+    """`AgainstSlurm`, as the others: unknown where Slurm's own order is not asked for."""
+    worst_tenth: float = _UNKNOWN
+    late: float = _UNKNOWN
+    wait_ratio_p95: float = _UNKNOWN
 
     def as_dict(self) -> dict[str, float]:
         """By name."""
@@ -157,6 +176,35 @@ def measure(
         idle=idle_while_waiting(*runs[1:], (first, float(submit[ran].max())), capacity) / 3600.0,
         fairness=fairness(slowdown, groups.take(ran)),
     )
+
+
+def against_slurm(submit: Floats, start: Floats, slurm: Floats, measured: Bools, accounts: Category) -> AgainstSlurm:
+    """How accounts and jobs fare in one simulation.
+
+    Args:
+        submit: (n,) seconds.
+        start: (n,) seconds; NaN for a job that never ran.
+        slurm: (n,) the same in Slurm's own order.
+        measured: (n,) the window's jobs.
+        accounts: of each job; jobs of none belong to no account.
+    """
+    ran = measured & ~np.isnan(start) & ~np.isnan(slurm)
+    if not ran.any():
+        return AgainstSlurm(*[_UNKNOWN] * len(AGAINST_SLURM))
+    wait, before = (start - submit)[ran], (slurm - submit)[ran]
+    late = float((wait > 1.1 * before + 3600.0).mean())
+    high = float(np.quantile((wait + PATIENCE) / (before + PATIENCE), 0.95))
+    of = accounts.codes[ran]
+    known, size = of >= 0, len(accounts.names)
+    count = np.bincount(of[known], minlength=size)
+    many = count >= LEAST_JOBS
+    if not many.any():
+        return AgainstSlurm(_UNKNOWN, _UNKNOWN, late, high)
+    now, then = (
+        np.bincount(of[known], weights=each[known], minlength=size)[many] / count[many] for each in (wait, before)
+    )
+    worse = float(((now > 1.1 * then) & (now > then + PATIENCE)).mean())
+    return AgainstSlurm(worse, float(np.quantile((now + PATIENCE) / (then + PATIENCE), 0.9)), late, high)
 
 
 def over_slurm(

@@ -23,8 +23,9 @@ from rltuned.errors import EvaluationError, ModelError
 from rltuned.evaluate import gate, live
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.evaluation import evaluate
-from rltuned.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.evaluate.evaluation_settings import EvaluationSettings, with_share
 from rltuned.evaluate.executors import Executor
+from rltuned.evaluate.frontier import TESTED
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore, Version
@@ -37,6 +38,8 @@ RESUMED: Final = DAY
 PAUSE_DAYS: Final = 7.0
 """After a rollback no candidate is made for so long: tomorrow's would be like the one that was given up."""
 
+Waits = Mapping[str, Floats]
+"""(W,) mean waits in each window, by policy of the gate."""
 Trainer = Callable[[Workload, ClusterShape, Path], Path]
 """Makes a model of jobs and a cluster in a directory, or goes on with one; returns the path of its manifest."""
 
@@ -53,7 +56,8 @@ class Renewal(NamedTuple):
     candidate: Mapping[str, Any] | None
     """The verdict about the candidate; None: there was none."""
     over_current: Comparison | None
-    """Mean wait of the candidate over that of the version that was in force."""
+    """Mean wait of the candidate over that of the version that was in force, each with its share; None where the gate
+    does not choose the candidate."""
     why: str
     """In a sentence: what became of the candidate, or why there was none."""
     given_up: int = 0
@@ -65,6 +69,7 @@ class Renewal(NamedTuple):
             "version": self.version,
             "accepted": self.accepted,
             "chosen": self.verdict["chosen"],
+            "share": self.verdict["share"],
             "reason": self.verdict["reason"],
             "why": self.why,
             "given_up": self.given_up,
@@ -174,12 +179,12 @@ def renew(
     known = current.learned_until - jobs.source.start
     begin = int(np.searchsorted(jobs.submit_time, known, side="right")) if current.learned_until else 0
 
-    def judged(model: Path, name: str) -> tuple[Floats, dict[str, Any]]:
-        """(W,) mean waits of the model in the windows, and the gate's verdict."""
+    def judged(model: Path, name: str) -> tuple[Waits, dict[str, Any]]:
+        """Mean waits in the windows, and the gate's verdict."""
         asked = replace(settings, model=str(model), split=split)
         evaluation = gate.prepare(asked, jobs, shape, revision, length, begin)
         report = evaluate(evaluation, executor, work / f"{name}.json", resume=True, progress=progress)
-        waits = gate.measurements(report)["rl"][gate.TESTED]
+        waits = {policy: of[TESTED] for policy, of in gate.measurements(report).items()}
         return waits, gate.verdict(report, evaluation.settings, now, valid_days)
 
     # What one of the two has learned from must not judge it, and both are judged on the same jobs.
@@ -195,7 +200,7 @@ def renew(
         other, over, why = None, None, f"No candidate: {why_not}."
         if candidate is not None:
             other_waits, other = judged(candidate, "candidate")
-            over = compare(np.array([other_waits, waits]), counts(len(waits), settings.seed))[0][1]
+            over = compared(other, other_waits, verdict, waits, settings.seed)
             why = not_better(other, verdict, over)
         if other is None or why:
             store.renew(current, gate.text(verdict).encode())
@@ -213,17 +218,29 @@ def renew(
         return Renewal(version.number, version != current, other, other, over, said, given_up)
 
 
-def not_better(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison) -> str:
+def compared(
+    candidate: Mapping[str, Any], waits: Waits, current: Mapping[str, Any], current_waits: Waits, seed: int
+) -> Comparison | None:
+    """Mean wait of a candidate that the gate chooses over that of the version in force, each with the share that its
+    verdict has; where it is not the model that that one chooses, with the candidate's. None: it is not chosen.
+    """
+    if candidate["chosen"] != MODEL:
+        return None
+    share = current["share"] if current["chosen"] == MODEL else candidate["share"]
+    pair = np.array([waits[with_share("rl", candidate["share"])], current_waits[with_share("rl", share)]])
+    return compare(pair, counts(pair.shape[1], seed))[0][1]
+
+
+def not_better(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison | None) -> str:
     """Why a candidate does not come into force; "" where it does.
 
     `candidate`: the gate's verdict about it; `current`: about the version in force, on the same windows; `over`: mean
-    wait of the one over that of the other.
+    wait of the one over that of the other (`compared`).
     """
-    if candidate["chosen"] != MODEL:
+    if over is None:
         return f"The candidate is refused: the gate does not choose it ({candidate['reason'].rstrip('.')})."
-    if current["chosen"] == MODEL and not gate.lower(over):
-        ratio = gate.in_words(over)
-        return f"The candidate is refused: it does not certainly wait less than the version in force ({ratio})."
+    if current["chosen"] == MODEL and not over.lower:
+        return f"The candidate is refused: it does not certainly wait less than the version in force ({over})."
     return ""
 
 

@@ -1,6 +1,6 @@
 """``rltuned report``: what rltuned did, or would have done, in a period, and what that is worth (docs/report.md).
 
-`period`     what the decision log says: cycles, faults, ranks, guards, changes
+`period`     what the decision log says: cycles, faults, raised jobs, loans, changes
 `replay`     the period's own jobs in the simulator, under Slurm's order and under rltuned, beside what really happened
 `gains`      whose gain and whose loss that is, and how well run times were predicted
 `advice`     go, no go, or undecided, with the reasons

@@ -98,12 +98,6 @@ def _judge(replay: Mapping[str, Any], without: str, weak: list[str], against: li
         f"Accounts lose: {what} {share:.0%}, by chance {usual:.0%}; {allowed:.0%} more is allowed."
         for what, share, usual, allowed in beyond_chance(own, chance)
     ]
-    starved = replay["starvation"]
-    if starved["rltuned"]["beyond"] > starved["slurm"]["beyond"]:
-        against.append(
-            f"{starved['rltuned']['beyond']} jobs wait longer than {starved['bound'] / 86400:g} d, and "
-            f"{starved['slurm']['beyond']} under Slurm's order."
-        )
 
 
 def in_words(compared: Mapping[str, Any]) -> str:

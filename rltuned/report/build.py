@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rltuned import __version__, revision
-from rltuned.cluster.borrowed import Borrowed
 from rltuned.report.advice import CERTAINLY, NEAR, advise, in_words
 from rltuned.report.period import POINTS, Period, read
 
@@ -13,28 +12,25 @@ if TYPE_CHECKING:  # needs the simulator
     from rltuned.demo_clusters import Demo
     from rltuned.report.replay import Replay
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 def assemble(
     period: Period,
     replayed: "Replay | None",
     *,
-    bound: float,
     missing: list[str],
     made_at: float,
     cluster: str,
     names: bool,
-    borrowed: Borrowed | None = None,
 ) -> dict[str, Any]:
     """The report of a period, and of the replay of its jobs where it could be made.
 
-    `bound` is `decide.age_bound`, seconds. `missing` are sentences: what is not in it, and why. `cluster` is what it is
-    about, "" where not known. `names`: with the tables of accounts and of single jobs that lose, and with sentences of
-    faults.
+    `missing` are sentences: what is not in it, and why. `cluster` is what it is about, "" where not known. `names`:
+    with the tables of accounts and of single jobs that lose, and with sentences of faults.
     """
     log = period.to_json(names=names) if period.total else None
-    replay = None if replayed is None else _replay(replayed, period, bound, names=names)
+    replay = None if replayed is None else _replay(replayed, period, names=names)
     policy = period.policy or (replayed.policy if replayed is not None else "")
     return {
         "format": FORMAT,
@@ -48,7 +44,6 @@ def assemble(
         "replayed_as": replayed.policy if replayed is not None and not replayed.exact else policy,
         "log": log,
         "replay": replay,
-        "borrowed": _borrowed(borrowed, period.budget) if names and borrowed is not None else None,
         **advise(log, replay, period.mode.value),
         "missing": missing,
     }
@@ -82,7 +77,6 @@ def of_demo(demo: "Demo", made_at: float) -> dict[str, Any]:
     return assemble(
         read(decisions.entries(demo.directory, since, until), since, until),
         found,
-        bound=demo.config.decide.age_bound,
         missing=[],
         made_at=made_at,
         cluster=f"{demo.shape.text} (simulated)",
@@ -90,19 +84,7 @@ def of_demo(demo: "Demo", made_at: float) -> dict[str, Any]:
     )
 
 
-def _borrowed(known: Borrowed, budget: float | None) -> dict[str, Any] | None:
-    """GPU-hours by account, the most first; None where nobody owes any."""
-    owed = sorted(known.owed.items(), key=lambda item: (-item[1], item[0]))
-    if not owed:
-        return None
-    return {
-        "time": known.time,
-        "budget": None if budget is None else round(budget / 3600.0, 2),
-        "accounts": {account: round(seconds / 3600.0, 2) for account, seconds in owed},
-    }
-
-
-def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> dict[str, Any]:
+def _replay(found: "Replay", period: Period, *, names: bool) -> dict[str, Any]:
     from rltuned.report import gains  # noqa: PLC0415 - needs the simulator; whoever has a `Replay` has it
 
     groups, values = gains.by_group(found), found.values()
@@ -121,7 +103,7 @@ def _replay(found: "Replay", period: Period, bound: float, *, names: bool) -> di
         "groups": groups,
         "losses": gains.losses(found) if names else [],
         "fairness": gains.fairness(found),
-        "starvation": gains.starvation(found, bound),
+        "lending": gains.lending(found, period.lent, period.loans, names=names),
         "series": gains.over_time(found, period.since, period.until, POINTS // 2),
         "predictions": gains.prediction_quality(found.jobs.job_id, found.jobs.run_time, period.predictions),
         "canary": gains.canary(found.jobs, period.canary, period.others, found.seed),

@@ -1,13 +1,13 @@
 """Whose gain and whose loss a replay shows, over time and by group, and how well run times were predicted."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.borrowed import owners
-from rltuned.cluster.tables import Bools, Category, Floats, Ints
+from rltuned.cluster.tables import Bools, Category, Floats, Ints, owners
 from rltuned.evaluate.bootstrap import FAIRNESS
 from rltuned.evaluate.evaluation_settings import AGAIN
 from rltuned.evaluate.window_metrics import over_slurm
@@ -112,15 +112,43 @@ def fairness(found: Replay) -> dict[str, dict[str, float | None]]:
     return {"rltuned": over(found.policy), "chance": over(AGAIN)}
 
 
-def starvation(found: Replay, bound: float) -> dict[str, Any]:
-    """Jobs that wait beyond the age bound (`decide.age_bound`), and the longest waits. Seconds."""
-    return {
-        "bound": bound,
-        **{
-            of: {"beyond": int((values > bound).sum()), "longest": round(float(values.max()), 1)}
-            for of, values in found.waits.items()
-        },
-    }
+def lending(
+    found: Replay, lent: Mapping[int, float], loans: Mapping[tuple[int, int], float], *, names: bool
+) -> list[dict[str, Any]]:
+    """Who lent, to whom, and how long the lenders waited: by account, or user where all jobs are of one; who lent the
+    most first. Seconds, GPU-seconds. Jobs that were not replayed are left out.
+
+    Args:
+        found: the period's jobs.
+        lent: by id of the lender.
+        loans: by ids of borrower and lender.
+        names: False: all together, as one that has no name.
+    """
+    jobs = found.jobs
+    of = owners(jobs.account, jobs.user)
+    group = of.codes if names else np.zeros(len(jobs), dtype=np.int32)
+    row_of = {job: row for row, job in enumerate(jobs.job_id.tolist())}
+    lenders = {row_of[job]: seconds for job, seconds in lent.items() if job in row_of}
+    borrowers: dict[int, float] = defaultdict(float)
+    for (borrower, _), seconds in loans.items():
+        if borrower in row_of:
+            borrowers[row_of[borrower]] += seconds
+    rows: list[dict[str, Any]] = []
+    for code in np.unique(group[[*lenders, *borrowers]]).tolist():
+        gave = [row for row in lenders if group[row] == code]
+        got = [row for row in borrowers if group[row] == code]
+        waits = {name: round(float(wait[gave].mean()), 1) if gave else None for name, wait in found.waits.items()}
+        rows.append(
+            {
+                "name": of.names[code] if names and code >= 0 else "",
+                "lent": round(sum(lenders[row] for row in gave), 1),
+                "lenders": len(gave),
+                **{f"wait_{name}": wait for name, wait in waits.items()},
+                "borrowed": round(sum(borrowers[row] for row in got), 1),
+                "borrowers": len(got),
+            }
+        )
+    return sorted(rows, key=lambda row: -row["lent"])[:MOST_GROUPS]
 
 
 def over_time(found: Replay, since: float, until: float, points: int) -> dict[str, list[float]]:

@@ -78,7 +78,7 @@ _SECTIONS: Final = (
         "queue", "The queue over time", "queue", "Jobs of the replay that wait, means over stretches of the period."
     ),
     Section("gpus", "GPUs in use", "gpus", "GPUs that these jobs hold. The level line is the whole cluster."),
-    Section("losses", "Who loses, and starvation"),
+    Section("losses", "Who loses, and who lent"),
     Section(
         "predictions",
         "How well run times are predicted",

@@ -53,11 +53,11 @@ class Period:
     faults: Faults = field(default_factory=dict)
     held_back: Faults = field(default_factory=dict)
     sums: Counter[str] = field(default_factory=Counter)
-    """Over the cycles with a plan: of those (`cycles`), and of jobs (`pending`, `managed`, `moved`, `changes`)."""
+    """Over the cycles with a plan: of those (`cycles`), and of jobs (`pending`, `managed`, `raised`, `changes`)."""
     most_pending: int = 0
     oldest: float = 0.0
     """Longest wait of a pending job that was seen, seconds."""
-    guards: Counter[str] = field(default_factory=Counter)
+    stopped: Counter[str] = field(default_factory=Counter)
     """Sums of jobs over the cycles."""
     vetoed: Counter[Veto] = field(default_factory=Counter)
     results: Counter[Outcome] = field(default_factory=Counter)
@@ -65,9 +65,12 @@ class Period:
     skipped: int = 0
     """Cycles with rows that could not be understood."""
     decisions: int = 0
-    forward: set[int] = field(default_factory=set)
-    """Jobs that were to stand further ahead at some time."""
-    back: set[int] = field(default_factory=set)
+    raised: set[int] = field(default_factory=set)
+    """Jobs that were to go ahead at some time."""
+    lent: dict[int, float] = field(default_factory=dict)
+    """GPU-seconds by id of the lender, as they were when it was seen waiting last."""
+    loans: dict[tuple[int, int], float] = field(default_factory=dict)
+    """GPU-seconds by ids of borrower and lender, of the loans that were seen open, as they were last."""
     seen: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
     canary: set[int] = field(default_factory=set)
@@ -76,8 +79,6 @@ class Period:
     predictions: dict[int, Prediction] = field(default_factory=dict)
     points: dict[int, Counter[str]] = field(default_factory=dict)
     """Sums over the entries of each stretch of the period: of those (`count`), and as `series` has them."""
-    budget: float | None = None
-    """GPU-seconds that each account could borrow, by the last decision; None: none says."""
     _last: float = float("-inf")
 
     @property
@@ -117,17 +118,17 @@ class Period:
             self.skipped += seen.skipped > 0
             share = (entry.time - self.since) / max(self.until - self.since, 1.0)
             at = min(max(int(share * POINTS), 0), POINTS - 1)
-            moved = entry.wanted.moved if entry.wanted is not None else 0
+            raised = entry.wanted.raised if entry.wanted is not None else 0
             self.points.setdefault(at, Counter()).update(
-                count=1, pending=seen.pending, gpus=seen.gpus, gpus_used=seen.gpus_used, moved=moved
+                count=1, pending=seen.pending, gpus=seen.gpus, gpus_used=seen.gpus_used, raised=raised
             )
         if (wanted := entry.wanted) is not None:
             self.policies[wanted.policy] += 1
             pending = seen.pending if seen is not None else 0
             self.sums.update(
-                cycles=1, pending=pending, managed=wanted.managed, moved=wanted.moved, changes=wanted.changes
+                cycles=1, pending=pending, managed=wanted.managed, raised=wanted.raised, changes=wanted.changes
             )
-            self.guards.update(wanted.guards)
+            self.stopped.update(wanted.stopped)
             self.vetoed.update(wanted.vetoed)
         if entry.decision is not None:
             self._look_at(entry.decision)
@@ -135,13 +136,11 @@ class Period:
     def _look_at(self, made: DecisionRecord) -> None:
         jobs, window = made.jobs, made.window
         self.decisions += 1
-        self.budget = made.budget if made.budget is not None else self.budget
         self.seen.update(jobs.id)
-        for job, base, rank, seen in zip(jobs.id, jobs.base_rank, jobs.rank, jobs.seen, strict=True):
-            if rank < base:
-                self.forward.add(job)
-            elif rank > base:
-                self.back.add(job)
+        self.raised |= made.raised
+        self.lent.update((job, one.lent) for job, one in made.lent.items())
+        self.loans.update(((one.borrower, one.lender), one.lent) for one in made.loans)
+        for job, seen in zip(jobs.id, jobs.seen, strict=True):
             if seen >= 0 and job not in self.predictions:
                 expected = window.run_time[seen], window.time_limit[seen], window.predicted[seen]
                 self.predictions[job] = Prediction(*expected)
@@ -157,7 +156,7 @@ class Period:
         step = (self.until - self.since) / POINTS
         rows = sorted(self.points.items())
         found = {"time": [round(self.since + (at + 0.5) * step, 1) for at, _ in rows]}
-        for name in ("pending", "gpus", "gpus_used", "moved"):
+        for name in ("pending", "gpus", "gpus_used", "raised"):
             found[name] = [round(point[name] / point["count"], 2) for _, point in rows]
         return found
 
@@ -177,18 +176,20 @@ class Period:
             "queue": {
                 "pending_mean": mean(self.sums["pending"]),
                 "pending_most": self.most_pending,
-                **{f"{name}_mean": mean(self.sums[name]) for name in ("managed", "moved", "changes")},
+                **{f"{name}_mean": mean(self.sums[name]) for name in ("managed", "raised", "changes")},
                 "oldest": self.oldest,
             },
             "jobs": {
                 "managed": len(self.seen),
-                "forward": len(self.forward),
-                "back": len(self.back),
+                "raised": len(self.raised),
                 "written": len(self.written),
+                "lenders": len(self.lent),
+                "borrowers": len({borrower for borrower, _ in self.loans}),
             },
+            "lent": round(sum(self.lent.values()), 1),
             "results": {outcome.value: count for outcome, count in self.results.items()},
             "restored": self.restored,
-            "guards": {name: mean(count) for name, count in self.guards.most_common()},
+            "stopped": {name: mean(count) for name, count in self.stopped.most_common()},
             "vetoed": {veto.value: mean(count) for veto, count in self.vetoed.most_common()},
             "cycles_with_skipped_rows": self.skipped,
             "faults": _listed(self.faults, names=names),

@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 
 from rltuned import show
-from rltuned.decide.explain import GUARD_MEANING
+from rltuned.decide.explain import STOP_MEANING
 from rltuned.evaluate.evaluation_settings import UNTUNED
 from rltuned.report.advice import METRICS, Advice, in_words
-from rltuned.show import duration, moment
+from rltuned.show import duration, gpu_hours, moment
 
 REPLAYS = {"real": "what happened", "slurm": "Slurm's order, replayed", "rltuned": "rltuned, replayed"}
 """What the same jobs are seen in."""
@@ -100,23 +100,19 @@ def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
         if replay["losses"]:
             yield "losses", _losses(replay["losses"])
         yield "losses", _fairness(replay["fairness"])
-        yield "losses", _starvation(replay["starvation"])
+        if replay["lending"]:
+            yield "losses", _lending(replay["lending"])
         if replay["predictions"] is not None:
             yield "predictions", _predictions(replay["predictions"])
-    if report["borrowed"] is not None:
-        yield "losses", _borrowed(report["borrowed"])
     if log is not None:
         yield "log", _ranks(report["mode"], log)
         if log["results"]:
             rows = [(name, f"{count:,}") for name, count in log["results"].items()]
             yield "log", Table("Changes by what became of them", ("outcome", "changes"), rows)
-        if log["guards"]:
-            meaning = {str(guard.name).lower(): text for guard, text in GUARD_MEANING.items()}
-            rows = [
-                (f"{name.replace('_', ' ')}: {meaning.get(name, '')}", f"{count:,.1f}")
-                for name, count in log["guards"].items()
-            ]
-            yield "log", Table("Guards that bent a job's rank", ("guard", "jobs in a cycle, mean"), rows)
+        if log["stopped"]:
+            meaning = {stop.name.lower(): text for stop, text in STOP_MEANING.items()}
+            rows = [(meaning.get(name, name), f"{count:,.1f}") for name, count in log["stopped"].items()]
+            yield "log", Table("Why jobs went no further ahead", ("reason", "jobs in a cycle, mean"), rows)
         if log["vetoed"]:
             rows = [(name, f"{count:,.1f}") for name, count in log["vetoed"].items()]
             yield "log", Table("Jobs left to Slurm", ("reason", "jobs in a cycle, mean"), rows)
@@ -225,25 +221,23 @@ def _fairness(found: Mapping[str, Mapping[str, float | None]]) -> Table:
     )
 
 
-def _borrowed(found: Mapping[str, Any]) -> Table:
-    budget = found["budget"]
+def _lending(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(
-        "Service that accounts have borrowed",
-        ("account", "GPU-hours", "of its budget"),
+        "Who lent, and to whom",
+        ("", "GPU-h lent", "lenders", "real wait", "Slurm's order", "rltuned", "GPU-h borrowed", "borrowers"),
         [
-            (account, f"{hours:,.1f}", _or_dash(hours / budget if budget else None, ".0%"))
-            for account, hours in found["accounts"].items()
+            (
+                row["name"] or "all",
+                gpu_hours(row["lent"]),
+                f"{row['lenders']:,}",
+                *(duration(row[f"wait_{of}"]) for of in REPLAYS),
+                gpu_hours(row["borrowed"]),
+                f"{row['borrowers']:,}",
+            )
+            for row in rows
         ],
-        f"At {moment(found['time'])}: GPU time of jobs that started ahead of other accounts' jobs. It is forgotten "
-        "with the half-life of Slurm's fair share.",
-    )
-
-
-def _starvation(found: Mapping[str, Any]) -> Table:
-    return Table(
-        "Starvation",
-        ("", f"jobs that waited over {found['bound'] / 86400:g} d", "longest wait"),
-        [(name, f"{found[of]['beyond']:,}", duration(found[of]["longest"])) for of, name in REPLAYS.items()],
+        "Of the replayed jobs, by the decisions that the log has. Lent is as it was when the lender was seen last, "
+        "borrowed as it was when the loan was seen open last. Waits are the means of the lenders.",
     )
 
 
@@ -281,12 +275,13 @@ def _ranks(mode: str, log: Mapping[str, Any]) -> Table:
         ("pending jobs, mean", f"{queue['pending_mean']:,.1f}"),
         ("pending jobs, most", f"{queue['pending_most']:,}"),
         ("managed jobs, mean", f"{queue['managed_mean']:,.1f}"),
-        ("at another rank than Slurm's, mean", f"{queue['moved_mean']:,.1f}"),
+        ("raised jobs, mean", f"{queue['raised_mean']:,.1f}"),
         ("changes wanted in a cycle, mean", f"{queue['changes_mean']:,.1f}"),
         ("longest wait seen", duration(queue["oldest"])),
         ("jobs that were managed", f"{jobs['managed']:,}"),
-        (f"of these {would} further ahead at some time", f"{jobs['forward']:,}"),
-        (f"of these {would} further back at some time", f"{jobs['back']:,}"),
+        (f"of these {would} raised at some time", f"{jobs['raised']:,}"),
+        ("jobs that lent, and that borrowed", f"{jobs['lenders']:,}, {jobs['borrowers']:,}"),
+        ("GPU-hours lent", gpu_hours(log["lent"])),
     ]
     if log["restored"]:
         rows.append(("given back to Slurm", f"{log['restored']:,}"))

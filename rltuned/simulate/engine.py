@@ -95,6 +95,8 @@ class Simulation:
         """(N,) the predictor knows that the job has ended."""
         self._predicted = np.zeros(len(jobs), dtype=np.bool_)
         """(N,) it has estimated the job's run time from all that has ended."""
+        self._predictions = RunTimePredictions(*np.full((len(RunTimePredictions._fields), len(jobs)), np.nan))
+        """(N,) what it said last."""
         self._held: set[int] = set()
         self.submitted = jobs.submit_time
         """(N,) seconds; of a job that has requeued itself, when it did. Not to be written."""
@@ -151,6 +153,8 @@ class Simulation:
         if len(fresh):
             self._predicted[fresh] = True
             predicted = predictor.predict(fresh)
+            for kept, column in zip(self._predictions, predicted, strict=True):
+                kept[fresh] = column
             known = ~np.isnan(predicted.expected)
             limit = self.estimates.time_limit[fresh[known]]
             self.estimates.run_time[fresh[known]] = np.clip(predicted.expected[known], 1.0, limit)
@@ -167,6 +171,10 @@ class Simulation:
     def now(self) -> float:
         """Seconds on the workload's clock."""
         return float(self.state.clock[k.NOW])
+
+    def predicted(self, rows: Rows) -> RunTimePredictions | None:
+        """What the predictor said of these jobs at the last refresh; None: there is none."""
+        return None if self._predictor is None else self._predictions.take(rows)
 
     @property
     def pending(self) -> Rows:

@@ -3,25 +3,28 @@
 from collections.abc import Callable
 from functools import cache
 from itertools import chain
+from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.borrowed import Borrowed
 from rltuned.cluster.changes import Field
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.config import Config
 from rltuned.decide import Plan, plan
-from rltuned.decide.ranks import ranks_of
+from rltuned.decide.loans import Book, Told
+from rltuned.decide.managed import ranks_of
 from rltuned.decide.resizing import Registration, advice
 from rltuned.decide.rollout import RolloutSearch
 from rltuned.elastic import EVERY
-from rltuned.estimates.predictions import EndedJobs
+from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Simulation
 from rltuned.workload.jobs import Estimates, Source, workload
+
+_FIRST_MOMENT: Final = 1e-6
+"""Seconds: at 0 a book of loans has seen nothing yet."""
 
 
 class RuleRanker:
@@ -71,7 +74,7 @@ class PlanRanker:
         elastic: whether jobs with a range of nodes follow the advice.
         """
         self.policy, self.config, self.search, self._slurm, self._elastic = policy, config, search, slurm, elastic
-        self._borrowed = Borrowed()
+        self._book = Book()
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
         """None: there is a new plan at each refresh."""
@@ -89,16 +92,18 @@ class PlanRanker:
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
         ended = ended_jobs(simulation) if self.search is not None else None
+        self._book = self._book.advanced(snapshot, max(snapshot.time, _FIRST_MOMENT), Told(_accounting(simulation)))
         result = plan(
             snapshot,
             self.policy,
             self.config,
-            AppliedChanges(borrowed=self._borrowed),
-            estimates,
-            self.search,
-            ended,
+            estimates=estimates,
+            search=self.search,
+            ended=ended,
+            distribution=_distribution(simulation, rows, running, estimates),
+            book=self._book,
         )
-        self._borrowed = result.borrowed.raising(result.raised)
+        self._book = result.book
         keys = np.full(len(snapshot.jobs), np.inf)
         alone = np.arange(len(rows)) if priority is None else ranks_of(np.lexsort((rows, -priority[rows])))
         keys[running:] = len(rows) + alone
@@ -122,6 +127,27 @@ class PlanRanker:
         }
         for told in chain.from_iterable(advice(made, registered).values()):
             simulation.resize(told.job_id - 1, told.advised)
+
+
+def _accounting(simulation: Simulation) -> Callable[[int], tuple[float, float] | None]:
+    """What accounting says of a job that has ended."""
+    start, end, now = simulation.start, simulation.end, simulation.now
+
+    def took(job: int) -> tuple[float, float] | None:
+        began, over = float(start[job - 1]), float(end[job - 1])
+        return (began, over - began) if over <= now else None
+
+    return took
+
+
+def _distribution(simulation: Simulation, rows: Rows, running: int, estimates: Floats) -> RunTimePredictions | None:
+    """As the daemon has it of the snapshot's jobs; None: nothing is predicted."""
+    found = simulation.predicted(rows)
+    if found is None:
+        return None
+    unknown = np.full(running, np.nan)
+    columns = (np.concatenate((unknown, column)) for column in found[1:])
+    return RunTimePredictions(estimates, *columns)
 
 
 def ended_jobs(simulation: Simulation) -> EndedJobs:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.objective import TAIL
 from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
-from rltuned.decide.ranks import ranks_of
+from rltuned.decide.managed import ranks_of
 from rltuned.decide.rollout import RecentJobs
 from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import heap_by_end, set_time_left, setup

@@ -18,7 +18,7 @@ from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.cluster.taken import taken_gpus
-from rltuned.decide.ranks import ranks_of
+from rltuned.decide.managed import ranks_of
 from rltuned.decide.rollout import Gain, RolloutRequest, RolloutResult
 from rltuned.decide.scope import priority_tiers
 from rltuned.errors import RltunedError
@@ -211,18 +211,17 @@ class OrderSearch:
         return rollouts
 
     def _head(self, request: RolloutRequest) -> tuple[Rows, Ints]:
-        """Rows and classes of the first `depth` jobs in the order of the plan: each class has the places that Slurm
-        gives to its jobs, and its jobs stand there by score, then by priority.
+        """Rows and tiers of the first `depth` jobs: each tier has the places that Slurm gives to its jobs, which stand
+        there by score, then by priority.
         """
         jobs, rows = request.snapshot.jobs, request.rows
         job_id, tiers = jobs.job_id[rows], priority_tiers(request.snapshot, rows)
-        classes = tiers if request.classes is None else request.classes
         base = jobs.priority[rows] if request.base is None else request.base
         by_slurm = np.lexsort((job_id, -base, -tiers))
         order = np.empty(len(rows), dtype=np.intp)
-        order[np.argsort(classes[by_slurm], kind="stable")] = np.lexsort((job_id, -base, -request.scores, classes))
+        order[np.argsort(tiers[by_slurm], kind="stable")] = np.lexsort((job_id, -base, -request.scores, tiers))
         head = order[: self.depth]
-        return rows[head], classes[head]
+        return rows[head], tiers[head]
 
     def _raced(self, rollouts: Rollouts, keys: Floats, best: Cost, own: Cost) -> Cost | None:
         """Cost of an order in the scenarios of the search. None: in the first one it is no better than the best."""

@@ -278,6 +278,12 @@ def _gpu(words: list[str], whole: str) -> tuple[str, int]:
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?\Z", re.ASCII)
 
 
+def array_limit(value: str) -> int:
+    """Tasks that may run at a time: 5 of ``1-20%5`` and ``6_[1-20%5]``; 0: as many as there are."""
+    limit = value.partition("%")[2].removesuffix("]")
+    return int(limit) if limit.isascii() and limit.isdigit() and len(limit) <= 9 else 0
+
+
 def array_tasks(value: str) -> int:
     """Number of tasks of ``1-20%5``, ``1,3-5``, ``6_[1-20:4]``; at least those shown of ``1,3,...``; 0 for N/A."""
     if value in NOTHING:

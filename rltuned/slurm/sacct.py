@@ -27,7 +27,7 @@ def ended_jobs(answer: str) -> Past:
     left_out = [misfit.reason for misfit in misfits]
     requests: dict[tuple[str, str], tuple[int, int]] = {}
     jobs = []
-    never_ran = 0
+    never_ran: list[str] = []
     for job, user, account, partition, state, stamp, elapsed, limit, asked, got in zip(*table, strict=True):
         column = ""
         try:
@@ -36,7 +36,7 @@ def ended_jobs(answer: str) -> Past:
             column = "End"
             end = notation.epoch(stamp)
             if math.isnan(end) or (seconds == 0 and state.startswith("CANCELLED")):
-                never_ran += 1
+                never_ran.append(job)
                 continue
             column = "TimelimitRaw"
             most = _limit(limit)
@@ -59,7 +59,8 @@ def ended_jobs(answer: str) -> Past:
         raise SlurmParseError(left_out[0])
     separated.refuse_unknown(left_out, len(table[0]) + len(misfits))
     jobs.sort(key=lambda one: (one.end, one.job_id))
-    return Past(jobs, left_out)
+    cancelled = [int(job) for job in never_ran if job.isascii() and job.isdigit()]
+    return Past(jobs, left_out, cancelled)
 
 
 class TraceRows(NamedTuple):

@@ -190,6 +190,7 @@ def _table(
         job_id=np.array(ids, dtype=np.int64),
         state=records.state,
         array_tasks=_waiting_tasks(records),
+        array_limit=np.array([*map(notation.array_limit, table.texts["ArrayTaskID"])], dtype=np.int32),
         het_job_id=table.array("HetJobID"),
         user=table.category("UserName"),
         account=table.category("Account"),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rltuned.cluster.changes import MAX_FACTOR, Change, Field, Outcome, WriteResult
+from rltuned.cluster.changes import MAX_FACTOR, Change, Field, Outcome, SiteFactor, WriteResult
 from rltuned.errors import SlurmError, SlurmUnavailableError
 from rltuned.slurm.commands import EXCLUSIVE_SINCE
 from rltuned.slurm.controller import release as installed_release
@@ -32,7 +32,7 @@ def update_word(change: Change) -> str:
         raise SlurmError(f"refusing the job id {printable(str(job), 30)!r}")
     match change.field:
         case Field.SITE_FACTOR:
-            legal = type(value) is int and abs(value) <= MAX_FACTOR
+            legal = type(value) is SiteFactor and value <= MAX_FACTOR
         case Field.OVERSUBSCRIBE:
             legal = value in _OVERSUBSCRIBE
     if not legal:

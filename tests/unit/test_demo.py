@@ -72,7 +72,8 @@ def run(directory, settings, *, after=10**9, **values):
 def test_jobs_are_reordered_restore_leaves_nothing_and_the_seed_decides_everything(ran, small, memory_path):
     summary, pictures = ran
     assert json.dumps(summary, default=str) == json.dumps(run(memory_path, small)[0], default=str)
-    assert summary["changes"]["applied"] > 20
+    assert summary["changes"]["applied"] > 0
+    assert summary["raised_per_cycle"] > 0
     assert summary["changes"]["failed"] == 0
     proof = summary["restore"]
     assert proof["changed"] > 0
@@ -136,7 +137,7 @@ def test_what_it_is_asked_for_must_exist(small, memory_path):
 
 def test_the_command_prints_one_object_and_explain_reads_what_it_kept(small, memory_path):
     kept = memory_path / "kept"
-    options = ["--jobs", "40", "--seed", "3", "--load", "3", "--cluster", small.cluster, "--policy", "saf"]
+    options = ["--jobs", "120", "--seed", "3", "--load", "3", "--cluster", small.cluster, "--policy", "saf"]
     result = CliRunner().invoke(cli, ["demo", "--json", *options, "--state", str(kept)])
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
@@ -146,11 +147,12 @@ def test_the_command_prints_one_object_and_explain_reads_what_it_kept(small, mem
     assert "cycle.done" in (kept / "rltuned.log").read_text()
     explained = CliRunner().invoke(cli, ["explain", str(summary["example_job"]), "--config", str(kept / "config.toml")])
     assert explained.exit_code == 0, explained.output
-    assert "moved forward" in explained.output
+    assert "goes ahead" in explained.output
     page = (kept / "report.html").read_text()
     assert "What rltuned did" in page
     for order in ("multifactor", "rltuned"):
         assert show.duration(summary[order]["wait_mean"]) in page
+    assert "Who lent, and to whom" in page
 
 
 def test_people_get_a_line_now_and_then_a_table_and_the_way_on(ran, memory_path):
@@ -165,6 +167,7 @@ def test_people_get_a_line_now_and_then_a_table_and_the_way_on(ran, memory_path)
         "partition",
         "mean wait so far",
         "Slurm alone",
+        "jobs go ahead, those that wait have lent",
         "changes applied so far",
         "median wait",
         "The learned model",

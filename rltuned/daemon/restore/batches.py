@@ -10,11 +10,11 @@ Running jobs are left alone: what they carry has no effect unless they are reque
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, Final
 
-from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe
+from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, SiteFactor
 from rltuned.daemon.claims import (
     ISOLATED,
     NOT_ELIGIBLE,
@@ -235,7 +235,7 @@ class Restore:
         """Batch by batch: read, judge, write. Brings `entries` up to date; jobs that are gone or run are taken out."""
         left: dict[int, list[Leftover]] = {}
         tries = dict.fromkeys(entries, 0)
-        total, todo = len(entries), deque(raised_first(entries, entries))
+        total, todo = len(entries), deque(entries)
         while todo:
             batch = [todo.popleft() for _ in range(min(CHUNK, len(todo)))]
             if tries[batch[0]] > 1:
@@ -251,8 +251,6 @@ class Restore:
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
             work: dict[int, list[Change]] = {}
-            # The reading knows better than the journal after slurmctld came back with an older state.
-            batch.sort(key=lambda job: not raised(entries[job], seen.get(job)))
             while batch and room > 0:
                 job = batch.pop(0)
                 left.pop(job, None)
@@ -308,7 +306,7 @@ class Restore:
             if value and value not in entry.factors:
                 return estranged(entry, SITE_FACTOR)
             if value:
-                writes.append(_undone(entry, of, value, 0))
+                writes.append(_undone(entry, of, value, SiteFactor(0)))
         elif entry.carries and self._answers.get((job, of)) != "":
             if not self._hides(entry, status):
                 why = "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has"
@@ -318,7 +316,7 @@ class Restore:
             # to this one would undo what somebody else sets.
             slurmctld = self._which_slurmctld()
             if not entry.cleared or entry.cleared != slurmctld:
-                writes.append(_undone(entry, of, entry.applied.site_factor, 0))
+                writes.append(_undone(entry, of, entry.applied.site_factor, SiteFactor(0)))
         return entry
 
     def _undo_oversubscribe(self, entry: Entry, status: JobStatus, writes: list[Change], left: list[Leftover]) -> None:
@@ -424,7 +422,7 @@ class Restore:
         return items
 
 
-def _undone(entry: Entry, of: Field, before: Value, after: Value) -> Change:
+def _undone(entry: Entry, of: Field, before: Value, after: SiteFactor | str) -> Change:
     return Change(entry.job_id, entry.submit_time, of, before, after, position=0)
 
 
@@ -446,18 +444,6 @@ def _unproven(entry: Entry, now: float) -> Entry:
     """The entry of a job that is missing for the first time: nothing claimed, what was ours in doubt."""
     touched = now if entry.claims else entry.touched
     return replace(given_back(entry, SITE_FACTOR, sure=False), touched=touched)
-
-
-def raised_first(jobs: Iterable[int], entries: Mapping[int, Entry]) -> list[int]:
-    """These jobs as they are given back: raised ones first, so that none stands with another before jobs of others."""
-    return sorted(jobs, key=lambda job: not raised(entries[job], None))
-
-
-def raised(entry: Entry, status: JobStatus | None) -> bool:
-    """Whether it is, or may be, raised by us: by the status if that shows it, else by the journal."""
-    if status is not None and status.site_factor:
-        return status.site_factor > 0
-    return any(int(value) > 0 for value in entry.ours(SITE_FACTOR))
 
 
 def _unidentified(entry: Entry) -> Leftover:

@@ -1,10 +1,9 @@
 """What a living daemon gives back: jobs that leave the plan, and everything where no plan can be carried out.
 
-`Restore` undoes a set of jobs and proves it. This decides which jobs go back in this cycle and in which order, within
-the write budget. What could not be given back is tried again, later after each failure, for ever.
+`Restore` undoes a set of jobs and proves it. This decides which jobs go back in this cycle, within the write
+budget. What could not be given back is tried again, later after each failure, for ever.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Final
 
 from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.restore.batches import Leftover, Restore, RestoreReport, raised, raised_first
+from rltuned.daemon.restore.batches import Leftover, Restore, RestoreReport
 from rltuned.daemon.rpc_budget import STATUS_RPCS
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
@@ -83,8 +82,6 @@ class DaemonRestore:
     progress: Callable[[], None]
     calculated: bool = False
     """sprio listed a job in the last snapshot."""
-    _kept_since: float = math.inf
-    """Since when jobs that are to be given back wait for others to be lowered."""
     retries: Retries = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,10 +97,8 @@ class DaemonRestore:
             and (entry.carries or (entry.applied.oversubscribe is not None and job not in self.retries.final))
         ]
 
-    def leaving(self, snapshot: Snapshot, withdraw: Iterable[int]) -> dict[int, int]:
-        """Find the jobs that carry a value of ours which the plan does not want, or can `withdraw`. Returns by job how
-        far we have raised it; below 0: lowered.
-        """
+    def leaving(self, snapshot: Snapshot, withdraw: Iterable[int]) -> list[int]:
+        """Find the jobs that carry a value of ours which the plan does not want, or can `withdraw`."""
         entries = self.journal.entries
         # A value of ours under somebody's explicit priority would come into force with their release. And what no plan
         # can see, none wants.
@@ -112,12 +107,7 @@ class DaemonRestore:
             for job in self.out(snapshot)
             if entries[job].applied.foreign or snapshot.is_unread(job) or self._may_be_back(job, snapshot)
         )
-        # Only what was last seen on the job counts here, and what lies under somebody's explicit priority moves it
-        # nowhere.
-        return {
-            job: 0 if entries[job].applied.foreign else entries[job].applied.site_factor
-            for job in dict.fromkeys((*unplanned, *withdraw))
-        }
+        return list(dict.fromkeys((*unplanned, *withdraw)))
 
     def _may_be_back(self, job: int, snapshot: Snapshot) -> bool:
         """Whether a held job, which was given back, may carry our value again, which Slurm does not show."""
@@ -133,28 +123,12 @@ class DaemonRestore:
         due = self.retries.due(jobs, self.runtime.clock.monotonic())
         if not due:
             return 0, False
-        order = raised_first(due, self.journal.entries)
-        # A lowered job that gets its place back would stand with the raised one before jobs of others. One is enough to
-        # see whether what hindered is over.
-        first = self._raised_and_refused(order)
-        if first is not None and self._try((first,), self.writer()).restored:
-            # What hindered is over: those that were raised come first again.
-            self.retries.soon()
-            return 1, False
         # Up to two writes a job; what does not fit into the budget waits for the next cycle.
-        room = self.slurmctld.budget.allowance(2 * len(order), self.runtime.clock.monotonic()) // 2
-        tried = order[: room or 1]
+        room = self.slurmctld.budget.allowance(2 * len(due), self.runtime.clock.monotonic()) // 2
+        tried = due[: room or 1]
         report = self._try(tried, self.writer())
         stuck = {item.job_id for item in report.left if not item.final}
         return len(report.restored), len(tried) == len(jobs) and not stuck
-
-    def _raised_and_refused(self, order: Sequence[int]) -> int | None:
-        """A job that we had raised and that waits for its next try while one that we had lowered is due."""
-        entries = self.journal.entries
-        if raised(entries[order[-1]], None):
-            return None
-        waiting = (entries.keys() & self.retries.waiting).difference(order)
-        return min((job for job in waiting if raised(entries[job], None)), default=None)
 
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
         report = Restore(
@@ -175,20 +149,6 @@ class DaemonRestore:
         self.runtime.metrics.restored.inc(len(report.restored))
         return report
 
-    def give_back_lowered(self, jobs: Sequence[int], *, at_once: bool) -> tuple[int, list[int]]:
-        """Give back jobs that we had lowered, `at_once` where the plan has lowered others in their place, else only
-        after `write.give_back_after`. Returns how many were, and those that are still `unreturned`.
-        """
-        now, restored = self.runtime.clock.monotonic(), 0
-        if jobs:
-            self._kept_since = min(self._kept_since, now)
-        if at_once or now - self._kept_since >= self.runtime.config.write.give_back_after:
-            restored, _ = self.give_back(jobs)
-        left = self.unreturned(jobs)
-        if not left:
-            self._kept_since = math.inf
-        return restored, left
-
     def give_all_back(self) -> int:
         """Give back all jobs that wait, as their status says: no nodes, no model, no plan. How many were."""
         ours = [job for job, entry in self.journal.entries.items() if entry.carries]
@@ -198,13 +158,6 @@ class DaemonRestore:
         self.slurmctld.budget.spend(STATUS_RPCS, self.runtime.clock.monotonic())
         restored, _ = self.give_back([job for job in ours if job in seen])
         return restored
-
-    def unreturned(self, jobs: Iterable[int]) -> list[int]:
-        """Those of the jobs that still carry something of ours, without those with which Slurm has made trouble."""
-        known = self.journal.entries
-        return self.retries.due(
-            [job for job in jobs if job in known and known[job].claims], self.runtime.clock.monotonic()
-        )
 
     def _say_left(self, left: Sequence[Leftover]) -> None:
         """Names what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""

@@ -9,8 +9,16 @@ from unit.policy.conftest import saved
 
 from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse_verdict
 from rltuned.cluster.objective import Objective
-from rltuned.config import DEFAULT_MODEL, Config, EstimatesSection, PolicySection, StateSection
-from rltuned.daemon.auto_policy import Standing, read
+from rltuned.config import (
+    DEFAULT_MODEL,
+    DEFAULT_SHARE,
+    Config,
+    EstimatesSection,
+    LendSection,
+    PolicySection,
+    StateSection,
+)
+from rltuned.daemon.auto_policy import Choice, Standing, read
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.decisions import load
 from rltuned.daemon.policy_choice import load_policy
@@ -26,9 +34,11 @@ GPUS = 16
 def verdict(**changes):
     return {
         "format": "rltuned-verdict",
-        "version": 1,
+        "version": 2,
         "chosen": MODEL,
+        "share": 0.5,
         "fallback": "sjf",
+        "fallback_share": 0.2,
         "reason": "It waits least.",
         "made_at": NOW,
         "valid_days": 90.0,
@@ -132,7 +142,9 @@ def test_a_verdict_ends_and_one_from_the_future_is_not_believed(tmp_path, days, 
         ("{", "no JSON"),
         ("[" * 100_000, "no JSON"),
         ("[]", "not a verdict"),
-        ({**verdict(), "version": 2}, "version 2"),
+        ({**verdict(), "version": 1}, "a verdict of version 1, and this rltuned reads 2: run `rltuned gate` again"),
+        (verdict(share=1.1), "its 'share' is '1.1'"),
+        (verdict(fallback_share=None), "its 'fallback_share'"),
         (verdict(chosen="rm -rf"), "its 'chosen'"),
         (verdict(chosen="best"), "no rule 'best'"),
         (verdict(fallback=MODEL), "its 'fallback' is the model"),
@@ -169,6 +181,30 @@ def test_a_verdict_that_is_no_regular_file_holds_nothing_up(tmp_path):
 def test_the_value_itself_refuses_what_is_too_large():
     with pytest.raises(RltunedError, match="larger than"):
         parse_verdict(b" " * (5 * 2**20))
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus", "share"),
+    [
+        ({}, GPUS, 0.5),
+        ({"chosen": "saf", "share": 0.0}, GPUS, 0.0),
+        (OTHER_MODEL, GPUS, 0.2),
+        ({}, 4 * GPUS, DEFAULT_SHARE),
+        (None, GPUS, DEFAULT_SHARE),
+    ],
+    ids=["the model's", "a rule's", "the fallback's", "another cluster", "no verdict"],
+)
+def test_a_share_of_auto_is_that_of_the_verdict_that_is_gone_by(tmp_path, changes, gpus, share):
+    _, made = choice(tmp_path, None if changes is None else verdict(**changes), gpus=gpus)
+    followed = made.applied(Config(lend=LendSection(share="auto", most=3)))
+    assert (followed.lend.share, followed.lend.part, followed.lend.most) == (share, share, 3)
+    own = Config(lend=LendSection(share=0.05))
+    assert made.applied(own) == own, "a number stands"
+
+
+def test_without_a_verdict_to_go_by_a_share_of_auto_is_the_default():
+    config = Config(policy=PolicySection(name="saf"), lend=LendSection(share="auto"))
+    assert Choice("saf", Standing.UNUSED, "").applied(config).lend.share == config.lend.part == DEFAULT_SHARE
 
 
 # --- in the daemon

@@ -86,13 +86,17 @@ def test_what_cannot_be_used_is_named_with_its_file(tmp_path, one):
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_shadow_and_active_cycles_are_logged_alike_with_what_was_seen_wanted_and_done(tmp_path, dry_run):
     run = house(tmp_path, dry_run=dry_run)
-    run.ticks(3)
+    report = run.tick()
+    run.ticks(2)
     first, _, last = kept(tmp_path / "state")
     assert first.stage is (Stage.SHADOW if dry_run else Stage.ACTIVE)
-    assert first.seen.pending == first.wanted.managed == first.wanted.moved == first.wanted.changes == 12
-    assert first.results == ({} if dry_run else {Outcome.APPLIED: 12})
+    assert first.seen.pending == first.wanted.managed == 12
+    raised = len(report.record.raises)
+    assert first.wanted.raised == first.wanted.changes == report.raised == raised > 0
+    assert sum(first.wanted.stopped.values()) == 12
+    assert first.results == ({} if dry_run else {Outcome.APPLIED: raised})
     assert ("dry run" in first.held_back) is dry_run
-    assert last.wanted.changes == (12 if dry_run else 0)
+    assert last.wanted.changes == (raised if dry_run else 0)
     assert first.decision.jobs.id == tuple(range(1, 13))
     assert set(first.seconds) >= {"read", "plan", "total"}
 
@@ -180,7 +184,8 @@ def test_a_full_disk_stops_no_cycle_and_is_said(tmp_path):
         run.tick()
     assert "File too large" in run.events("decision_log.not_written")[0]["detail"]
     run.tick()
-    assert [entry.wanted.changes for entry in kept(tmp_path / "state")] == [12, 0]
+    first, last = (entry.wanted.changes for entry in kept(tmp_path / "state"))
+    assert (first > 0, last) == (True, 0)
 
 
 def test_no_name_of_a_user_or_a_job_is_in_it(tmp_path):
@@ -219,7 +224,9 @@ def test_explain_answers_about_the_past_on_the_command_line(tmp_path, capsys):
     when = datetime.fromtimestamp(then, UTC).isoformat()
     cli.main(["explain", "1", "--config", str(settings), "--at", when, "--json"], standalone_mode=False)
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["verdict"], answer["slurm_rank"], answer["rank"]) == ("moved back", 1, 12)
+    assert (answer["verdict"], answer["slurm_rank"]) == ("left where Slurm has it", 1)
+    assert answer["rank"] > 1, "others pass it"
+    assert answer["stopped"] == "nobody whom it could pass is before it"
     cli.main(["explain", "1", "--config", str(settings), "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["verdict"] == "not pending"
 
@@ -295,8 +302,9 @@ def test_sizes_are_as_docs_report_md_has_them(tmp_path, jobs, each):
     run = house(tmp_path, jobs=jobs, dry_run=True)
     run.ticks(6)
     found = kept(tmp_path / "state")
-    assert [entry.decision is not None for entry in found] == [at % each == 0 for at in range(6)]
-    for entry in found[::each]:
+    there = [entry.decision is not None for entry in found]
+    assert all(any(there[at : at + each]) for at in range(len(found) - each + 1))
+    for entry in (one for one in found if one.decision is not None):
         without = len(replace(entry, decision=None).line())
         assert without <= 600
-        assert 80 <= (len(entry.line()) - without) / jobs <= 160
+        assert 60 <= (len(entry.line()) - without) / jobs <= 120

@@ -4,6 +4,8 @@ import subprocess
 
 import pytest
 from prometheus_client import generate_latest
+from unit.daemon.test_loop import house
+from unit.decide.test_explain import lending
 
 from rltuned.daemon.metrics import Metrics
 
@@ -39,6 +41,14 @@ def test_no_label_can_name_a_job_a_user_or_an_account():
     labels = set(re.findall(r'[{,](\w+)="', exposition()))
     known = {"version", "outcome", "phase", "le", "field", "reason", "stage", "state", "kind", "result", "tier", "over"}
     assert labels == known
+
+
+def test_a_decision_shows_how_many_are_raised_and_what_those_that_wait_have_lent(tmp_path):
+    run = house(tmp_path)
+    run.daemon.reporting.decided(lending())
+    assert run.metric("rltuned_raised_jobs") == 3
+    assert run.metric("rltuned_lent_gpu_seconds") == 1440.0 + 600.0
+    assert run.metric("rltuned_open_loans") == 1
 
 
 def test_memory_descriptors_and_cpu_time_of_the_process_are_told():

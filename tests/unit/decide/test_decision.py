@@ -12,10 +12,10 @@ from rltuned.policy.heuristics import by_name
 from .conftest import make_snapshot, pending
 
 NAMES = {
-    "": "version time policy stage age_bound classes class_sizes features columns jobs window "
-    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts budget coefficients objective",
-    "jobs": "id class base current target base_rank rank guards held_behind seen position owed",
-    "window": "score values predicted wait run_time time_limit gpus run_time_low run_time_high terms",
+    "": "version time policy stage share most features columns jobs window raises lent loans "
+    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts coefficients objective",
+    "jobs": "id base current target base_rank rank seen stop stopped_by wait may_lend",
+    "window": "score values predicted run_time time_limit gpus run_time_low run_time_high terms",
     "placement": "outcome apply ways",
 }
 LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
@@ -23,7 +23,9 @@ LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
 
 @pytest.fixture
 def made():
-    jobs = pending(5, time_limit=LIMITS, gpus=[3, 1, 1, 1, 1], held=[False, False, False, False, True])
+    jobs = pending(
+        5, user=list("abcde"), time_limit=LIMITS, gpus=[3, 1, 1, 1, 1], held=[False, False, False, False, True]
+    )
     config = Config(placement=PlacementSection(apply=PlacementApply.OVERSUBSCRIBE))
     decided = plan(make_snapshot(jobs), by_name("sjf"), config)
     assert decided.changes
@@ -54,14 +56,16 @@ def test_the_names_that_people_and_scripts_read_stay(made):
     ("break_it", "said"),
     [
         (lambda tree: tree.pop("policy"), "policy: Field required"),
-        (lambda tree: tree.update(version=2), "version: this rltuned reads 1"),
-        (lambda tree: tree.pop("version"), "version: this rltuned reads 1"),
+        (lambda tree: tree.update(version=1), "version: this rltuned reads 2"),
+        (lambda tree: tree.pop("version"), "version: this rltuned reads 2"),
         (lambda tree: tree["jobs"]["rank"].__setitem__(2, "third"), r"jobs\.rank\.2: "),
         (lambda tree: tree["jobs"]["target"].pop(), "jobs: .*'target' has 3 values, not 4"),
         (lambda tree: tree["window"]["score"].pop(), "window: .*has 4 values, not 3"),
         (lambda tree: tree.update(stage="bold"), "stage: "),
         (lambda tree: tree["vetoed"].update(whim=[1]), "vetoed.whim"),
         (lambda tree: tree.update(changes=[[1, "Nice"]]), "changes.0"),
+        (lambda tree: tree["raises"].append([1, 2]), r"raises\.1\.2"),
+        (lambda tree: tree["lent"].update({"1": [2.0]}), r"lent\.1"),
     ],
 )
 def test_what_cannot_be_understood_is_refused_by_its_name(made, break_it, said):

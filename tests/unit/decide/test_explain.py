@@ -11,11 +11,12 @@ from unit.generated_queues import QueueSettings, generate
 from unit.policy.conftest import actor_of, expecting
 
 from rltuned import show
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.borrowed import Borrowed
-from rltuned.config import Config, PlacementApply, PlacementSection
-from rltuned.decide import DecisionRecord, explain, plan, record
+from rltuned.config import Config, LendSection, PlacementApply, PlacementSection
+from rltuned.decide import DecisionRecord, Verdict, explain, plan, record
 from rltuned.decide.entry import lean
+from rltuned.decide.explain import STOP_MEANING
+from rltuned.decide.loans import Book, Given, Loan, Part
+from rltuned.decide.raising import Stop
 from rltuned.decide.rollout import RolloutResult
 from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
@@ -24,7 +25,7 @@ from rltuned.observe import STATE_COLUMNS
 from rltuned.policy.actor import on_means, plain_rule
 from rltuned.policy.heuristics import by_name
 
-from .conftest import make_snapshot, pending
+from .conftest import NOW, make_snapshot, pending
 
 QUIET = Config(placement=PlacementSection(apply=PlacementApply.OFF))
 LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
@@ -76,7 +77,7 @@ def test_a_plain_rule_is_explained_by_its_key_and_both_by_rank_and_features(queu
         assert {one.name for one in answer.features if one.used} == set(STATE_COLUMNS)
         json.dumps(answer.as_dict(), allow_nan=False)
         text = printed(answer)
-        assert f"rltuned wants it as number {answer.rank}" in text
+        assert f"Slurm alone has it at place {answer.slurm_rank} (priority {answer.slurm_priority})" in text
         assert told in text
         assert ("goes first" in text) == bool(told)
         assert "median of queue" in text
@@ -146,15 +147,128 @@ def test_the_terms_take_little_room_and_none_in_the_log(queue):
     assert (lean(made).coefficients, lean(made).window.terms) == (None, None)
 
 
-def test_who_asks_reads_what_the_account_of_a_job_has_borrowed():
-    snapshot = make_snapshot(pending(2, account=["a", "b"]))
-    owed = AppliedChanges(borrowed=Borrowed(snapshot.time, {"b": 7_200.0}))
-    made = record(plan(snapshot, by_name("saf"), Config(), owed))
-    texts = [printed(explain(made, job)) for job in (1, 2)]
-    assert "borrowed" not in texts[0]
-    assert (
-        f"Its account has borrowed 2.0 of {made.budget / 3600:.1f} GPU-hours from the fair share of others." in texts[1]
+WAITED = 5 * 3600.0 + 600.0
+"""Seconds."""
+
+
+def lending(*, share=0.1, **columns):
+    """Eight jobs of four users in Slurm's order. Job 1 (4 GPUs) has lent 0.4 GPU-hours to three jobs, 2 lends to one
+    that runs; 4, 6 and 7 are small and wanted; 8 is held.
+    """
+    jobs = pending(
+        8,
+        **{
+            "user": ["a", "b", "c", "d"] * 2,
+            "gpus": [4, 2, 1, 1, 2, 1, 1, 4],
+            "time_limit": [90_000.0, 7200.0, 86_400.0, 3600.0, 7200.0, 1200.0, 600.0, 3600.0],
+            "submit_time": NOW - WAITED + np.arange(8) / 10,
+            "held": [False] * 7 + [True],
+            **columns,
+        },
     )
+    submitted = jobs.submit_time.astype(np.int64).tolist()
+    book = Book(
+        time=NOW,
+        given={1: Given(submitted[0], 1440.0, 3, (17, 18, 19))},
+        loans={40: Loan(1, 600.0, NOW - 100.0, NOW - 100.0, -1.0, 0.0, (Part(2, submitted[1], 1.0),))},
+    )
+    made = record(
+        plan(
+            make_snapshot(jobs), by_name("saf"), QUIET.model_copy(update={"lend": LendSection(share=share)}), book=book
+        )
+    )
+    assert DecisionRecord.from_json(json.dumps(made.to_json(), allow_nan=False)) == made
+    return made
+
+
+def said(answer):
+    """In one line."""
+    return " ".join(printed(answer).split())
+
+
+def test_a_waiting_job_says_how_long_it_waits_what_it_may_lend_and_what_it_has_lent_to_whom():
+    made = lending()
+    first, second, third = (explain(made, job) for job in (1, 2, 3))
+    assert (first.wait, first.may_lend, first.lent, first.loans) == (WAITED, 0.1 * WAITED * 4, 1440.0, 3)
+    waits = "It waits 5 h 10 min; may be passed until it has lent"
+    assert f"{waits} 2.1 GPU-hours; has lent 0.40 to 3 jobs (17, 18, 19)." in said(first)
+    assert f"{waits} 1.0 GPU-hours; has lent 0.17 to 1 job (40)." in said(second)
+    assert f"{waits} 0.52 GPU-hours; has lent nothing." in said(third)
+
+
+def test_what_is_lent_to_jobs_that_nobody_knows_any_more_is_said_to_count():
+    made = lending()
+    made = replace(made, lent={**made.lent, 1: made.lent[1]._replace(loans=0, borrowers=())})
+    assert "until it has lent 2.1 GPU-hours; counts as having lent 0.40 before." in said(explain(made, 1))
+
+
+def test_a_raised_job_says_whom_it_passes_what_each_lends_and_its_lenders_who_passes_them():
+    made = lending()
+    answer = explain(made, 4)
+    assert (answer.verdict, answer.slurm_rank, answer.rank) == (Verdict.RAISED, 4, 3)
+    assert (answer.passes, answer.charged, answer.lenders) == (1, 3600.0, ((1, 1.0),))
+    text = said(answer)
+    assert "goes ahead" in text
+    assert f"with rltuned it is at 3 (priority {answer.target_priority})" in text
+    assert (
+        "It passes job 1 and those between. When it starts it borrows for 60 min, in GPU-hours: 1.0 of job 1;" in text
+    )
+    assert "It is passed by 7, 6, 4, and lends to each of them that starts." in said(explain(made, 1))
+
+
+def test_who_only_passes_jobs_of_its_own_user_borrows_of_nobody():
+    answer = explain(lending(user="a"), 4)
+    assert (answer.verdict, answer.lenders) == (Verdict.RAISED, ())
+    assert "Nobody lends: they are its user's, or cannot start." in said(answer)
+
+
+def test_a_job_that_is_not_raised_says_why_it_goes_no_further_and_behind_whom_it_stays():
+    answer = explain(lending(), 3)
+    assert (answer.verdict, answer.stopped_by) == (Verdict.KEPT, 2)
+    assert "It goes no further ahead: the job before it has lent its part, or cannot lend as much" in said(answer)
+    assert "(job 2)." in said(answer)
+    none = explain(lending(share=0.0), 7)
+    assert (none.verdict, none.may_lend) == (Verdict.KEPT, 0.0)
+
+
+def test_each_reason_why_a_job_goes_no_further_is_said():
+    assert set(STOP_MEANING) == set(Stop) - {Stop.NONE}
+
+
+def test_a_job_that_is_left_to_slurm_says_what_it_lends_all_the_same():
+    made = lending(nice=[-1, *[0] * 7])
+    answer = explain(made, 1)
+    assert (answer.verdict, answer.lent) == (Verdict.NOT_MANAGED, 1440.0)
+    assert "has lent 0.40 to 3 jobs (17, 18, 19)" in said(answer)
+    assert "lent" not in said(explain(made, 8)), "a held job lends nothing"
+
+
+def lines_of(made, *, limit=40, width=80):
+    console = Console(width=width, file=io.StringIO())
+    show.plan_diff(console, made, limit)
+    return console.file.getvalue().splitlines()
+
+
+def test_a_plan_is_a_line_for_each_raised_job_and_one_for_those_that_wait():
+    made = lending(priority=4_294_900_000 - 7 * np.arange(8), job_id=4_000_001 + np.arange(8))
+    head, _, *rows, last = lines_of(lending())
+    assert "3 jobs go ahead, 3 changes to write" in head
+    assert [row.split() for row in rows] == [
+        ["7", "0.17", "1", "1", "(1)", "7", "→", "1", "9958", "→", "10003"],
+        ["6", "0.33", "1", "1", "(1)", "6", "→", "2", "9965", "→", "10002"],
+        ["4", "1.0", "1", "1", "(1)", "4", "→", "3", "9979", "→", "10001"],
+    ]
+    assert last == "8 jobs wait: 7 managed, 1 left to Slurm (1 held)"
+    assert len(lines_of(made)) == len(rows) + 3, "it fits into 80 columns with long ids and priorities, too"
+    assert "… 1 more (--limit)" in lines_of(lending(), limit=2)
+
+
+def test_many_lenders_are_counted_and_where_nobody_goes_ahead_there_is_no_table():
+    one, *others = lending().raises
+    many = one._replace(lenders=tuple(one.lenders[0]._replace(id=at) for at in range(1, 6)))
+    assert "1 (1), 2 (1) +3" in " ".join(lines_of(replace(lending(), raises=(many, *others))))
+    head, last = lines_of(lending(share=0.0))
+    assert (head[:16], last[:12]) == ("0 jobs go ahead,", "8 jobs wait:")
 
 
 class Forward:

@@ -1,17 +1,22 @@
 """What a user may know of a cycle: everything that helps with one's own jobs, and nothing about anybody else's."""
 
+import io
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from rltuned import show
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.changes import Applied
-from rltuned.config import Config
+from rltuned.config import Config, LendSection
 from rltuned.decide import Veto, plan
-from rltuned.decide.ranks import Guard
+from rltuned.decide.explain import STOP_MEANING
+from rltuned.decide.loans import NOTHING_LENT, Book, Given
+from rltuned.decide.raising import Stop
 from rltuned.decide.reasons import in_words
 from rltuned.decide.user_record import MOST_JOBS, UserRecord, UserRecords
 from rltuned.errors import RltunedError
@@ -20,11 +25,12 @@ from rltuned.slurm.commands import JOB_FIELDS, SEPARATOR
 
 from .conftest import NOW, make_snapshot, pending
 
+GENEROUS = Config(lend=LendSection(share=1.0))
 RECORDED = Path(__file__).parents[2] / "recorded"
 
 
-def records(snapshot, applied=None, *, moves=True, config=None):
-    result = plan(snapshot, by_name("sjf"), config or Config(), applied)
+def records(snapshot, applied=None, *, moves=True, config=None, book=NOTHING_LENT):
+    result = plan(snapshot, by_name("sjf"), config or Config(), applied, book=book)
     return UserRecords.of(snapshot, interval=60.0, plan=result, moves=moves)
 
 
@@ -33,40 +39,36 @@ def numbers(record):
     return {int(word) for word in re.findall(r"\d+", json.dumps(record.as_dict()))}
 
 
-def test_the_columns_take_55_bytes_for_each_pending_job():
+def test_the_columns_take_75_bytes_for_each_pending_job():
     made = records(make_snapshot(pending(400, user=["alice", "bob"] * 200)))
     columns = [getattr(value, "codes", value) for value in vars(made).values()]
-    assert sum(getattr(column, "nbytes", 0) for column in columns) == 400 * 55
+    assert sum(getattr(column, "nbytes", 0) for column in columns) == 400 * 75
 
 
 def test_a_record_has_the_users_own_jobs_and_not_a_number_or_name_of_the_others():
     ids = 70_000 + 11 * np.arange(40)
     users = ["alice" if number % 4 else "bob" for number in range(40)]
-    made = records(
-        make_snapshot(
-            pending(
-                40,
-                job_id=ids,
-                user=users,
-                account=["lab-of-" + user for user in users],
-                qos=["normal" if number % 5 else "fast" for number in range(40)],
-                time_limit=600.0 * (40 - np.arange(40)),
-                held=[number % 8 == 0 for number in range(40)],
-            )
-        )
+    jobs = pending(
+        40,
+        job_id=ids,
+        user=users,
+        account=["lab-of-" + user for user in users],
+        qos=["normal" if number % 5 else "fast" for number in range(40)],
+        time_limit=600.0 * (40 - np.arange(40)),
+        held=[number % 8 == 0 for number in range(40)],
     )
-    # Every guard at once, also the one that names an outside job to admins.
-    every = int(np.bitwise_or.reduce([int(guard) for guard in Guard]))
-    made.jobs["guards"] = np.where(made.jobs["place"] >= 0, every, 0)
+    given = {int(job): Given(int(jobs.submit_time[row]), 30.0, 1, (int(ids[-1 - row]),)) for row, job in enumerate(ids)}
+    made = records(make_snapshot(jobs), book=Book(given=given))
+    # Every reason why a job goes no further ahead: admins are told of which job it is.
+    made.jobs["stop"] = [list(STOP_MEANING)[number % len(STOP_MEANING)] for number in range(40)]
     for user, other in (("alice", "bob"), ("bob", "alice")):
         record = made.record(user)
         mine = {int(job) for job, whose in zip(ids, users, strict=True) if whose == user}
         assert {job.job_id for job in record.jobs} == mine
         assert not numbers(record) & (set(ids.tolist()) - mine)
         assert other not in json.dumps(record.as_dict())
-        notes = {note for job in record.jobs for note in job.notes}
-        assert len([note for note in notes if "outside of its class" in note]) == 1
-        assert not any("{" in note for note in notes)
+        assert {job.note for job in record.jobs} >= set(STOP_MEANING.values())
+        assert all(job.loans == 1 for job in record.jobs)
     assert made.record("carol").jobs == ()
     assert made.record("").jobs == ()
     assert set(made.users) == {"alice", "bob"}
@@ -81,12 +83,38 @@ def test_a_user_without_a_name_in_slurms_answer_is_nobody():
 
 def test_places_are_rltuneds_where_it_writes_and_slurms_where_it_only_watches():
     snapshot = make_snapshot(pending(4, user=["alice", "bob", "bob", "alice"], time_limit=600.0 * (4 - np.arange(4))))
-    first, last = records(snapshot).record("alice").jobs
-    assert (first.job_id, first.place, first.slurm_place, first.among) == (4, 1, 4, 4)
-    assert (last.job_id, last.place, last.slurm_place) == (1, 4, 1)
-    watched = {job.job_id: job for job in records(snapshot, moves=False).record("alice").jobs}
+    first, last = records(snapshot, config=GENEROUS).record("alice").jobs
+    assert (first.job_id, first.place, first.slurm_place, first.lenders) == (4, 1, 4, 1)
+    assert (last.job_id, last.place, last.slurm_place, last.lenders) == (1, 4, 1, None)
+    assert records(snapshot).record("alice").managed == 4
+    watched = {job.job_id: job for job in records(snapshot, moves=False, config=GENEROUS).record("alice").jobs}
     assert (watched[4].place, watched[4].slurm_place) == (4, 4)
+    assert {(job.may_lend, job.lenders, job.note) for job in watched.values()} == {(None, None, "")}
     assert not records(snapshot, moves=False).record("alice").moves
+
+
+def test_a_user_reads_what_a_job_may_lend_what_it_has_lent_and_why_it_goes_no_further():
+    jobs = pending(3, user=["alice", "bob", "alice"], gpus=[4, 1, 1], time_limit=[7200.0, 3600.0, 86_400.0])
+    given = {1: Given(int(jobs.submit_time[0]), 720.0, 2, (17, 18))}
+    made = records(make_snapshot(jobs), book=Book(given=given)).record("alice")
+    first, last = sorted(made.jobs, key=lambda job: job.job_id)
+    assert (first.may_lend, first.lent, first.loans) == (pytest.approx(0.1 * 3600.0 * 4), 720.0, 2)
+    assert (last.may_lend, last.lent, last.loans) == (pytest.approx(0.1 * 3600.0, abs=0.5), 0.0, 0)
+    console = Console(file=io.StringIO(), width=200)
+    show.user_record(console, made, NOW, only=False)
+    text = console.file.getvalue()
+    assert "It may be passed until it has lent 0.40 GPU-hours; has lent 0.20 to 2 jobs." in text
+    assert "It may be passed until it has lent 0.10 GPU-hours; has lent nothing." in text
+    assert f"It goes no further ahead: {STOP_MEANING[Stop.LENT]}." in text
+    assert f"place {last.place} of 3" in text
+    assert not {17, 18} & numbers(made)
+
+
+def test_a_user_reads_that_a_job_goes_ahead_now_and_how_many_lend_for_it():
+    snapshot = make_snapshot(pending(4, user=["alice", "bob", "bob", "alice"], time_limit=600.0 * (4 - np.arange(4))))
+    console = Console(file=io.StringIO(), width=200)
+    show.user_record(console, records(snapshot, config=GENEROUS).record("alice"), NOW, only=False)
+    assert console.file.getvalue().count("It goes ahead now; 1 job lends for that.") == 1
 
 
 def test_a_job_that_is_left_to_slurm_says_why_and_has_no_place():
@@ -94,17 +122,18 @@ def test_a_job_that_is_left_to_slurm_says_why_and_has_no_place():
     foreign = AppliedChanges({3: Applied(3, int(snapshot.jobs.submit_time[2]), foreign=True)})
     jobs = {job.job_id: job for job in records(snapshot, foreign).record("alice").jobs}
     assert jobs[1].place == 1
-    assert jobs[1].notes == ()
+    assert jobs[1].note == STOP_MEANING[Stop.FRONT]
     assert jobs[2].place is None
-    assert "held" in jobs[2].notes[0]
+    assert "held" in jobs[2].note
     assert jobs[2].meaning == "An admin holds it."
-    assert "somebody else set" in jobs[3].notes[0]
+    assert "somebody else set" in jobs[3].note
+    assert (jobs[2].may_lend, jobs[3].may_lend) == (None, pytest.approx(360.0, abs=0.5)), "the held one lends nothing"
 
 
 def test_what_is_only_read_and_not_planned_still_has_slurms_reason():
     made = UserRecords.of(make_snapshot(pending(2, user=["alice", "bob"], reason="Resources")), interval=60.0)
     (job,) = made.record("alice").jobs
-    assert (job.job_id, job.reason, job.place, job.notes) == (1, "Resources", None, ())
+    assert (job.job_id, job.reason, job.place, job.note) == (1, "Resources", None, "")
     assert "its turn" in job.meaning
 
 
@@ -139,9 +168,9 @@ def test_a_record_survives_json_and_a_later_one_with_more_fields_is_read_too():
     plain["jobs"][0] |= {"start": [NOW, NOW + 60.0], "of_a_later_version": 1}
     assert UserRecord.from_json(json.dumps(plain)).jobs[0].start == (NOW, NOW + 60.0)
     with pytest.raises(RltunedError, match="version"):
-        UserRecord.from_json(json.dumps(plain | {"version": 2}))
+        UserRecord.from_json(json.dumps(plain | {"version": 1}))
     with pytest.raises(RltunedError, match="not a user record"):
-        UserRecord.from_json(b'{"version": 1, "jo')
+        UserRecord.from_json(b'{"version": 2, "jo')
 
 
 def test_no_veto_sends_a_user_to_a_command_for_admins():

@@ -17,9 +17,9 @@ NAMES = (
     "deploy/README.md",
     "docs/first-two-weeks.md",
     "docs/installation.md",
+    "docs/lending.md",
     "docs/monitoring.md",
     "docs/runbook.md",
-    "docs/users.md",
 )
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}
 WRITTEN = sorted(

@@ -31,6 +31,14 @@ def busy_jobs(n: int = 80, seed: int = 3) -> Workload:
     )
 
 
+def bursts(count: int, each: int = 12) -> Workload:
+    """Jobs of two users on one GPU, that come in bursts which it can just do: a third are long and come first."""
+    n, long = count * each, each // 3
+    run = np.tile([1800.0] * long + [150.0] * (each - long), count)
+    submit = np.repeat(np.arange(count) * 1.1 * run[:each].sum(), each) + np.tile(np.arange(each), count)
+    return jobs_of(submit, run, np.ones(n, dtype=int), user=[f"u{k % 2}" for k in range(n)])
+
+
 def settings(**values: Any) -> EvaluationSettings:
     usual: dict[str, Any] = {
         "trace": "t.csv",
@@ -43,9 +51,15 @@ def settings(**values: Any) -> EvaluationSettings:
     return EvaluationSettings(**{**usual, **values})
 
 
-def tuned_file(path: Path, cluster: str = "2x4", found: dict[str, float] | None = None, **asked: Any) -> str:
+def tuned_file(
+    path: Path,
+    cluster: str = "2x4",
+    found: dict[str, float] | None = None,
+    jobs: Workload | None = None,
+    **asked: Any,
+) -> str:
     """A file as of `rltuned tune --json`, that found these values; its path."""
-    own = SlurmConf.of(settings(**asked), busy_jobs(), parse_shape(cluster)).own
+    own = SlurmConf.of(settings(**asked), jobs or busy_jobs(), parse_shape(cluster)).own
     path.write_text(json.dumps({"own": own, "found": {**own, **(found or {})}}))
     return str(path)
 

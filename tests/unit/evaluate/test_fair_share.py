@@ -1,51 +1,67 @@
 """How accounts fare under a policy, over Slurm's own order in which fair share decides."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
-from rltuned.errors import ConfigError
+from rltuned.errors import ConfigError, EvaluationError
+from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings
 from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.window_metrics import over_slurm
+from rltuned.evaluate.policies import rule_ranker
+from rltuned.evaluate.window_metrics import against_slurm
 from rltuned.policy.multifactor import Weights
+from rltuned.simulate.engine import Simulation
+from rltuned.simulate.values import SimulationSettings
 from rltuned.workload.jobs import Source, workload
 
 HOUR = 3600.0
 
 
-def measured(own, slurm, accounts, gpus=1.0, submit=0.0, run=HOUR):
+def measured(own, slurm, accounts, submit=0.0):
     n = len(own)
     own, slurm = np.asarray(own, dtype=float), np.asarray(slurm, dtype=float)
-    return over_slurm(
-        np.full(n, submit),
-        (own, own + run),
-        (slurm, slurm + run),
-        np.full(n, gpus),
-        np.ones(n, dtype=np.bool_),
-        Category.of(accounts),
-    )
+    return against_slurm(np.full(n, submit), own, slurm, np.ones(n, dtype=np.bool_), Category.of(accounts))
 
 
 def test_an_account_is_worse_off_where_its_mean_wait_grows_by_a_tenth_and_five_minutes():
     accounts, slurm = ["a"] * 5 + ["b"] * 5 + ["few"], [HOUR] * 11
-    worse, _ = measured([1.5 * HOUR] * 5 + [HOUR] * 5 + [9 * HOUR], slurm, accounts)
-    assert worse == 0.5, "an account of one job says nothing"
-    assert measured([1.05 * HOUR] * 5 + slurm[5:], slurm, accounts)[0] == 0.0, "less than a tenth"
-    assert measured([200.0] * 5 + [100.0] * 6, [100.0] * 11, accounts)[0] == 0.0, "less than five minutes"
+    found = measured([1.5 * HOUR] * 5 + [HOUR] * 5 + [9 * HOUR], slurm, accounts)
+    assert found.accounts_worse == 0.5, "an account of one job says nothing"
+    assert measured([1.05 * HOUR] * 5 + slurm[5:], slurm, accounts).accounts_worse == 0.0, "less than a tenth"
+    assert measured([200.0] * 5 + [100.0] * 6, [100.0] * 11, accounts).accounts_worse == 0.0, "less than five minutes"
 
 
-def test_service_is_moved_where_others_have_got_the_gpu_time_when_slurm_has_ended_most_jobs():
-    # Slurm starts a's seven jobs and, when they have ended, b's three; at that moment b has had nothing.
-    accounts, slurm = ["a"] * 7 + ["b"] * 3, [0.0] * 7 + [HOUR] * 3
-    assert measured(slurm, slurm, accounts)[1] == 0.0
-    assert measured([HOUR] * 7 + [0.0] * 3, slurm, accounts)[1] == pytest.approx(3 / 7)
+def test_the_worst_tenth_of_accounts_is_a_ratio_of_mean_waits_with_five_minutes_added():
+    # Eleven accounts of five jobs each: the second-worst of them is the 90th percentile.
+    accounts = [f"a{k}" for k in range(11) for _ in range(5)]
+    ratios = np.repeat([9.0, 2.0, *[1.0] * 9], 5)
+    slurm = np.tile([0.0, 300.0, 600.0, 900.0, 1200.0], 11)
+    found = measured((600.0 + 300.0) * ratios - 300.0 + slurm - 600.0, slurm, accounts)
+    assert found.worst_tenth == pytest.approx(2.0)
+    assert measured(slurm, slurm, accounts).worst_tenth == 1.0
 
 
-def test_accounts_that_nobody_knows_say_nothing():
-    assert np.isnan(measured([0.0] * 6, [0.0] * 6, [""] * 6)).all()
+def test_a_job_is_late_that_starts_an_hour_and_a_tenth_of_its_wait_later():
+    slurm = np.full(20, 10 * HOUR)
+    own = slurm.copy()
+    own[0], own[1], own[2] = 12.01 * HOUR, 11.99 * HOUR, np.nan
+    found = measured(own, slurm, [""] * 20)
+    assert found.late == pytest.approx(1 / 19), "of the jobs that ran"
+    ratio = np.ones(19)
+    ratio[:2] = (own[:2] + 300.0) / (10 * HOUR + 300.0)
+    assert found.wait_ratio_p95 == pytest.approx(np.quantile(ratio, 0.95))
+
+
+def test_accounts_that_nobody_knows_say_nothing_and_jobs_do():
+    found = measured([0.0] * 6, [0.0] * 6, [""] * 6)
+    assert np.isnan([found.accounts_worse, found.worst_tenth]).all()
+    assert (found.late, found.wait_ratio_p95) == (0.0, 1.0)
+    assert np.isnan(measured([np.nan] * 6, [0.0] * 6, ["a"] * 6)).all(), "nothing ran"
 
 
 def flood():
@@ -73,15 +89,44 @@ def report(**values):
 
 def test_the_report_says_how_accounts_fare_and_what_is_chance():
     found = report()["policies"]
-    assert (found["multifactor"]["accounts_worse"], found["multifactor"]["service_moved"]) == (0.0, 0.0)
-    assert 0.0 <= found[AGAIN]["service_moved"] < 1.0
+    own = found["multifactor"]
+    fares = own["accounts_worse"], own["worst_tenth"], own["late"], own["wait_ratio_p95"]
+    assert fares == (0.0, 1.0, 0.0, 1.0)
+    assert found[AGAIN]["wait_ratio_p95"] != 1.0
     assert found["rl"]["wait_mean"] < found["multifactor"]["wait_mean"]
 
 
-def test_what_accounts_may_borrow_bounds_what_is_moved():
-    none, all_of_it = (report(borrow=share)["policies"]["rl"] for share in (0.0, 1.0))
-    assert none["service_moved"] <= all_of_it["service_moved"]
-    assert none["wait_mean"] > all_of_it["wait_mean"]
+def test_the_share_that_jobs_lend_bounds_how_long_the_others_wait():
+    names = ("saf:0", "saf:0.05", "saf:1", "rl:0.05", "rl:1")
+    found = report(policies=("multifactor", *names))["policies"]
+    for order in ("saf", "rl"):
+        few, all_of_it = (found[f"{order}:{share}"] for share in ("0.05", "1"))
+        assert few["wait_mean"] > all_of_it["wait_mean"]
+        assert few["wait_ratio_p95"] <= all_of_it["wait_ratio_p95"]
+    assert found["saf:0"]["wait_mean"] > found["saf:0.05"]["wait_mean"], "own jobs only pass each other"
+
+
+def test_slurms_own_order_asks_for_no_predictions_and_would_not_change_by_them():
+    jobs = replace(flood(), time_limit=2.0 * flood().run_time)
+    waits = []
+    for estimates in ("history", "limit"):
+        found = evaluate(ready(settings(estimates=estimates), jobs, parse_shape("1x2"), "test"), LocalExecutor(1))
+        waits.append([found["policies"][name]["wait_mean"] for name in ("multifactor", AGAIN)])
+    assert waits[0] == waits[1]
+    (case,) = ready(settings(estimates="history"), jobs, parse_shape("1x2"), "test").cases
+    estimates = case.own_estimates()
+    knows = HistoryPredictor(case.jobs, estimates.time_limit, past(case.before, case.before_estimates, 0.0))
+    simulation = Simulation(case.shape, case.submitted, estimates, SimulationSettings(), knows, case.asked)
+    simulation.run(rule_ranker("multifactor", "fair-share"))
+    assert (simulation.result().start - case.jobs.submit_time).mean() == pytest.approx(waits[0][0])
+
+
+@pytest.mark.parametrize(
+    "wrong", ["saf:2", "saf:x", "saf:-1", "multifactor:0.1", "multifactor-again:0.1", "nobody:0.1"]
+)
+def test_a_share_that_cannot_be_lent_is_refused(wrong):
+    with pytest.raises(EvaluationError, match="there is no policy"):
+        settings(policies=("multifactor", wrong))
 
 
 def test_weights_that_do_not_exist_are_refused():

@@ -20,6 +20,7 @@ from rltuned.evaluate import live
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation_settings import Start
 from rltuned.evaluate.executors import LocalExecutor
+from rltuned.evaluate.frontier import contenders
 from rltuned.learn import renew
 from rltuned.policy.store import ModelStore
 from rltuned.workload.write import write_csv
@@ -40,7 +41,7 @@ def put(store, model, now=NOW - 30 * DAY, **facts):
 
 
 def asked(**values):
-    usual = {"policies": ("rl", "fifo", "multifactor"), "windows": 10, "start": Start.WARM, "rollout": False}
+    usual = {"policies": contenders((0.5,)), "windows": 10, "start": Start.WARM, "rollout": False}
     return settings(**usual | values)
 
 
@@ -159,7 +160,7 @@ def test_a_run_that_was_killed_goes_on_with_what_it_had_if_the_same_is_asked(sto
     assert store.current().number == 1, "nothing half-way is in force"
     second = Recording()
     assert run(store, trainer, executor=second, seed=seed).accepted
-    assert len(second.done) == 2 * 10 * 3 - kept
+    assert len(second.done) == 2 * 10 * 4 - kept
 
 
 def test_a_killed_run_asks_for_the_same_time_for_a_day(tmp_path):
@@ -219,7 +220,7 @@ def learnt(tmp_path, jobs, window, *words):
     write_csv(jobs, trace)
     config.write_text(f'[policy]\nname = "auto"\nmodel = "{root}/current/model.json"\n')
     asked = ["learn", "--trace", trace, "--cluster", "2x4", "--window", window, "--windows", "10", "--no-rollout"]
-    asked += ["--policies", "rl,saf,multifactor", "--workers", "1", "--config", config, *words]
+    asked += ["--shares", "0.5", "--workers", "1", "--config", config, *words]
     done = CliRunner().invoke(cli, [*map(str, asked)])
     assert done.exit_code in {0, 14}, done.output
     return done, config, root
@@ -286,7 +287,7 @@ def test_a_version_under_which_jobs_really_wait_longer_is_given_up_and_no_candid
 ):
     good, bad = in_use(store, tmp_path, watched=True)
     never = trainer_of(tmp_path, "never", requested_time=-1.0)
-    made = run(store, never, jobs=worse_since_two_weeks, estimates="noisy:1", policies=("rl", "fifo", "multifactor"))
+    made = run(store, never, jobs=worse_since_two_weeks, estimates="noisy:1")
     assert (made.given_up, made.version) == (bad.number, good.number)
     assert store.current() == good
     assert "jobs have waited" in store.uses()[-1].why

@@ -13,14 +13,14 @@ from unit.evaluate.small import tuned_file
 from unit.report.site import CLUSTER, INTERVAL, make_site, stamp
 from unit.slurm.standin import StandIn
 
-from rltuned.cluster.borrowed import Borrowed
 from rltuned.commands.main import cli, main
 from rltuned.config import Config, Stage
 from rltuned.daemon.decisions import entries
+from rltuned.decide.raising import Stop
 from rltuned.evaluate.evaluation_settings import AGAIN, UNTUNED
 from rltuned.report import page, report_tables
 from rltuned.report.advice import Advice, advise
-from rltuned.report.gains import canary, fairness, prediction_quality
+from rltuned.report.gains import canary, fairness, lending, prediction_quality
 from rltuned.report.period import read
 from rltuned.report.replay import of_times, replay, settings_of
 from rltuned.slurm.commands import SEPARATOR
@@ -69,8 +69,7 @@ def test_the_replay_of_slurms_order_is_near_to_what_the_same_simulator_did(made)
 def test_every_job_of_the_period_is_replayed_and_waits_are_those_of_the_accounting(made, site):
     replay, jobs = made[0]["replay"], accounting(site)
     assert replay["jobs"] == replay["jobs_in_period"] == len(jobs)
-    starved = replay["starvation"]["real"]
-    assert starved["longest"] == pytest.approx(jobs.wait_time.max(), abs=0.1)
+    assert replay["means"]["real"]["wait_max"] == pytest.approx(jobs.wait_time.max(), abs=0.1)
     (sizes,) = [rows for kind, rows in replay["groups"].items() if kind == "size"]
     assert sum(row["jobs"] for row in sizes) == len(jobs)
     total = sum(row["jobs"] * row["wait_real"] for row in sizes)
@@ -141,8 +140,11 @@ def test_what_the_log_says_is_counted(made, site):
     assert log["stages"] == {"shadow": period.total}
     assert log["covered"] == pytest.approx(1.0, abs=0.02)
     assert period.total == pytest.approx((site.until - site.since) / INTERVAL, abs=2)
-    assert log["jobs"]["managed"] == len(period.seen) > log["jobs"]["forward"] > 0
+    assert log["jobs"]["managed"] == len(period.seen) > log["jobs"]["raised"] > 0
+    assert log["queue"]["raised_mean"] > 0
+    assert {stop.name.lower() for stop in Stop} > set(log["stopped"]) >= {"lent", "front"}
     assert log["results"] == {}
+    assert (log["jobs"]["lenders"], log["lent"], made[0]["replay"]["lending"]) == (0, 0, []), "shadow: nobody passes"
 
 
 def test_queue_and_gpus_over_time_add_up_to_the_waits_and_the_work(made, site):
@@ -164,6 +166,15 @@ def test_in_active_stage_it_says_what_was_done_and_holds_the_replay_of_its_own_o
     assert report["replay"]["nearness"]["of"] == "saf"
     assert report["log"]["results"]["applied"] > 0
     assert report["log"]["jobs"]["written"] > 0
+    lent, rows = report["log"]["lent"], report["replay"]["lending"]
+    assert lent > 0
+    assert sum(row["lent"] for row in rows) == pytest.approx(lent, rel=0.1)
+    assert sum(row["borrowed"] for row in rows) > 0
+    assert {row["name"] for row in rows} <= set(accounting(site).account.names)
+    (table,) = [table for _, table in report_tables.tables(report) if table.title == "Who lent, and to whom"]
+    assert [row[0] for row in table.rows] == [row["name"] for row in rows]
+    nameless = reported(tmp_path / "n.json", *site.words, "--no-names")
+    assert [row["name"] for row in nameless["replay"]["lending"]] == [""]
 
 
 def test_without_names_no_user_account_or_job_id_is_in_it(made, site, tmp_path, capsys):
@@ -184,25 +195,27 @@ def test_the_log_alone_gives_a_report_at_once(site, tmp_path, capsys):
     assert "chart-queue" in (tmp_path / "r.html").read_text()
 
 
-def test_what_accounts_have_borrowed_is_on_the_page_but_not_without_names(site, tmp_path):
-    state = site.config.parent / "state"
-    owed = Borrowed(site.until, {"physics": 7200.0, "chemistry": 3600.0 * 30})
-    (state / "borrowed.json").write_text(json.dumps(owed.as_dict()))
-    named, nameless = tmp_path / "named.html", tmp_path / "nameless.html"
-    try:
-        for page_of, option in ((named, "--names"), (nameless, "--no-names")):
-            run(*site.words, "--no-replay", "--html", page_of, "--json", tmp_path / "r.json", option)
-            if option == "--names":
-                report = json.loads((tmp_path / "r.json").read_text())
-    finally:
-        (state / "borrowed.json").unlink()
-    assert report["borrowed"]["accounts"] == {"chemistry": 30.0, "physics": 2.0}
-    assert report["borrowed"]["budget"] == pytest.approx(period_of(site).budget / 3600.0, abs=0.01)
-    ((_, table),) = [item for item in report_tables.tables(report) if "borrowed" in item[1].title]
-    assert [row[:2] for row in table.rows] == [("chemistry", "30.0"), ("physics", "2.0")]
-    assert table.rows[0][2].endswith("%")
-    assert "chemistry" in named.read_text()
-    assert "chemistry" not in nameless.read_text()
+def test_what_was_lent_is_told_by_account_of_lender_and_borrower_with_the_lenders_waits(capsys):
+    jobs = workload(Source("by hand"), np.arange(6.0), 1000.0, 1, account=["a", "a", "b", "b", "b", "c"])
+    slow = np.array([7200.0, 3600.0, 1800.0, 60.0, 0.0, 0.0])
+    start = {"real": np.arange(6.0) + slow, "multifactor": np.arange(6.0) + slow / 2, "saf": np.arange(6.0) + slow}
+    end = {name: at + 1000.0 for name, at in start.items()}
+    found = of_times(jobs, start, end, capacity=6.0, zero=0.0, policy="saf", reference="saf", in_period=6, seed=1)
+    ids = jobs.job_id.tolist()
+    lent = {ids[0]: 7200.0, ids[1]: 1800.0, ids[2]: 360.0, 999: 5.0}
+    loans = {(ids[3], ids[0]): 7200.0, (ids[5], ids[1]): 1000.0, (ids[5], ids[2]): 360.0, (999, ids[1]): 800.0}
+    rows = lending(found, lent, loans, names=True)
+    shown = ("name", "lent", "lenders", "wait_real", "wait_slurm", "borrowed", "borrowers")
+    assert [tuple(row[key] for key in shown) for row in rows] == [
+        ("a", 9000.0, 2, 5400.0, 2700.0, 0, 0),
+        ("b", 360.0, 1, 1800.0, 900.0, 7200.0, 1),
+        ("c", 0, 0, None, None, 1360.0, 1),
+    ]
+    (whole,) = lending(found, lent, loans, names=False)
+    assert tuple(whole[key] for key in shown) == ("", 9360.0, 3, 4200.0, 2100.0, 8560.0, 2)
+    assert lending(found, {}, {}, names=True) == []
+    of_one = replace(found, jobs=replace(jobs, account=jobs.account.take(np.zeros(6, np.intp)), user=jobs.account))
+    assert [row["name"] for row in lending(of_one, lent, loans, names=True)] == ["a", "b", "c"], "users, in one account"
 
 
 def test_without_the_extra_it_gives_what_the_log_gives_and_says_what_is_missing(site, tmp_path):
@@ -291,7 +304,6 @@ REPLAY = {
         "rltuned": {"accounts_worse": 0.14, "service_moved": 0.2},
         "chance": {"accounts_worse": 0.1, "service_moved": 0.15},
     },
-    "starvation": {"bound": 1e6, "slurm": {"beyond": 0}, "rltuned": {"beyond": 0}},
 }
 
 
@@ -337,12 +349,6 @@ def test_good_evidence_of_a_gain_is_a_go():
             changed(fairness={**REPLAY["fairness"], "rltuned": {"accounts_worse": 0.16, "service_moved": None}}),
             Advice.NO_GO,
             "Accounts lose: accounts worse 16%, by chance 10%; 5% more is allowed.",
-        ),
-        (
-            LOG,
-            changed(starvation={"bound": 86_400.0, "slurm": {"beyond": 0}, "rltuned": {"beyond": 2}}),
-            Advice.NO_GO,
-            "2 jobs wait longer than 1 d",
         ),
     ],
 )
@@ -440,14 +446,14 @@ def test_beside_slurmctld_it_is_niced_and_says_how_long_it_takes_and_what_is_not
     monkeypatch.setattr("os.nice", niced.append)
     monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: True)
     config = tmp_path / "config.toml"
-    config.write_text(site.config.read_text() + "[decide]\nage_bound = 86400.0\n")
+    config.write_text(site.config.read_text().replace("[rollout]\n", "[rollout]\nmargin = 0.5\n"))
     middle = stamp((site.since + site.until) / 2)
     run(*site.words, "--config", config, "--since", middle, "--json", "-")
     said = capsys.readouterr()
     assert niced == [10]
     assert "3 simulations with 1 process: about" in said.err
     report = json.loads(said.out)
-    assert report["missing"] == ["The replay has the defaults of decide.age_bound, where your configuration differs."]
+    assert report["missing"] == ["The replay has the defaults of rollout.margin, where your configuration differs."]
 
 
 @pytest.mark.parametrize(

@@ -340,6 +340,19 @@ class TestArrays:
     def test_tasks_are_counted(self, text, tasks):
         assert notation.array_tasks(text) == tasks
 
+    @pytest.mark.parametrize(
+        ("text", "limit"),
+        [
+            *(("6_[1-20%5]", 5), ("1-20%5", 5), ("1,3-5%1", 1)),
+            *(
+                (text, 0)
+                for text in ("6_[1-20]", "1-20", "7", "N/A", "1-20%", "1-20%x", "1-20%1234567890", "1-2%\u0665")
+            ),
+        ],
+    )
+    def test_how_many_tasks_may_run_at_a_time(self, text, limit):
+        assert notation.array_limit(text) == limit
+
     @pytest.mark.parametrize("text", ["5-1", "1-5:0", "a", "1,,2", "...,1", "1-2-3", "_"])
     def test_what_is_no_expression_is_an_error(self, text):
         with pytest.raises(SlurmParseError, match="array tasks"):
@@ -545,6 +558,7 @@ TOTAL = [
     notation.tres,
     notation.gres,
     notation.array_tasks,
+    notation.array_limit,
     notation.is_given,
     listings.node_state,
     listings.nodes,

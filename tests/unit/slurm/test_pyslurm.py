@@ -9,7 +9,7 @@ import types
 import pytest
 from unit.slurm.standin import job as row
 
-from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.config import SlurmSection
 from rltuned.errors import PrerequisiteError, SlurmUnavailableError
 from rltuned.slurm.connect import open_reader, open_writer
@@ -110,7 +110,7 @@ def section(slurm):
 
 
 def change(field, after, job=7, before=0):
-    return Change(job_id=job, submit_time=1, field=field, before=before, after=after, position=0)
+    return Change(job, 1, field, before, SiteFactor(after) if type(after) is int else after, position=0)
 
 
 @pytest.mark.parametrize("opens", [open_reader, open_writer])
@@ -140,12 +140,12 @@ def test_changes_become_one_update_per_job_in_pyslurms_names(pyslurm, section, s
     pyslurm.add(8)
     results = open_writer(section).write(
         [
-            change(Field.SITE_FACTOR, -5),
+            change(Field.SITE_FACTOR, 5),
             change(Field.SITE_FACTOR, 4000, job=8),
             change(Field.OVERSUBSCRIBE, "NO"),
         ]
     )
-    assert pyslurm.jobs[7]["sent"] == [{"site_factor": -5, "resource_sharing": "no"}]
+    assert pyslurm.jobs[7]["sent"] == [{"site_factor": 5, "resource_sharing": "no"}]
     assert pyslurm.jobs[8]["sent"] == [{"site_factor": 4000}]
     assert all(result.sent and result.outcome is None for result in results)
     assert slurm.stdin is None
@@ -242,9 +242,9 @@ def test_an_array_of_which_only_a_task_runs_is_there_and_a_requeued_one_has_its_
     found = open_reader(section).status([41])
     assert (set(found), found[41].pending) == ({41}, False)
     pyslurm.add(43, array_id=41)
-    slurm.queue([row(43, ArrayJobID=41, ArrayTaskID="3")], factors={43: -7})
+    slurm.queue([row(43, ArrayJobID=41, ArrayTaskID="3")], factors={43: 7})
     found = open_reader(section).status([41])
-    assert (found[41].pending, found[41].site_factor) == (True, -7)
+    assert (found[41].pending, found[41].site_factor) == (True, 7)
 
 
 def test_the_snapshot_comes_from_the_commands(pyslurm, section, slurm):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from unit.slurm.standin import RECORDED, StandIn, labels
 
-from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import JobState
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
@@ -138,21 +138,21 @@ def test_time_limits(jobs, row, label, seconds):
 
 
 @pytest.mark.parametrize(
-    ("label", "tasks"),
+    ("label", "tasks", "limit"),
     [
-        ("array", 20),
-        ("array limited", 20),
-        ("array with steps", 15),
-        ("array of odd tasks", 600),
-        ("array of one", 1),
-        ("depends task by task", 20),
-        ("running array, two at a time", 18),
-        ("plain", 0),
-        ("het job", 0),
+        ("array", 20, 0),
+        ("array limited", 20, 3),
+        ("array with steps", 15, 0),
+        ("array of odd tasks", 600, 0),
+        ("array of one", 1, 0),
+        ("depends task by task", 20, 0),
+        ("running array, two at a time", 18, 2),
+        ("plain", 0, 0),
+        ("het job", 0, 0),
     ],
 )
-def test_waiting_tasks_of_arrays_are_counted_however_long_the_expression(jobs, row, label, tasks):
-    assert jobs.array_tasks[row(label)] == tasks
+def test_waiting_tasks_of_arrays_are_counted_however_long_the_expression(jobs, row, label, tasks, limit):
+    assert (jobs.array_tasks[row(label)], jobs.array_limit[row(label)]) == (tasks, limit)
 
 
 def test_running_tasks_of_an_array_are_rows_of_their_own(snapshot, row, release):
@@ -545,7 +545,7 @@ def test_what_scontrol_says_of_an_update(slurm, release, name, outcome):
     one = failures(release)[name]
     number = int(one["input"].split("JobId=")[1].split()[0].split("_")[0])
     slurm.answer("update", *said(release, name))
-    result = ScontrolWriter(slurm.runner()).write([Change(number, 1, Field.SITE_FACTOR, 0, 1, 0)])[0]
+    result = ScontrolWriter(slurm.runner()).write([Change(number, 1, Field.SITE_FACTOR, 0, SiteFactor(1), 0)])[0]
     assert (result.sent, result.outcome) == (True, outcome)
 
 
@@ -555,7 +555,7 @@ def test_good_and_bad_lines_of_one_scontrol_are_told_apart(slurm, release):
     ids = labels(release)
     numbers = [ids["plain"], 999999, ids["held by its user"], ids["typed"]]
     results = ScontrolWriter(slurm.runner()).write(
-        [Change(number, 1, Field.SITE_FACTOR, 0, 9, 0) for number in numbers]
+        [Change(number, 1, Field.SITE_FACTOR, 0, SiteFactor(9), 0) for number in numbers]
     )
     assert [result.outcome for result in results] == [None, Outcome.GONE, Outcome.HELD, None]
 
@@ -580,7 +580,7 @@ def test_a_slurmctld_that_is_not_there_is_unavailable_whatever_is_asked(slurm, r
     if code != 137:  # killed by the recorder's own time-out, as it would be by ours
         slurm.answer("update", stdout, stderr, code)
         with pytest.raises(SlurmUnavailableError):
-            ScontrolWriter(slurm.runner()).write([Change(11, 1, Field.SITE_FACTOR, 0, 1, 0)])
+            ScontrolWriter(slurm.runner()).write([Change(11, 1, Field.SITE_FACTOR, 0, SiteFactor(1), 0)])
 
 
 def test_a_munge_that_is_down_is_unavailable(slurm, release):

@@ -59,6 +59,12 @@ def test_jobs_that_never_ran_or_have_no_end_say_nothing():
     assert len(ended_jobs(said({"State": "CANCELLED by 2001", "ElapsedRaw": "5"})).jobs) == 1
 
 
+def test_a_job_that_was_cancelled_before_it_ran_is_told_apart_from_one_that_ran():
+    cancelled = {"State": "CANCELLED by 2001", "ElapsedRaw": "0"}
+    past = ended_jobs(said({**cancelled, "JobIDRaw": "8"}, {**cancelled, "JobIDRaw": "9", "ElapsedRaw": "5"}, {}))
+    assert (past.cancelled, [job.job_id for job in past.jobs]) == ([8], [7, 9])
+
+
 def test_they_come_in_order_of_their_ends():
     jobs = ended_jobs(
         said({"End": "300", "JobIDRaw": "1"}, {"End": "100", "JobIDRaw": "2"}, {"End": "300", "JobIDRaw": "0"})
@@ -105,12 +111,13 @@ def test_a_truncated_answer_is_an_error_and_not_fewer_jobs(cut):
 @pytest.mark.parametrize("release", releases())
 def test_recorded_answers_of_real_clusters_are_understood(release):
     text = (RECORDED / release / "history.txt").read_text()
-    jobs, left_out = ended_jobs(text)
+    jobs, left_out, cancelled = ended_jobs(text)
     assert left_out == []
     never_ran = sum(
         line.split(SEPARATOR)[4].startswith("CANCELLED") and line.split(SEPARATOR)[6] == "0"
         for line in text.splitlines()
     )
+    assert len(cancelled) == never_ran
     assert len(jobs) == text.count("\n") - never_ran > 200
     assert {job.user for job in jobs} <= {"alice", "bob", "carol", "dave"}
     assert {job.gpus for job in jobs} >= {0, 1, 2, 4}

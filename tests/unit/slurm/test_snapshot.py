@@ -75,6 +75,7 @@ def test_waiting_tasks_of_an_array_are_one_row_under_the_arrays_id(slurm):
     ).jobs
     assert jobs.job_id.tolist() == [41, 42, 43]
     assert jobs.array_tasks.tolist() == [18, 0, 0]
+    assert jobs.array_limit.tolist() == [2, 0, 0]
     assert jobs.site_factor.tolist() == [9, 0, 0]
     assert jobs.exc_nodes.value(0) == "k80-1"
 

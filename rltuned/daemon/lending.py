@@ -1,0 +1,151 @@
+"""The book of loans and the largest requests of jobs, kept over cycles and restarts (docs/lending.md).
+
+What is about to be offered is on disk before a job is raised. Where the file is lost, or tells of fewer raised jobs
+than the journal, every waiting job counts as having lent all that it could, and the book starts anew.
+"""
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from rltuned.cluster.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Request
+from rltuned.cluster.changes import Applied
+from rltuned.cluster.tables import Snapshot
+from rltuned.config import Config
+from rltuned.daemon.logs import Log
+from rltuned.decide.loans import Book, Told
+from rltuned.decide.managed import managed_jobs
+from rltuned.decide.plan import Plan
+from rltuned.decide.raising import lendable
+from rltuned.errors import RltunedError
+from rltuned.safe_files import write_atomic
+
+FILE_NAME: Final = "loans.json"
+BEFORE: Final = "borrowed.json"
+"""What the version before wrote: of it, the largest requests are taken over once."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+
+
+def read_book(directory: Path) -> tuple[Book, LargestRequests] | None:
+    """The book of loans, and the largest requests of jobs that ask for less; None where there is none. RltunedError
+    names the file that cannot be used.
+    """
+    path = directory / FILE_NAME
+    try:
+        data = _read(path)
+        return None if data is None else (Book.from_dict(data["book"]), _largest(data))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RltunedError(
+            f"{path}: cannot be used: {error}; delete it: waiting jobs then count as having lent all that they could"
+        ) from error
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        with path.open("rb") as file:
+            data: dict[str, Any] = json.loads(file.read(MOST_BYTES))
+    except FileNotFoundError:
+        return None
+    return data
+
+
+def _largest(data: Mapping[str, Any]) -> LargestRequests:
+    return LargestRequests.of(
+        {
+            int(job): Request(int(submit), int(gpus), math.inf if limit is None else float(limit))
+            for job, (submit, gpus, limit) in data.get("largest", {}).items()
+        }
+    )
+
+
+class Lending:
+    """What waiting jobs have lent, as the running daemon knows it."""
+
+    def __init__(self, directory: Path, log: Log, carried: Collection[int], *, keep: bool) -> None:
+        """Take over what an earlier daemon has left.
+
+        `carried`: jobs that carry a raise by the journal. Where the book does not tell who lends for one, it is lost.
+        `keep`: the files are this daemon's; not so in a dry run.
+        """
+        self._directory, self._log, self._keeps, self._trouble = directory, log, keep, ""
+        self._shrunk: dict[int, Request] = {}
+        self.book, self.largest = Book(), NONE_KNOWN
+        lost = ""
+        try:
+            found = read_book(directory)
+            if found is not None:
+                self.book, self.largest = found
+        except RltunedError as error:
+            lost = str(error)
+        lost = lost or self._take_over()
+        if not lost and not self.book.offers.keys() >= set(carried):
+            lost = "it does not tell who lends for the jobs that are raised"
+        self._lost = bool(lost)
+        if lost:
+            sentence = "The book of loans is lost: every waiting job counts as having lent all that it could."
+            log.warning("loans.lost", sentence=sentence, reason=lost)
+
+    def _take_over(self) -> str:
+        """Take the largest requests of the version before, once. Why the book is lost with it, or ""."""
+        path = self._directory / BEFORE
+        try:
+            data = _read(path)
+            if data is None:
+                return ""
+            self.largest = _largest(data)
+        except (OSError, ValueError, TypeError, AttributeError):
+            self._log.warning("loans.before_lost", detail=f"{path} cannot be used, and is dropped")
+        if self._keeps:
+            path.unlink(missing_ok=True)
+        return f"{path} is of a version that lent in another way"
+
+    def advance(self, snapshot: Snapshot, now: float, told: Told, config: Config, applied: AppliedChanges) -> Book:
+        """The book once this reading is known; `now` by the clock that never jumps."""
+        self.book = self.book.advanced(snapshot, now, told)
+        if self._lost:
+            managed = managed_jobs(snapshot, config, applied)
+            offers = self.book.offers
+            self.book = self.book.lost(snapshot, lendable(managed, Book(time=now), config.lend.share)).offering(offers)
+            self._lost = False
+        return self.book
+
+    def promise(self, plan: Plan) -> None:
+        """Put on disk what is about to be offered, beside what the jobs carry that are still to be given back."""
+        self._keep(plan.book.offering(plan.book.offers, self.book))
+
+    def take_in(self, plan: Plan, claims: Mapping[int, Applied]) -> None:
+        """Note the jobs that carry a raise of ours by the journal's `claims`."""
+        carried = {job for job, claim in claims.items() if claim.site_factor > 0}
+        self.book = plan.book.offering(plan.book.offers, self.book).carried(carried)
+        jobs = plan.snapshot.jobs
+        self.largest = self.largest.grown(jobs)
+        self._shrunk = self.largest.shrunk(jobs)
+        self._keep(self.book)
+
+    def _keep(self, book: Book) -> None:
+        if not self._keeps:
+            return
+        largest = {
+            str(job): (submit, gpus, limit if math.isfinite(limit) else None)
+            for job, (submit, gpus, limit) in self._shrunk.items()
+        }
+        text = json.dumps({"book": book.as_dict(), "largest": largest}, separators=(",", ":"), allow_nan=False)
+        path, trouble = self._directory / FILE_NAME, ""
+        try:
+            write_atomic(path, text.encode(), durable=False)
+        except OSError as error:
+            trouble = f"{path}: {error.strerror}"
+        if trouble and trouble != self._trouble:
+            sentence = "After a restart every waiting job counts as having lent all that it could."
+            self._log.warning("loans.not_kept", sentence=sentence, reason=trouble)
+        self._trouble = trouble
+
+
+def planned_on(config: Config, snapshot: Snapshot, applied: AppliedChanges, now: float) -> tuple[AppliedChanges, Book]:
+    """What a plan beside the daemon starts from; RltunedError: the book cannot be used."""
+    found = read_book(config.state.directory)
+    book, largest = (Book(), NONE_KNOWN) if found is None else found
+    return replace(applied, largest=largest), book.advanced(snapshot, now)

@@ -1,0 +1,432 @@
+"""The rule: who goes ahead, and who lends for it (docs/lending.md).
+
+In the order of the policy, a job goes ahead as far as those that it passes can lend. It passes jobs of Slurm's own
+order. The first of these that belong to other users and could run where it can run lend: each as many GPUs as it keeps
+from others itself, until the size of the raised job is covered, and each for the seconds that the raised job is charged
+for. What a job may lend is a part of its wait, times its size, less what it has lent. A job that cannot lend its part
+is not passed: the raised job stands behind it.
+
+A raised job gets the least priority that has it before the first job that it passes. No job gets less than Slurm gives
+it. Nobody passes a job for which the site or its people decided more, nor one that has lent all that it could. Passing
+jobs that cannot start is free, and so is passing the own user's jobs; of one user's jobs that ask for the same, Slurm's
+order stands.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rltuned.cluster.tables import Bools, Floats, Ints, Rows
+from rltuned.config import LendSection
+from rltuned.decide.loans import Book, Offer, Part
+from rltuned.decide.managed import ManagedJobs, Order
+
+UNLIMITED: Final = 365 * 86_400.0
+"""Seconds that a job without a limit is taken to run, as the features have it."""
+LEAST_SECONDS: Final = 60.0
+"""That any job is charged for before it has ended."""
+OF_LIMIT: Final = 0.05
+"""Share of its time limit that a job is charged for at least, before it has ended: what a prediction that is wrong, or
+that somebody has poisoned, costs the lenders at most."""
+_ROUNDING: Final = 1e-6
+"""GPU-seconds."""
+_FIRST: Final = np.iinfo(np.int64).max
+"""A key ahead of every job's."""
+
+
+class Stop(enum.IntEnum):
+    """Why a job goes no further ahead than it does."""
+
+    NONE = 0
+    UNSEEN = 1
+    """The policy has not seen it."""
+    MOST = 2
+    """As many jobs as may be are raised already."""
+    LENT = 3
+    """The job before it has lent its part, or cannot lend as much."""
+    DECIDED = 4
+    """The site or its people decided more for the job before it, or that job is left alone."""
+    FRONT = 5
+    """Nobody whom it could pass is before it."""
+    SIBLING = 6
+    """A job of the same user that asks for the same is before it."""
+
+
+class Raise(NamedTuple):
+    """One job that goes ahead."""
+
+    at: int
+    """Position among the pending jobs."""
+    low: int
+    """The least priority with which it passes whom it passes …"""
+    high: int
+    """… and the highest with which it passes nobody else."""
+    first: int
+    """Position of the first job that it passes."""
+    lenders: tuple[tuple[int, float], ...]
+    """Positions, and the GPUs that each lends."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """Whom a plan raises. n managed jobs."""
+
+    target: Ints
+    """(n,) priority that each shall have."""
+    raises: tuple[Raise, ...]
+    """The most wanted first."""
+    offers: Mapping[int, Offer]
+    """By id of the raised job."""
+    stop: npt.NDArray[np.int8]
+    """(n,) `Stop`."""
+    stopped_by: Ints
+    """(n,) id of the job that each stays behind, 0 where there is none."""
+    lendable: Floats
+    """(P,) GPU-seconds that each pending job can lend: its part of its wait less what it has lent."""
+    lent: Floats
+    """(P,) GPU-seconds that each has lent."""
+
+
+def charged_seconds(median: Floats, limit: Floats) -> Floats:
+    """(n,) seconds that raised jobs are charged for before they have ended.
+
+    Args:
+        median: (n,) predicted run time of which half of such jobs take less; NaN: none.
+        limit: (n,) time limit.
+    """
+    limit = np.minimum(limit, UNLIMITED)
+    predicted = np.where(np.isnan(median), limit, np.minimum(median, limit))
+    seconds: Floats = np.maximum(np.maximum(predicted, OF_LIMIT * limit), LEAST_SECONDS)
+    return seconds
+
+
+def lendable(managed: ManagedJobs, book: Book, share: float) -> Floats:
+    """(P,) GPU-seconds that each pending job can lend; below 0 where borrowers use more than was expected."""
+    rows, jobs = managed.scope.rows, managed.snapshot.jobs
+    part: Floats = share * book.wait(managed.snapshot, rows) * managed.size * managed.tasks
+    return part - book.lent(jobs, rows)
+
+
+def raise_jobs(
+    managed: ManagedJobs, window: Rows, scores: Floats, seconds: Floats, book: Book, settings: LendSection
+) -> Raised:
+    """Who goes ahead.
+
+    Args:
+        managed: n managed jobs among P pending ones.
+        window: (w,) positions among the managed ones of those that the policy has seen.
+        scores: (w,) of the policy, higher first.
+        seconds: (w,) that each is charged for before it has ended.
+        book: of loans, after this reading.
+        settings: of the rule.
+    """
+    rule = _Rule(managed, book, settings)
+    wanted = managed.at[window[_wanted(managed, window, scores)]]
+    cost = np.zeros(len(managed.scope.rows))
+    cost[managed.at[window]] = seconds
+    left_out: set[int] = set()
+    while True:
+        attempt = _Attempt(rule, cost, left_out)
+        attempt.run(wanted)
+        values, without_room = attempt.values(managed)
+        if not without_room:
+            break
+        left_out |= without_room
+    return _result(managed, rule, attempt, values)
+
+
+def _wanted(managed: ManagedJobs, window: Rows, scores: Floats) -> Order:
+    """(w,) places in the window, the most wanted first. Of a user's jobs that ask for the same, Slurm's order stands:
+    a policy that prefers fresh jobs must not let the old ones wait for ever.
+    """
+    jobs, rows = managed.snapshot.jobs, managed.rows[window]
+    by_slurm = np.empty(len(window), dtype=np.intp)
+    by_slurm[np.lexsort((managed.tie[managed.at[window]], -managed.base[window]))] = np.arange(len(window))
+    order = np.lexsort((by_slurm, -scores))
+    same = np.zeros(len(window), dtype=np.int64)
+    for column in (jobs.user.codes[rows], managed.pools.pool_of[window], jobs.nodes[rows], jobs.gpus[rows],
+                   jobs.cpus[rows], jobs.time_limit[rows]):  # fmt: skip
+        same = same * (len(window) + 1) + np.unique(column, return_inverse=True)[1]
+        same = np.unique(same, return_inverse=True)[1].astype(np.int64)
+    places = np.argsort(same[order], kind="stable")
+    result: Order = np.empty(len(window), dtype=np.intp)
+    result[places] = np.lexsort((by_slurm, same))
+    return result
+
+
+class _Queue(NamedTuple):
+    """The jobs of one tier that could run where one kind of job can run, in Slurm's own order.
+
+    A job whose priority differs between its partitions stands in two places.
+    """
+
+    at: Rows
+    """Positions among the pending jobs."""
+    key: Ints
+    """Descending; the higher, the further ahead."""
+    behind: Ints
+    """−`key`."""
+    twice: bool
+    """Whether a job stands in two places."""
+
+
+class _Rule:
+    """What does not change while jobs are raised in one cycle. P pending jobs."""
+
+    def __init__(self, managed: ManagedJobs, book: Book, settings: LendSection) -> None:
+        scope, jobs, snapshot = managed.scope, managed.snapshot.jobs, managed.snapshot
+        rows = scope.rows
+        self.most = settings.most
+        self.user = jobs.user.codes[rows]
+        self.size = managed.size
+        self.total: Floats = managed.size * managed.tasks
+        self.tasks = managed.tasks
+        self.pool = managed.all_pools.pool_of
+        self.decided, self.most_decided, self.passable = scope.decided, scope.most_decided, scope.passable
+        self.unit = len(rows) + 2
+        self.tie = managed.tie
+        self.base = scope.base
+        self.high: Ints = self.key(scope.base, np.arange(len(rows)))
+        self.low: Ints = self.key(scope.least, np.arange(len(rows)))
+        self.lent = book.lent(jobs, rows)
+        self.lendable = lendable(managed, book, settings.share)
+        self.exhausted: Bools = (self.lent > _ROUNDING) & (self.lendable <= _ROUNDING)
+        self.reserved: dict[int, list[tuple[int, float]]] = {}
+        """By id of each job that could not be given back: positions and GPU-seconds of what its lenders promised."""
+        position = {job: at for at, job in enumerate(jobs.job_id[rows].tolist())}
+        for job, offer in book.offers.items():
+            if not offer.unwanted:
+                continue
+            parts = ((position.get(part.lender), part.gpus * offer.seconds) for part in offer.parts)
+            self.reserved[job] = [(at, amount) for at, amount in parts if at is not None]
+        self.ids = jobs.job_id[rows]
+        self.submitted = jobs.submit_time[rows].astype(np.int64)
+        self.waiting_tasks = np.maximum(jobs.array_tasks[rows], 1)
+        self.asks = jobs.nodes[rows], jobs.gpus[rows], jobs.cpus[rows], jobs.time_limit[rows], self.pool
+        self.reservation: Bools = jobs.reservation.codes[rows] >= 0
+        self._share_nodes = _overlap(managed.all_pools.nodes)
+        tiers = [{part.priority_tier for part in filter(None, snapshot.partitions_of(name))} for name in
+                 jobs.partition.names]  # fmt: skip
+        self._in_tier: dict[int, Bools] = {}
+        codes = jobs.partition.codes[rows]
+        for tier in set[int]().union(*tiers):
+            inside = np.array([*(tier in these for these in tiers), False], dtype=np.bool_)
+            self._in_tier[tier] = inside[codes]
+        self.tier = scope.tier
+        self._waiting: Bools = scope.startable & (scope.base > 0)
+        self._queues: dict[tuple[int, bool, int], _Queue] = {}
+
+    def key(self, priority: Ints, at: Rows) -> Ints:
+        """Priority and tie-break of the jobs at these positions as one number, the higher ahead."""
+        return priority * self.unit - self.tie[at]
+
+    def queue(self, at: int) -> _Queue:
+        """Whom a job meets on its way ahead."""
+        where = int(self.tier[at]), bool(self.reservation[at]), int(self.pool[at])
+        if where not in self._queues:
+            tier, reserved, pool = where
+            met = self._waiting & self._in_tier[tier] & (self.reservation == reserved)
+            members = np.flatnonzero(met & self._share_nodes[pool][self.pool])
+            several = members[self.low[members] < self.high[members]]
+            job = np.concatenate((members, several))
+            key = np.concatenate((self.high[members], self.low[several]))
+            order = np.argsort(-key, kind="stable")
+            self._queues[where] = _Queue(job[order], key[order], -key[order], bool(len(several)))
+        return self._queues[where]
+
+    def siblings(self, one: int, others: Rows) -> Bools:
+        """(n,) which of these jobs are of the same user and ask for the same as `one`."""
+        same: Bools = self.user[others] == self.user[one]
+        for asked in self.asks:
+            same &= asked[others] == asked[one]
+        return same
+
+    def meet(self, one: int, others: Rows) -> Bools:
+        """(n,) which of these managed jobs stand in one queue with that one and share nodes with it."""
+        same = (self.tier[others] == self.tier[one]) & (self.reservation[others] == self.reservation[one])
+        return np.asarray(same & self._share_nodes[self.pool[one], self.pool[others]], dtype=np.bool_)
+
+    def bars(self, one: int, raised: Rows) -> Bools:
+        """(n,) which of these raised jobs, none of which lends, that one may not stand before."""
+        ahead = self.meet(one, raised) & (self.high[raised] >= self.low[one])
+        barred: Bools = (self.user[raised] != self.user[one]) | (self.most_decided[raised] > self.decided[one])
+        return np.asarray(ahead & (barred | self.siblings(one, raised)), dtype=np.bool_)
+
+
+def _overlap(nodes: Bools) -> Bools:
+    """(K, K) whether two pools have a node in common."""
+    has = nodes.astype(np.float32)
+    return np.asarray(has @ has.T > 0.5, dtype=np.bool_)
+
+
+@dataclass
+class _Attempt:
+    """Raises one job after the other."""
+
+    rule: _Rule
+    cost: Floats
+    """(P,) seconds that each is charged for."""
+    left_out: set[int]
+    """Positions of jobs that are not raised: there is no room for them between two priorities."""
+    raises: list[Raise] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        rule = self.rule
+        self.left: Floats = rule.lendable.copy()
+        """(P,) GPU-seconds that each can still lend. What was promised to a job that could not be given back stays
+        promised until it is."""
+        for parts in rule.reserved.values():
+            for at, amount in parts:
+                self.left[at] -= amount
+        self.raised = np.zeros(len(rule.ids), dtype=np.bool_)
+        self.stop = np.full(len(rule.ids), Stop.UNSEEN, dtype=np.int8)
+        self.stopped_by = np.zeros(len(rule.ids), dtype=np.int64)
+
+    def run(self, wanted: Rows) -> None:
+        """Raise of the wanted jobs, positions among the pending ones, as many as may be."""
+        for at in wanted.tolist():
+            if len(self.raises) >= self.rule.most:
+                self.stop[at] = Stop.MOST
+            elif at in self.left_out:
+                self.stop[at] = Stop.LENT
+            else:
+                self._raise(at)
+
+    def _raise(self, at: int) -> None:
+        rule = self.rule
+        own = rule.reserved.get(int(rule.ids[at]), ())
+        for lender, amount in own:
+            self.left[lender] += amount
+        found = self._found(at)
+        if found is None:
+            for lender, amount in own:
+                self.left[lender] -= amount
+            return
+        for lender, gpus in found.lenders:
+            self.left[lender] -= gpus * self.cost[at]
+        self.raises.append(found)
+        self.raised[at] = True
+
+    def _found(self, at: int) -> Raise | None:
+        """How far ahead a job can go; notes what stops it."""
+        rule, queue = self.rule, self.rule.queue(at)
+        ahead = int(np.searchsorted(queue.behind, -rule.low[at], side="left"))
+        who = queue.at[:ahead]
+        here = ~self.raised[who] & (who != at)
+        who, key = who[here], queue.key[:ahead][here]
+        others = rule.user[who] != rule.user[at]
+        closed = ~rule.passable[who] | (rule.most_decided[who] > rule.decided[at]) | (others & rule.exhausted[who])
+        closed |= rule.siblings(at, who)
+        total = len(who)
+        begin = int(np.flatnonzero(closed)[-1]) + 1 if closed.any() else 0
+        lends = others.copy()
+        if queue.twice:  # a job lends once, in the last place in which it is passed
+            lends[:] = False
+            lends[total - 1 - np.unique(who[::-1], return_index=True)[1]] = True
+            lends &= others
+        gpus = np.where(lends, rule.total[who], 0.0)
+        seconds, size = float(self.cost[at]), float(rule.total[at])
+        gaps = np.append(np.flatnonzero(lends & (self.left[who] < gpus * seconds - _ROUNDING)), total)
+        covered = np.concatenate(([0.0], np.cumsum(gpus)))
+        starts = np.arange(begin, total)
+        # The lender that covers what is left of the size, from each start on; `total` where all together do not.
+        last = np.searchsorted(covered[1:], covered[starts] + size - _ROUNDING)
+        payer = np.minimum(last, total - 1)
+        part = covered[starts] + size - covered[payer]
+        next_gap = gaps[np.searchsorted(gaps, starts)]
+        partly = (next_gap == last) & (self.left[who[payer]] >= part * seconds - _ROUNDING)
+        able = (next_gap > last) | (next_gap >= total) | partly
+        low = (key[starts] + rule.tie[at]) // rule.unit + 1
+        high = np.append(_FIRST, -((-key[:-1] - rule.tie[at]) // rule.unit) - 1)[starts]
+        able &= low <= high  # else no priority lies between these two
+        # It stays behind the raised jobs that it may not pass.
+        before = np.array([one.at for one in self.raises if one.high < _FIRST], dtype=np.intp)
+        top = rule.key(np.array([one.high for one in self.raises if one.high < _FIRST], dtype=np.int64), before)
+        able &= low * rule.unit - rule.tie[at] < top[rule.bars(at, before)].min(initial=_FIRST)
+        found = np.flatnonzero(able)
+        nth = int(found[0]) if len(found) else -1
+        self._note(at, who, begin, begin + nth if len(found) else total)
+        if nth < 0 or low[nth] <= rule.base[at]:  # of several partitions, it stands there in the best one already
+            return None
+        start, end = begin + nth, min(int(last[nth]) + 1, total)
+        lenders = _lenders(who[start:end], gpus[start:end], size)
+        return Raise(at, int(low[nth]), int(high[nth]), int(who[start]), lenders)
+
+    def _note(self, at: int, who: Rows, begin: int, start: int) -> None:
+        """Why the job goes no further ahead than before `who[start]`; those before `begin` may not be passed."""
+        rule, before = self.rule, int(who[start - 1]) if start else -1
+        if not start:
+            self.stop[at] = Stop.FRONT
+        elif start > begin or (rule.exhausted[before] and rule.user[before] != rule.user[at]):
+            self.stop[at] = Stop.LENT
+        else:
+            sibling = bool(rule.siblings(at, who[start - 1 : start])[0])
+            self.stop[at] = Stop.SIBLING if sibling else Stop.DECIDED
+        self.stopped_by[at] = rule.ids[before] if start else 0
+
+    def values(self, managed: ManagedJobs) -> tuple[Ints, set[int]]:
+        """Priorities of the raised jobs, in the order of `raises`; and those that there is no room for: a job that is
+        wanted less would stand before one that does not lend to it.
+
+        A job that stands right keeps the priority that it has.
+        """
+        rule, raises = self.rule, self.raises
+        current = dict(zip(managed.at.tolist(), managed.current.tolist(), strict=True))
+        at = np.array([one.at for one in raises], dtype=np.intp)
+        ties = rule.tie[at].tolist()
+        value, key = [0] * len(raises), [0] * len(raises)
+        for nth in range(len(raises) - 1, -1, -1):
+            one = raises[nth]
+            behind = max(compress(key[nth + 1 :], rule.meet(one.at, at[nth + 1 :])), default=0)
+            least = max(one.low, (behind + ties[nth]) // rule.unit + 1)
+            now = current[one.at]
+            value[nth] = now if least <= now <= one.high else min(least, one.high)
+            key[nth] = value[nth] * rule.unit - ties[nth]
+        without_room = {
+            one.at
+            for nth, one in enumerate(raises)
+            if any(key[nth] > other for other in compress(key[:nth], rule.bars(one.at, at[:nth])))
+        }
+        return np.array(value, dtype=np.int64), without_room
+
+
+def _lenders(who: Rows, gpus: Floats, size: float) -> tuple[tuple[int, float], ...]:
+    """Who lends how many GPUs until this size is covered."""
+    found: list[tuple[int, float]] = []
+    for at, most in zip(who.tolist(), gpus.tolist(), strict=True):
+        used = min(most, size)
+        if used > 0:
+            found.append((at, used))
+            size -= used
+    return tuple(found)
+
+
+def _result(managed: ManagedJobs, rule: _Rule, attempt: _Attempt, values: Ints) -> Raised:
+    target = managed.base.copy()
+    of_managed = np.full(len(rule.ids), -1, dtype=np.intp)
+    of_managed[managed.at] = np.arange(len(managed.at))
+    offers: dict[int, Offer] = {}
+    for one, value in zip(attempt.raises, values.tolist(), strict=True):
+        target[of_managed[one.at]] = max(value, int(managed.base[of_managed[one.at]]))
+        parts = tuple(
+            Part(int(rule.ids[lender]), int(rule.submitted[lender]), round(gpus, 6)) for lender, gpus in one.lenders
+        )
+        offers[int(rule.ids[one.at])] = Offer(
+            int(rule.submitted[one.at]), int(rule.waiting_tasks[one.at]), int(rule.tasks[one.at]),
+            float(rule.size[one.at]), float(attempt.cost[one.at]), parts,
+        )  # fmt: skip
+    stop = attempt.stop[managed.at]
+    return Raised(
+        target=target,
+        raises=tuple(attempt.raises),
+        offers=offers,
+        stop=stop,
+        stopped_by=attempt.stopped_by[managed.at],
+        lendable=rule.lendable,
+        lent=rule.lent,
+    )

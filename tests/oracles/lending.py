@@ -1,0 +1,215 @@
+"""docs/lending.md in plain Python: who goes ahead, and who lends for it. Slow, and written to be read beside that page.
+
+It is the executable specification of `rltuned.decide.raising`: tests compare the two. A queue is a list of jobs, nothing
+is kept that could be looked up, and each job that is wanted tries each place from the front of the queue on.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+ROUNDING = 1e-6
+"""GPU-seconds."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A pending job, as the rule sees it."""
+
+    job_id: int
+    turn: tuple[float, int]
+    """Submission and id: of jobs of one priority the lower turn is first."""
+    user: str
+    priorities: tuple[int, ...]
+    """That Slurm alone gives it, in each of its partitions."""
+    tiers: frozenset[int]
+    reserved: bool
+    nodes: frozenset[int]
+    """Where it can run."""
+    size: float
+    """GPUs that it keeps from others, with all of its tasks that may start."""
+    asks: tuple[float, ...]
+    """What it asks for."""
+    least_decided: int
+    most_decided: int
+    can_start: bool
+    in_scope: bool
+    """Whether it may be passed at all."""
+    lendable: float
+    """GPU-seconds that it can lend still, below 0 where borrowers used more than was expected."""
+    lent: float
+    current: int
+    """Priority that it has now, the highest of its partitions'."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether it has lent, and has nothing left."""
+        return self.lent > ROUNDING and self.lendable <= ROUNDING
+
+    def meets(self, other: "Job") -> bool:
+        """Whether the two compete: in one tier, for some node."""
+        return bool(self.tiers & other.tiers and self.nodes & other.nodes) and self.reserved == other.reserved
+
+    def is_like(self, other: "Job") -> bool:
+        """Whether one user asks for the same with both."""
+        return self.user == other.user and self.asks == other.asks
+
+    def may_not_pass(self, other: "Job") -> bool:
+        """Whether nothing that could be lent lets it pass that one."""
+        more = not other.in_scope or other.most_decided > self.least_decided
+        return more or (other.exhausted and other.user != self.user) or self.is_like(other)
+
+
+class Place(NamedTuple):
+    """Where a job stands in a queue; the lower, the further ahead."""
+
+    behind: int
+    """−priority."""
+    turn: tuple[float, int]
+
+
+@dataclass
+class Raised:
+    """A job that goes ahead."""
+
+    job: Job
+    lenders: dict[int, float]
+    """GPUs by id."""
+    before: Place
+    """The first place that it passes."""
+    after: Place | None
+    """The last one that it does not pass."""
+    priority: int = 0
+
+    def stands(self, priority: int) -> bool:
+        """Whether this priority has it between those two."""
+        place = Place(-priority, self.job.turn)
+        return place < self.before and (self.after is None or self.after < place)
+
+    @property
+    def least(self) -> int:
+        """The least priority that does."""
+        priority = -self.before.behind
+        return priority if self.stands(priority) else priority + 1
+
+    @property
+    def highest(self) -> int:
+        """And the highest, where there is a place that it does not pass."""
+        assert self.after is not None
+        priority = -self.after.behind
+        return priority if self.stands(priority) else priority - 1
+
+
+@dataclass
+class Lending:
+    """The rule over one queue."""
+
+    jobs: Sequence[Job]
+    wanted: Sequence[int]
+    """Ids, the most wanted first."""
+    seconds: Mapping[int, float]
+    """That each of these is charged for."""
+    promised: Mapping[int, Mapping[int, float]]
+    """Of each job that could not be given back: GPU-seconds by id of the lender."""
+    most: int
+    left_out: set[int] = field(default_factory=set)
+    """Jobs that there was no priority for."""
+
+    def decide(self) -> list[Raised]:
+        """The raised jobs with their priorities, the most wanted first."""
+        while True:
+            raised = self.raise_in_turn()
+            give_priorities(raised)
+            without = {one.job.job_id for nth, one in enumerate(raised) if any(wrongly_before(one, raised[:nth]))}
+            if not without:
+                return raised
+            self.left_out |= without
+
+    def raise_in_turn(self) -> list[Raised]:
+        by_id = {job.job_id: job for job in self.jobs}
+        raised: list[Raised] = []
+        promises = {one: dict(parts) for one, parts in self.promised.items()}
+        for wanted in self.wanted:
+            if len(raised) == self.most:
+                break
+            if wanted in self.left_out:
+                continue
+            others = [parts for borrower, parts in promises.items() if borrower != wanted]
+            left = {job.job_id: job.lendable - sum(parts.get(job.job_id, 0.0) for parts in others) for job in self.jobs}
+            if (found := self.raise_one(by_id[wanted], raised, left)) is not None:
+                raised.append(found)
+                promises[wanted] = {at: gpus * self.seconds[wanted] for at, gpus in found.lenders.items()}
+        return raised
+
+    def raise_one(self, job: Job, raised: Sequence[Raised], left: Mapping[int, float]) -> Raised | None:
+        """As far ahead as it can go; None: it stays where it is."""
+        alone = Place(-min(job.priorities), job.turn)
+        gone = {one.job.job_id for one in raised}
+        ahead = sorted(
+            (place, other.job_id, other)
+            for other in self.jobs
+            if other is not job and other.can_start and job.meets(other) and other.job_id not in gone
+            for place in {Place(-priority, other.turn) for priority in other.priorities}
+            if place < alone
+        )
+        for first in range(len(ahead)):
+            passed = [other for _, _, other in ahead[first:]]
+            if any(map(job.may_not_pass, passed)):
+                continue
+            found = Raised(job, {}, ahead[first][0], ahead[first - 1][0] if first else None)
+            if not found.stands(found.least) or not stays_behind(found, raised):
+                continue
+            lenders = self.lenders(job, passed, left)
+            if lenders is not None:
+                found.lenders = lenders
+                return found if found.least > max(job.priorities) else None
+        return None
+
+    def lenders(self, job: Job, passed: Sequence[Job], left: Mapping[int, float]) -> dict[int, float] | None:
+        """Who lends, of the jobs that it passes in Slurm's order; None: one of them cannot lend its part."""
+        found: dict[int, float] = {}
+        missing = job.size
+        for nth, other in enumerate(passed):
+            # One that stands in several places lends in the last of them.
+            if other.user == job.user or other in passed[nth + 1 :] or missing <= ROUNDING:
+                continue
+            gpus = min(other.size, missing)
+            if left[other.job_id] < gpus * self.seconds[job.job_id] - ROUNDING:
+                return None
+            found[other.job_id] = gpus
+            missing -= gpus
+        return found
+
+
+def bars(one: Job, raised: Job) -> bool:
+    """Whether a job may not stand before one that is raised, too: that one was before it, and lends nothing."""
+    was_ahead = Place(-max(raised.priorities), raised.turn) < Place(-min(one.priorities), one.turn)
+    other = raised.user != one.user or raised.most_decided > one.least_decided or one.is_like(raised)
+    return one.meets(raised) and was_ahead and other
+
+
+def stays_behind(found: Raised, raised: Sequence[Raised]) -> bool:
+    """Whether it can stand behind those that it may not pass, wherever they stand."""
+    place = Place(-found.least, found.job.turn)
+    barred = [other for other in raised if other.after is not None and bars(found.job, other.job)]
+    return all(Place(-other.highest, other.job.turn) < place for other in barred)
+
+
+def give_priorities(raised: Sequence[Raised]) -> None:
+    """The least that keep the order of the policy, as far as there is room; who stands right keeps what it has."""
+    for nth in reversed(range(len(raised))):
+        one = raised[nth]
+        behind = [Place(-other.priority, other.job.turn) for other in raised[nth + 1 :] if one.job.meets(other.job)]
+        least = one.least
+        while any(other < Place(-least, one.job.turn) for other in behind):
+            least += 1
+        if least <= one.job.current and one.stands(one.job.current):
+            one.priority = one.job.current
+        else:
+            one.priority = least if one.stands(least) else one.highest
+
+
+def wrongly_before(one: Raised, wanted_more: Sequence[Raised]) -> Iterator[bool]:
+    place = Place(-one.priority, one.job.turn)
+    for other in wanted_more:
+        yield bars(one.job, other.job) and place < Place(-other.priority, other.job.turn)
