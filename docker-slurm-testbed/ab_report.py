@@ -11,7 +11,7 @@ from ab_jobs import MULTIFACTOR, owned, sizes
 
 from rltuned.cluster.tables import owners
 from rltuned.evaluate.bootstrap import compare, counts
-from rltuned.evaluate.window_metrics import busy, idle_while_waiting, measure, over_slurm
+from rltuned.evaluate.window_metrics import against_slurm, busy, idle_while_waiting, measure
 from rltuned.installed import needed
 from rltuned.simulate.values import bounded_slowdown
 
@@ -46,7 +46,9 @@ NAMES: Final = {
 """Metrics of the report, in its order."""
 OVER_SLURM: Final = {
     "accounts_worse": "accounts worse off, %",
-    "service_moved": "service moved, %",
+    "worst_tenth": "worst tenth of accounts, wait ratio",
+    "late": "late jobs, %",
+    "wait_ratio_p95": "95th percentile of wait ratio",
 }
 """Metrics against Slurm alone (`rltuned.evaluate.window_metrics`), which have no ratio."""
 
@@ -107,9 +109,9 @@ def measured(run: Run, times: Times, slurm: Times) -> dict[str, float]:
     found |= {"gpus": found["utilization"] / 100.0 * all_gpus, "gpus_arriving": in_use}
     found |= {"gpus_waiting": -idle(0.0) / waiting if waiting else float("nan")}
     of = owners(jobs.workload.account, jobs.workload.user)
-    real = [tuple(run.site.factor * each for each in (one.start, one.end)) for one in (times, slurm)]
-    worse, moved = over_slurm(run.site.factor * times.submit, real[0], real[1], gpus, window, of)
-    found |= {"accounts_worse": 100.0 * worse, "service_moved": 100.0 * moved}
+    real = (run.site.factor * each for each in (times.submit, times.start, slurm.start))
+    fares = against_slurm(*real, window, of)
+    found |= {**fares._asdict(), "accounts_worse": 100.0 * fares.accounts_worse, "late": 100.0 * fares.late}
     return {name: found[name] for name in (*NAMES, *OVER_SLURM)}
 
 

@@ -120,6 +120,7 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         runtime = Runtime(config, slurm.clock, log, metrics)
         history = RunTimes(slurm, runtime)
+        planning = Planning(history, InProcessSearch(runtime))
         daemon = Daemon(
             runtime=runtime,
             policy=load_policy(config.policy),
@@ -127,7 +128,8 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
             writer_factory=lambda: slurm,
             journal=Journal.open(directory, None),
             rng=random.Random(0),  # noqa: S311 - jitter of a back-off
-            planner=Planning(history, InProcessSearch(runtime)),
+            planner=planning,
+            told=planning.told,
         )
         stack.callback(daemon.stop)
         cycle, refreshed = first, -np.inf

@@ -476,11 +476,19 @@ def _key_lines(text: str) -> dict[str, int]:
     return lines
 
 
+_SUCCESSORS: Final = {
+    "decide": "what jobs may lend is lend.share and lend.most (docs/lending.md); its guards have no successor"
+}
+"""What stands in the place of a section of before."""
+
+
 def _explain(item: Any, name: str, sources: Mapping[str, str], lines: Mapping[str, int]) -> str:
     path = [str(part) for part in item["loc"]]
     dotted = ".".join(path[:2])
     where = sources.get(dotted) or (f"{name}:{lines[path[0]]}" if path and path[0] in lines else name)
     if item["type"] == "extra_forbidden":
+        if path[0] in _SUCCESSORS:
+            return f"{where}: section '{path[0]}' is gone: {_SUCCESSORS[path[0]]}"
         what, known = ("key", _keys(path[0])) if len(path) > 1 else ("section", Config.model_fields)
         return (
             f"{where}: unknown {what} '{dotted}'; known here: {', '.join(sorted(known))}{did_you_mean(path[-1], known)}"

@@ -10,7 +10,7 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.workers.progress import progress_bar
-from studies import fair_share
+from studies import lending
 from studies.catalogue import WINDOWS, studies
 from studies.page import collect, with_results, write
 from studies.run import Sources, run
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     say=_say,
                     progress=progress,
                 )
-        found = collect(wanted, results, fair_share.by_default())
+        found = collect(wanted, results, lending.kept())
         write(found, pages / "results.md")
         _say(f"{pages / 'results.md'}: written")
         readme = ROOT / "README.md"

@@ -508,8 +508,8 @@ def benefit() -> build.Dashboard:
         ),
         lines(
             "Raised jobs",
-            "Ahead of their place in Slurm's order: as the plan wants them, and as squeue shows them; loans of jobs that"
-            " started so.",
+            "Ahead of their place in Slurm's order, as the plan wants them and as squeue shows them; and the loans of"
+            " jobs that started so.",
             Query(_of("raised_jobs"), "wanted {{instance}}"),
             Query(_of("raised_jobs_in_force"), "in force {{instance}}"),
             Query(_of("open_loans"), "open loans {{instance}}"),

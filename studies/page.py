@@ -3,10 +3,11 @@
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from rltuned.config import DEFAULT_MODEL
+from rltuned.config import DEFAULT_MODEL, DEFAULT_SHARE
 from rltuned.errors import EvaluationError
 from rltuned.policy.files import info
 from studies import clusters
@@ -22,13 +23,13 @@ COLUMNS: Final = 120
 _HEAD: Final = """\
 # Results
 
-Made by `make pages` from `studies/results/*.json` and `studies/fair_share.csv`; do not edit.
+Made by `make pages` from `studies/results/*.json` and `studies/lending.csv`; do not edit.
 [studies](../studies/README.md) says which command makes which number, [evaluation](evaluation.md) what the numbers
 mean, [what rltuned does not win](not-won.md) where to be careful. All tables are ratios of means over Slurm's own
 order; below 1 is better, but for GPUs in use. The model was neither trained nor chosen on these jobs, but for what is
-said.
-
-**These tables promise nothing to a site.** Where limits or estimates were drawn from the run times, the policies knew
+said."""
+_NO_PROMISE: Final = """\
+**What follows promises nothing to a site.** Where limits or estimates were drawn from the run times, the policies knew
 more than a site knows; the clusters are smaller than what the traces' users need, so queues are longer than a site's;
 and the order is that of a version before jobs lent a part of their wait."""
 _REAL: Final = """\
@@ -52,13 +53,16 @@ _OF: Final = {
     "ab-paper": f" of scripts on the paper's five nodes, {_FREE}",
     "ab-paper-exclusive": f" of scripts on the paper's five nodes, each of which runs one job, {_FREE}",
 }
-_SHARES: Final = (("accounts_worse", "accounts worse off, %"), ("service_moved", "service moved, %"))
+_SHARES: Final = (("accounts_worse", "accounts worse off, %"),)
 """Not over Slurm's: `multifactor-again` says what is chance."""
-_FAIR: Final = """\
-Twelve windows of users' jobs, estimates with an error of σ = 0.8, default settings: `decide.borrow` bounds what
-accounts borrow from each other ([decision 0160](decisions/0160-within-the-sites-policy.md)). *Fair share decides*: its
-weight is a hundred times that of age; *usual*: all factors weigh alike. Half of Venus' jobs are in the training part of
-another trace. In brackets: what is chance."""
+_LENDING: Final = """\
+`python -m studies.lending TRACES`, [all numbers](../studies/lending.csv): what a site knows, at a site's load. Windows
+of 3,000 jobs after 1,000 that fill the cluster, in two seeds; limits as users write them (drawn like those for Venus
+and Philly); run times as the daemon predicts them. A waiting job may be passed until it has *lent* this part of its
+wait. In brackets: what is chance, Slurm's own order with each job submitted up to a minute later. *worst tenth*: of
+accounts, by (mean wait + 5 min); *late*: jobs that start an hour and a tenth of their wait later. Of each trace, the
+default for smallest area first (saf) and for the model (rl), and what has the least J and harms nobody beyond chance,
+in bold: what `rltuned gate` would choose if it is certain."""
 _SITE: Final = """\
 Windows of the last 15 % of each trace under Slurm's own backfill and placement. *Run times* is what the policies know:
 all of them; estimates with an error of σ = 1.5 (one of three is wrong by more than a factor of 4.5); what the daemon
@@ -88,8 +92,8 @@ class Kept:
     """By the name of the protocol."""
     clusters: Mapping[str, RealCluster]
     """A/Bs on real clusters, by name."""
-    fair: Sequence[Mapping[str, str]]
-    """Rows of `studies.fair_share` with the default budget."""
+    lending: Sequence[Mapping[str, str]]
+    """Rows of `studies.lending`."""
 
     @property
     def shown(self) -> dict[str, Together]:
@@ -97,7 +101,7 @@ class Kept:
         return {name: one for name, one in self.of.items() if not one.protocol.paper}
 
 
-def collect(studies: Sequence[Study], results: Path, fair: Sequence[Mapping[str, str]] = ()) -> Kept:
+def collect(studies: Sequence[Study], results: Path, lending: Sequence[Mapping[str, str]] = ()) -> Kept:
     """Read the results, as far as there are any.
 
     Raises:
@@ -107,7 +111,7 @@ def collect(studies: Sequence[Study], results: Path, fair: Sequence[Mapping[str,
     for protocol in dict.fromkeys(study.protocol for study in studies):
         if (one := together(protocol, studies, results)) is not None:
             found[protocol.name] = one
-    return Kept(found, clusters.read(results), fair)
+    return Kept(found, clusters.read(results), lending)
 
 
 def page(results: Kept) -> str:
@@ -116,10 +120,11 @@ def page(results: Kept) -> str:
     of = results.shown
     if not of:
         lines += [_NOTHING, ""]
+    if results.lending:
+        lines += ["## At the load of a site", "", _LENDING, "", *_lending(results.lending), ""]
+    lines += [_NO_PROMISE, ""]
     if results.clusters:
         lines += ["## On real clusters", "", _REAL, "", *_real(results.clusters)]
-    if results.fair:
-        lines += ["## Where fair share decides", "", _FAIR, "", *_fair(results.fair), ""]
     if of:
         lines += ["## Where nothing bounds the order", "", _SITE, "", *_states(results.of), *site(of), ""]
     lines += [*paper({**results.of, **results.clusters}), ""]
@@ -216,16 +221,26 @@ def _real_cell(cluster: RealCluster, arm: str, metric: str) -> str:
     return ratio_text(cluster.ratio(arm, clusters.AGAINST, metric), 2) + ("" if points is None else f" ({points:+.0f})")
 
 
-def _fair(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Of the default budget, each trace."""
-    metrics = ("wait", "slowdown", "p99", "makespan", "GPUs in use", "accounts worse off", "service moved")
-    yield from heading(("trace", "Slurm's weights", *metrics), len(metrics))
-    for one in rows:
-        wait = f"{number(float(one['wait']), 2)} [{float(one['wait_lo']):.2f}, {float(one['wait_hi']):.2f}]"
-        ratios = (number(float(one[of]), 2) for of in ("slowdown", "p99", "makespan", "gpus"))
-        shares = (f"{float(one[of]):.2f} ({float(one[f'{of}_chance']):.2f})" for of in ("worse", "moved"))
-        weights = "fair share decides" if one["weights"] == "fair-share" else one["weights"]
-        yield row((one["trace"], weights, wait, *ratios, *shares))
+def _lending(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Of each trace and kind of weights: the default, and the best that harms nobody."""
+    ours = ("wait", "slowdown", "p99", "GPUs in use", "accounts worse off", "worst tenth", "late")
+    yield from heading(("trace, nodes × GPUs", "decides", "", "load", "Slurm waits, h", "lent", *ours), 3 + len(ours))
+    for _, these in groupby(rows, lambda row: (row["trace"], row["nodes"], row["weights"])):
+        several = list(these)
+        harmless = [row for row in several if not row["harms"] and float(row["j"]) < 1.0]
+        best = min(harmless, key=lambda row: float(row["j"]), default=None)
+        for one in several:
+            if one is not best and float(one["share"]) != DEFAULT_SHARE:
+                continue
+            nodes, _, gpus = one["nodes"].partition("x")
+            load, waits = number(float(one["load"]), 2), number(float(one["slurm_wait_h"]), 1)
+            wait = f"{float(one['wait']):.2f} [{float(one['lo']):.2f}, {float(one['hi']):.2f}]"
+            shown = f"**{wait}**" if one is best else wait
+            ratios = (f"{float(one[of]):.2f}" for of in ("slowdown", "p99", "gpus"))
+            digits = {"worse": 2, "worst_tenth": 1, "late": 3}
+            shares = (f"{float(one[of]):.{n}f} ({float(one[f'{of}_chance']):.{n}f})" for of, n in digits.items())
+            about = (f"{one['trace']}, {nodes} × {gpus}", one["weights"], one["policy"], load, waits, one["share"])
+            yield row((*about, shown, *ratios, *shares))
 
 
 def in_short() -> Iterator[str]:

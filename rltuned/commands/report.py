@@ -187,7 +187,7 @@ def _replayed(
     chosen = given({"from_sacct": days, "trace": trace, "cluster": cluster, "tuned": tuned, "from_slurm": not cluster})
     try:
         with progress_bar() as progress:
-            settings = settings_of(config, period.policy, chosen)
+            settings = settings_of(config, period.policy, chosen, period.share)
             settings, jobs, shape = gate.site_of(settings, config.slurm, asked, remark, progress)
             made = replay(
                 settings,

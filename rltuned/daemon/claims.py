@@ -85,6 +85,12 @@ class Entry:
         return self.claims or any(self.doubts.get(Field.SITE_FACTOR, ()))
 
     @property
+    def may_be_raised(self) -> bool:
+        """Whether a raise of ours is on the job, or may be by a write that nobody has seen."""
+        unseen = set(self.doubts.get(Field.SITE_FACTOR, ())) - set(self.previous)
+        return self.claims or any(unseen)
+
+    @property
     def factors(self) -> set[Value]:
         """Site factors of ours that may be on the job, also after slurmctld came back with an older state; never 0."""
         return {self.applied.site_factor, *self.doubts.get(Field.SITE_FACTOR, ()), *self.previous} - {0}

@@ -161,6 +161,8 @@ class Reporting:
         metrics = self.runtime.metrics
         metrics.managed.set(len(record.jobs))
         metrics.raised.set(len(record.raises))
+        shown = zip(record.jobs.id, record.jobs.current, record.jobs.target, strict=True)
+        metrics.raised_in_force.set(sum(job in record.raised and now >= wanted for job, now, wanted in shown))
         metrics.lent.set(sum(one.lent for one in record.lent.values()))
         metrics.open_loans.set(len(record.loans))
         metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})

@@ -11,6 +11,7 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.apply import Applier, Result
 from rltuned.daemon.restore.by_daemon import DaemonRestore
 from rltuned.daemon.runtime import Permissions, Runtime
+from rltuned.decide.loans import Offer
 from rltuned.decide.plan import Plan
 from rltuned.errors import JournalError, SlurmError
 from rltuned.slurm.port import SlurmWriter
@@ -37,25 +38,33 @@ class Execution:
     _tried: float | None = None
     """Start of the slurmctld that has taken a write and changed nothing beside it."""
 
-    def carry_out(self, snapshot: Snapshot, plan: Plan, began: float) -> tuple[int, list[Result]]:
-        """Give back and write, in a cycle that `began` then (monotonic seconds). Returns how many jobs were given back,
-        and what became of each change. SlurmError, JournalError: jobs not read, or intents not kept; nothing was
-        written since.
+    def carry_out(
+        self, snapshot: Snapshot, plan: Plan, began: float, offers: Mapping[int, Offer], against: str = ""
+    ) -> tuple[tuple[int, ...], list[Result]]:
+        """Give back and write, in a cycle that `began` then (monotonic seconds).
+
+        `offers`: of the plan before, by job id. `against`: why nobody may be raised, or "". Returns which jobs left the
+        plan and were given back, and what became of each change. SlurmError, JournalError: jobs not read, or intents
+        not kept; nothing was written since.
         """
         back, until = self.restoring, began + SPREAD * self.runtime.config.cycle.interval
         leaving = back.leaving(snapshot, plan.withdraw)
-        restored, clear = back.give_back(leaving)
+        restored, stuck = back.give_back(leaving)
         left_out = set(leaving)
         changes = [change for change in plan.changes if change.job_id not in left_out]
         shares = _partition_shares(snapshot, changes)
-        # What lenders have promised to a job that is still raised they cannot lend to another one.
         results = self._spread([change for change in changes if change.gives_back], shares, until)
-        clear = clear and {result.outcome for result in results} <= _CLEAR
+        stuck |= {change.job_id for change, outcome, _ in results if outcome not in _CLEAR}
+        # What lenders have promised to a job that is still raised they cannot lend to another one. Where the plan knows
+        # that it is, it has left them their promise.
+        known = {job for job, offer in offers.items() if offer.unwanted} - plan.raised.offers.keys()
+        if stuck & (offers.keys() | plan.raised.offers.keys()) - known:
+            against = against or _OTHERS_LEAVE
         others = [change for change in changes if not change.gives_back]
-        if clear:
-            results += self._spread(others, shares, until)
+        if against:
+            results += [Result(change, Outcome.THROTTLED, against) for change in others]
         else:
-            results += [Result(change, Outcome.THROTTLED, _OTHERS_LEAVE) for change in others]
+            results += self._spread(others, shares, until)
         self._tell(results)
         return restored, results
 

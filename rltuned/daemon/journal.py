@@ -104,6 +104,8 @@ class Journal:
     _lines: int = 0
     damage: str = ""
     """What was wrong when it was loaded; "" when nothing was."""
+    is_new: bool = False
+    """Nobody has ever written to it."""
     damaged_lines: int = 0
     """Lines that could not be read (truncated, bad checksum)."""
     _looked_at: tuple[Path, ...] = ()
@@ -309,6 +311,7 @@ class Journal:
                 " back; run `rltuned restore` of the version that wrote it, and again half a minute later"
             )
         self._seq = max(records, default=0)
+        self.is_new = not records and not lines
         self._lines = len(records)
         self.damaged_lines = lines
         found_wrong = [f"{lines} damaged line{'s' if lines > 1 else ''}"] if lines else []

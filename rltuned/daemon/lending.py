@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.cluster.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Request
-from rltuned.cluster.changes import Applied
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config
+from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import Log
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import managed_jobs
@@ -64,10 +64,10 @@ def _largest(data: Mapping[str, Any]) -> LargestRequests:
 class Lending:
     """What waiting jobs have lent, as the running daemon knows it."""
 
-    def __init__(self, directory: Path, log: Log, carried: Collection[int], *, keep: bool) -> None:
+    def __init__(self, directory: Path, log: Log, journal: Journal, *, keep: bool) -> None:
         """Take over what an earlier daemon has left.
 
-        `carried`: jobs that carry a raise by the journal. Where the book does not tell who lends for one, it is lost.
+        `journal`: of the changes. Where the book does not tell who lends for a job that is raised by it, it is lost.
         `keep`: the files are this daemon's; not so in a dry run.
         """
         self._directory, self._log, self._keeps, self._trouble = directory, log, keep, ""
@@ -78,15 +78,17 @@ class Lending:
             found = read_book(directory)
             if found is not None:
                 self.book, self.largest = found
+            elif not journal.is_new:
+                lost = f"{directory / FILE_NAME} is not there"
         except RltunedError as error:
             lost = str(error)
-        lost = lost or self._take_over()
-        if not lost and not self.book.offers.keys() >= set(carried):
-            lost = "it does not tell who lends for the jobs that are raised"
-        self._lost = bool(lost)
-        if lost:
-            sentence = "The book of loans is lost: every waiting job counts as having lent all that it could."
-            log.warning("loans.lost", sentence=sentence, reason=lost)
+        self._carried, self._lost = frozenset(_raised(journal)), self._take_over() or lost
+        if self.book == Book() and not self._lost:
+            self._keep(self.book)  # from now on, a file that is not there is one that was lost
+
+    def let_go(self) -> None:
+        """Keep to memory from now on: the files may be another process's."""
+        self._keeps = False
 
     def _take_over(self) -> str:
         """Take the largest requests of the version before, once. Why the book is lost with it, or ""."""
@@ -104,30 +106,45 @@ class Lending:
 
     def advance(self, snapshot: Snapshot, now: float, told: Told, config: Config, applied: AppliedChanges) -> Book:
         """The book once this reading is known; `now` by the clock that never jumps."""
+        told_of = self.book.offers.keys()
         self.book = self.book.advanced(snapshot, now, told)
+        if not self._carried.isdisjoint(set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist()) - told_of):
+            self._lost = self._lost or "it does not tell who lends for the jobs that are raised"
+        self._carried = frozenset()
         if self._lost:
+            sentence = "The book of loans is lost: every waiting job counts as having lent all that it could."
+            self._log.warning("loans.lost", sentence=sentence, reason=self._lost)
             managed = managed_jobs(snapshot, config, applied)
             offers = self.book.offers
-            self.book = self.book.lost(snapshot, lendable(managed, Book(time=now), config.lend.share)).offering(offers)
-            self._lost = False
+            self.book = self.book.lost(snapshot, lendable(managed, Book(time=now), config.lend.part)).offering(offers)
+            self._lost = ""
         return self.book
 
-    def promise(self, plan: Plan) -> None:
-        """Put on disk what is about to be offered, beside what the jobs carry that are still to be given back."""
-        self._keep(plan.book.offering(plan.book.offers, self.book))
+    def look(self, snapshot: Snapshot, journal: Journal) -> None:
+        """Note which of the waiting jobs carry a raise no more by the journal: a restore gave them back."""
+        waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
+        self.book = self.book.carried((self.book.offers.keys() - waiting) | _raised(journal))
 
-    def take_in(self, plan: Plan, claims: Mapping[int, Applied]) -> None:
-        """Note the jobs that carry a raise of ours by the journal's `claims`."""
-        carried = {job for job, claim in claims.items() if claim.site_factor > 0}
-        self.book = plan.book.offering(plan.book.offers, self.book).carried(carried)
+    def promise(self, plan: Plan) -> str:
+        """Put on disk what is about to be offered, beside what the jobs carry that are still to be given back. Why it
+        cannot be, or "".
+        """
+        book = plan.book.offering(plan.book.offers, self.book)
+        trouble = self._keep(book, durable=True)
+        self.book = self.book if trouble else book
+        return trouble
+
+    def take_in(self, plan: Plan, journal: Journal, restored: Collection[int]) -> None:
+        """Note the jobs that carry a raise of ours by the journal; without those that have just been given back."""
+        self.book = self.book.carried(_raised(journal).difference(restored))
         jobs = plan.snapshot.jobs
         self.largest = self.largest.grown(jobs)
         self._shrunk = self.largest.shrunk(jobs)
         self._keep(self.book)
 
-    def _keep(self, book: Book) -> None:
+    def _keep(self, book: Book, *, durable: bool = False) -> str:
         if not self._keeps:
-            return
+            return ""
         largest = {
             str(job): (submit, gpus, limit if math.isfinite(limit) else None)
             for job, (submit, gpus, limit) in self._shrunk.items()
@@ -135,13 +152,18 @@ class Lending:
         text = json.dumps({"book": book.as_dict(), "largest": largest}, separators=(",", ":"), allow_nan=False)
         path, trouble = self._directory / FILE_NAME, ""
         try:
-            write_atomic(path, text.encode(), durable=False)
+            write_atomic(path, text.encode(), durable=durable)
         except OSError as error:
             trouble = f"{path}: {error.strerror}"
         if trouble and trouble != self._trouble:
-            sentence = "After a restart every waiting job counts as having lent all that it could."
+            sentence = "The book of loans cannot be kept. Nobody is raised until it can be."
             self._log.warning("loans.not_kept", sentence=sentence, reason=trouble)
         self._trouble = trouble
+        return trouble
+
+
+def _raised(journal: Journal) -> set[int]:
+    return {job for job, entry in journal.entries.items() if entry.may_be_raised}
 
 
 def planned_on(config: Config, snapshot: Snapshot, applied: AppliedChanges, now: float) -> tuple[AppliedChanges, Book]:

@@ -119,8 +119,7 @@ class Daemon:
         )
         self.choice = PolicyChoice(self.runtime, policy)
         self._reconciler, self._starts = Reconciler(), Starts()
-        carried = {job for job, claim in journal.applied().by_job.items() if claim.site_factor > 0}
-        self._lending = Lending(runtime.config.state.directory, runtime.log, carried, keep=writer_factory is not None)
+        self._lending = Lending(runtime.config.state.directory, runtime.log, journal, keep=writer_factory is not None)
         self._orphans: tuple[int, ...] = ()
         self._nice: dict[int, int] = {}
         """Of the jobs that are raised."""
@@ -194,6 +193,7 @@ class Daemon:
             return
         self.permissions.lock_lost = True
         self.journal.let_go()
+        self._lending.let_go()
         self.runtime.log.error(
             "lock.lost",
             sentence="The file of the lock was removed. What is out is given back, and nothing is written any more.",
@@ -257,13 +257,16 @@ class Daemon:
             blocked = self._reconcile(snapshot, read_at, silent=outdated or self.liveness.outdated)
         stage = self.stage
         out = [] if self.permissions.writes else self.restoring.out(snapshot)
-        restored, acted = (0, False) if blocked else self.restoring.give_back(out)
+        restored, left = ((), set(out)) if blocked else self.restoring.give_back(out)
+        acted = not blocked and not left
         if stage is Stage.OBSERVE:
             self.reporting.users(snapshot, None)
             self._starts.manages_none()
             pending, seen = len(snapshot.jobs.pending), Seen.of(snapshot)
             sentence = f"{pending} pending jobs, {len(snapshot.nodes)} nodes"
-            return CycleReport(CycleOutcome.DONE, stage, sentence, pending, restored=restored, acted=acted, seen=seen)
+            return CycleReport(
+                CycleOutcome.DONE, stage, sentence, pending, restored=len(restored), acted=acted, seen=seen
+            )
         return self._steer(snapshot, blocked, restored, acted=acted)
 
     def _nothing_to_do(self) -> bool:
@@ -286,7 +289,7 @@ class Daemon:
                 self.runtime.log.info("job.reniced", job=job, before=before, after=nice[job], sentence=sentence)
         self._nice = nice
 
-    def _steer(self, snapshot: Snapshot, blocked: str, restored: int, *, acted: bool) -> CycleReport:
+    def _steer(self, snapshot: Snapshot, blocked: str, restored: tuple[int, ...], *, acted: bool) -> CycleReport:
         """Plan, write, forecast and record."""
         stage, writes, facts = self.stage, self.permissions.writes, self.slurmctld.facts
         with self._phase("plan"):
@@ -294,8 +297,9 @@ class Daemon:
             known = replace(snapshot, scheduler=facts.scheduler) if facts is not None else snapshot
             applied = replace(self.journal.applied(), largest=self._lending.largest)
             now = self.runtime.clock.steady()
-            book = self._lending.advance(known, now, self._told(), self.config, applied)
-            made = self.planner(known, policy, self.config, applied, book)
+            config = choice.applied(self.config)
+            book = self._lending.advance(known, now, self._told(), config, applied)
+            made = self.planner(known, policy, config, applied, book)
         self._starts.manages(made)
         results: list[Result] = []
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
@@ -306,12 +310,12 @@ class Daemon:
         shed = shed or (OUTDATED if self.liveness.outdated else "")
         if writes and not blocked and not shed:
             with self._phase("apply"):
-                self._lending.promise(made)
+                against = self._lending.promise(made)
                 try:
-                    restored, results = self.execution.carry_out(snapshot, made, self._began)
+                    restored, results = self.execution.carry_out(snapshot, made, self._began, book.offers, against)
                 except JournalError as error:
                     blocked = str(error)
-        self._lending.take_in(made, self.journal.applied().by_job)
+        self._lending.take_in(made, self.journal, restored)
         if writes:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self.permissions.alarms and not stopped)
@@ -334,13 +338,13 @@ class Daemon:
         return CycleReport(
             outcome=CycleOutcome.FAILED if blocked else outcome,
             stage=stage,
-            sentence=sentence_of(pending, record, self.permissions.against, results, blocked or shed, restored),
+            sentence=sentence_of(pending, record, self.permissions.against, results, blocked or shed, len(restored)),
             pending=pending,
             managed=len(record.jobs),
             raised=len(record.raises),
             planned=len(record.changes),
             results=tuple(results),
-            restored=restored,
+            restored=len(restored),
             acted=acted,
             seen=Seen.of(snapshot),
             record=record,
@@ -364,6 +368,7 @@ class Daemon:
         except JournalError as error:
             blocked = str(error)
         blocked = blocked or self._leave_alone(snapshot)
+        self._lending.look(snapshot, self.journal)
         for job in foreign:
             sentence = "Somebody else changed it; it is left alone from now on."
             self.runtime.log.info("job.foreign", job=job, sentence=sentence)

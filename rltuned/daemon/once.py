@@ -65,6 +65,7 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
         known = Known()
     policy, choice = chosen(load_policy(config.policy), snapshot, config.rollout)
     log = make(config.log.level, config.log.format, sys.stderr)
+    config = choice.applied(config)
     search = InProcessSearch(Runtime(config, SystemClock(), log, Metrics()))
     made = Planning(known, search)(snapshot, policy, config, applied, book)
     return record_of(made, policy_why=choice.why)

@@ -335,7 +335,7 @@ def record(
         time=plan.snapshot.time,
         policy=plan.policy,
         stage=plan.config.cycle.stage if stage is None else stage,
-        share=plan.config.lend.share,
+        share=plan.config.lend.part,
         most=plan.config.lend.most,
         features=tuple(FEATURES),
         columns=tuple(observation.columns),

@@ -464,7 +464,9 @@ def _again(book: Book, loans: Mapping[int, Loan], jobs: JobTable) -> dict[int, O
     offers = dict(book.offers)
     for job, loan in loans.items():
         row = jobs.row_of.get(job)
-        if row is not None and book.loans[job].used < 0 <= loan.used and job not in offers:
+        if row is None or jobs.state[row] == JobState.OTHER or job in offers:
+            continue
+        if book.loans[job].used < 0 <= loan.used:
             size = sum(part.gpus for part in loan.parts)
             offers[job] = Offer(int(jobs.submit_time[row]), 1, 1, size, loan.seconds, loan.parts)
     return offers
@@ -526,7 +528,7 @@ def _new_tasks(book: Book, snapshot: Snapshot, job: int, tasks: Iterable[int], s
     """Rows of the jobs that a raised one stood for and that run since the last reading."""
     jobs, before = snapshot.jobs, book.waiting
     found = []
-    for task in (job, *tasks):
+    for task in dict.fromkeys((job, *tasks)):  # the last task has the number of its array
         row = jobs.row_of.get(task)
         if row is None or jobs.state[row] != JobState.RUNNING:
             continue

@@ -9,7 +9,7 @@ is not passed: the raised job stands behind it.
 A raised job gets the least priority that has it before the first job that it passes. No job gets less than Slurm gives
 it. Nobody passes a job for which the site or its people decided more, nor one that has lent all that it could. Passing
 jobs that cannot start is free, and so is passing the own user's jobs; of one user's jobs that ask for the same, Slurm's
-order stands.
+order stands. A job that is wanted more and has nobody to pass is not passed by one that is wanted less.
 """
 
 import enum
@@ -194,7 +194,7 @@ class _Rule:
         self.high: Ints = self.key(scope.base, np.arange(len(rows)))
         self.low: Ints = self.key(scope.least, np.arange(len(rows)))
         self.lent = book.lent(jobs, rows)
-        self.lendable = lendable(managed, book, settings.share)
+        self.lendable = lendable(managed, book, settings.part)
         self.exhausted: Bools = (self.lent > _ROUNDING) & (self.lendable <= _ROUNDING)
         self.reserved: dict[int, list[tuple[int, float]]] = {}
         """By id of each job that could not be given back: positions and GPU-seconds of what its lenders promised."""
@@ -283,7 +283,8 @@ class _Attempt:
         for parts in rule.reserved.values():
             for at, amount in parts:
                 self.left[at] -= amount
-        self.raised = np.zeros(len(rule.ids), dtype=np.bool_)
+        self.raised, self.kept = np.zeros((2, len(rule.ids)), dtype=np.bool_)
+        """(P,) who goes ahead; who is wanted, and has nobody to pass."""
         self.stop = np.full(len(rule.ids), Stop.UNSEEN, dtype=np.int8)
         self.stopped_by = np.zeros(len(rule.ids), dtype=np.int64)
 
@@ -306,6 +307,7 @@ class _Attempt:
         if found is None:
             for lender, amount in own:
                 self.left[lender] -= amount
+            self.kept[at] = self.stop[at] == Stop.FRONT
             return
         for lender, gpus in found.lenders:
             self.left[lender] -= gpus * self.cost[at]
@@ -317,7 +319,7 @@ class _Attempt:
         rule, queue = self.rule, self.rule.queue(at)
         ahead = int(np.searchsorted(queue.behind, -rule.low[at], side="left"))
         who = queue.at[:ahead]
-        here = ~self.raised[who] & (who != at)
+        here = ~self.raised[who] & ~self.kept[who] & (who != at)
         who, key = who[here], queue.key[:ahead][here]
         others = rule.user[who] != rule.user[at]
         closed = ~rule.passable[who] | (rule.most_decided[who] > rule.decided[at]) | (others & rule.exhausted[who])
@@ -343,6 +345,10 @@ class _Attempt:
         able = (next_gap > last) | (next_gap >= total) | partly
         low = (key[starts] + rule.tie[at]) // rule.unit + 1
         high = np.append(_FIRST, -((-key[:-1] - rule.tie[at]) // rule.unit) - 1)[starts]
+        # Who is wanted more and has nobody to pass stays ahead.
+        kept = np.flatnonzero(self.kept & (rule.high >= rule.low[at]))
+        if len(kept := kept[rule.meet(at, kept)]):
+            high = np.minimum(high, (rule.high[kept].min() + rule.tie[at] - 1) // rule.unit)
         able &= low <= high  # else no priority lies between these two
         # It stays behind the raised jobs that it may not pass.
         before = np.array([one.at for one in self.raises if one.high < _FIRST], dtype=np.intp)

@@ -1,8 +1,7 @@
 """How sure a difference between two policies is: paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -18,8 +17,6 @@ GUARDED: Final = ("bsld_mean", "wait_p99")
 """Metrics that may not pay for a shorter mean wait, …"""
 MOST_WORSE: Final = 1.05
 """… and how much of the other policy's value is allowed for each."""
-FAIRNESS: Final = MappingProxyType({"accounts_worse": 0.05, "service_moved": 0.08})
-"""Of a policy over Slurm's own order (`Metrics`): how much more than by chance is allowed."""
 DIGITS: Final = 6
 """Decimals that are kept: a resampled interval has no more, and rounding makes equal runs equal to the last byte."""
 
@@ -51,20 +48,6 @@ def mean(values: Floats) -> float:
     """Of what is known; infinite for nothing."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("inf")
-
-
-def beyond_chance(own: Mapping[str, float], chance: Mapping[str, float]) -> list[tuple[str, float, float, float]]:
-    """Where accounts lose more than by chance: what, in words, how much, how much by chance, and the allowance.
-
-    Args:
-        own: by metric of `FAIRNESS`, of a policy; NaN or infinite: not measured.
-        chance: of Slurm's own order run once more.
-    """
-    return [
-        (metric.replace("_", " "), own[metric], chance[metric], allowed)
-        for metric, allowed in FAIRNESS.items()
-        if np.isfinite(own[metric]) and np.isfinite(chance[metric]) and own[metric] > chance[metric] + allowed
-    ]
 
 
 def counts(windows: int, seed: int, resamples: int = RESAMPLES) -> Floats:

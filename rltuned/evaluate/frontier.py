@@ -14,7 +14,6 @@ from rich.table import Table
 from rltuned.cluster.tables import Floats
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, mean
-from rltuned.evaluate.evaluation_report import difference
 from rltuned.evaluate.evaluation_settings import AGAIN, OWN, is_learned, served, with_share
 from rltuned.evaluate.harm import Harm, harms
 from rltuned.evaluate.window_metrics import AGAINST_SLURM
@@ -136,7 +135,7 @@ def table(rows: Sequence[Mapping[str, Any]], chance: Mapping[str, Any], title: s
         shown.add_row(
             row["policy"],
             "" if row["share"] is None else f"{row['share']:g}",
-            *(difference(row[metric]) for metric in RATIOS[:2]),
+            *(_interval(row[metric]) for metric in RATIOS[:2]),
             *(_cell(row[metric]["ratio"], 2) for metric in RATIOS[2:]),
             *(f"{_cell(row[metric], digits)} ({_cell(chance[metric], digits)})" for metric, _, digits in _SHOWN),
             f"{_cell(row['wait_ratio_p95'], 1)} ({_cell(chance['wait_ratio_p95'], 1)})",
@@ -152,6 +151,10 @@ def _words(row: Mapping[str, Any]) -> str:
     certain = "certainly waits less" if row["certain"] else "not certain"
     broken = ", ".join(harm["words"] for harm in row["harms"])
     return f"{certain}; not allowed: {broken}" if broken else f"{certain}; harms nobody"
+
+
+def _interval(compared: Mapping[str, float | None]) -> str:
+    return f"{_cell(compared['ratio'], 2)} [{_cell(compared['lo'], 2)}, {_cell(compared['hi'], 2)}]"
 
 
 def _cell(value: float | None, digits: int) -> str:

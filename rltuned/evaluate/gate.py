@@ -45,7 +45,9 @@ from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
 
-WINDOW: Final = 256
+WINDOW: Final = 3000
+WARM: Final = 1000
+"""Jobs of a window, and before it: shorter ones never have the queue that a site has."""
 WINDOWS: Final = 30
 SHORTEST_WINDOW: Final = 64
 VALID_DAYS: Final = 90.0
@@ -126,16 +128,18 @@ def prepare(
     """The evaluation that a verdict rests on: recent windows that share no job.
 
     `settings`: `windows` at most are taken; of the part `split`, where the whole means its recent half, or its last
-    15 % where the model says that it was trained on this very file. `length`: jobs of a window; None: `WINDOW`, or
-    fewer where the history is short. `begin`: no window begins before this row. Accounts are always looked at: without
-    weights, Slurm's order has the usual ones. Raises EvaluationError: too little history. ModelError: the model was
-    refused.
+    15 % where the model says that it was trained on this very file. `length`: jobs of a window; None: `WINDOW` after
+    `WARM`, or fewer where the history is short. `begin`: no window begins before this row. Accounts are always looked
+    at: without weights, Slurm's order has the usual ones. Raises EvaluationError: too little history. ModelError: the
+    model was refused.
     """
     split = settings.split
     if split is Split.ALL and jobs.source.sha256 in files.info(model_path(settings.model)).traces.values():
         split = Split.TEST
     windows = recent(len(jobs), split, length, settings.windows, settings.warm_jobs, begin)
     settled = replace(settings, gate=True, split=split, window=windows[0].jobs, windows=len(windows))
+    if length is None and settings.warm_jobs is None:
+        settled = replace(settled, warm_jobs=max(settled.window, WARM))
     return ready(replace(settled, weights=settled.weights or "usual"), jobs, shape, revision, windows)
 
 
@@ -161,6 +165,7 @@ def recent(
     past: int | None = None,
     begin: int = 0,
     *,
+    most: int = WINDOW,
     fewest: int = FEWEST_WINDOWS,
     whose: str = "the gate",
 ) -> tuple[Window, ...]:
@@ -168,7 +173,7 @@ def recent(
 
     Disjoint, where `windows.draw` lets windows overlap: a decision is taken here, and overlapping windows look surer
     than they are. `split`: which part; the whole trace means its last half, so that there is a past to learn run times
-    from. `length`: jobs of a window; None: `WINDOW`, or fewer where the part is short. `count`: at most so many.
+    from. `length`: jobs of a window; None: `most`, or fewer where the part is short. `count`: at most so many.
     `past`: jobs before each window that a warm start simulates; None: as many as a window has. The first window begins
     behind as many. `begin`: no window begins before this row. Raises EvaluationError: fewer than `fewest` fit; says of
     `whose`.
@@ -176,7 +181,7 @@ def recent(
     first, last = bounds(jobs, split) if split is not Split.ALL else (jobs // 2, jobs)
     first = max(first, begin)
     there = max(last - first, 0)
-    chosen = length if length is not None else min(WINDOW, there // fewest)
+    chosen = length if length is not None else min(most, there // fewest)
     first = max(first, chosen if past is None else past)
     fit = min((last - first) // chosen, count) if chosen else 0
     if fit < fewest or (length is None and chosen < SHORTEST_WINDOW):

@@ -43,6 +43,9 @@ class Harm(NamedTuple):
     value: float
     allowed: float
 
+    def __str__(self) -> str:
+        return f"{self.words} {self.value:.2f}, and {self.allowed:.2f} is allowed"
+
     @property
     def excess(self) -> float:
         """How far beyond what is allowed."""

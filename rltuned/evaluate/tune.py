@@ -32,6 +32,8 @@ from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 
+WINDOW: Final = 256
+"""Jobs of a window: each candidate is simulated on dozens of them."""
 BUDGET: Final = 300
 """Candidates."""
 POPULATION: Final = 20
@@ -329,7 +331,14 @@ def tune(
     """
     fewest = round(FEWEST / JUDGED)
     windows = recent(
-        len(jobs), Split.ALL, length, WINDOWS, settings.warm_jobs, fewest=fewest, whose="the search for a slurm.conf"
+        len(jobs),
+        Split.ALL,
+        length,
+        WINDOWS,
+        settings.warm_jobs,
+        most=WINDOW,
+        fewest=fewest,
+        whose="the search for a slurm.conf",
     )
     later, chosen = round(JUDGED * len(windows)), windows[0].jobs
     policies = (OWN, "rl") if daemon else (OWN,)

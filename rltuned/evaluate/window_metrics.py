@@ -207,47 +207,6 @@ def against_slurm(submit: Floats, start: Floats, slurm: Floats, measured: Bools,
     return AgainstSlurm(worse, float(np.quantile((now + PATIENCE) / (then + PATIENCE), 0.9)), late, high)
 
 
-def over_slurm(
-    submit: Floats,
-    own: tuple[Floats, Floats],
-    slurm: tuple[Floats, Floats],
-    gpus: Floats,
-    measured: Bools,
-    accounts: Category,
-) -> tuple[float, float]:
-    """`accounts_worse` and `service_moved` of one simulation.
-
-    Args:
-        submit: (n,) seconds.
-        own: (n,) starts and ends, seconds; NaN for a job that never ran.
-        slurm: the same in Slurm's own order.
-        gpus: (n,) in all.
-        measured: (n,) the window's jobs; the GPU time of others counts, too.
-        accounts: of each job; jobs of none are left out.
-    """
-    of, size = accounts.codes, len(accounts.names)
-    ran = measured & (of >= 0) & ~np.isnan(own[0]) & ~np.isnan(slurm[0])
-    count = np.bincount(of[ran], minlength=size)
-    waits = [
-        np.bincount(of[ran], weights=(start - submit)[ran], minlength=size) / np.maximum(count, 1)
-        for start in (own[0], slurm[0])
-    ]
-    many = count >= LEAST_JOBS
-    worse = many & (waits[0] > 1.1 * waits[1]) & (waits[0] > waits[1] + 300.0)
-    ends = np.sort(slurm[1][measured & ~np.isnan(slurm[1])])
-    if not len(ends) or not many.any():
-        return float("nan"), float("nan")
-    until = ends[int(0.6 * (len(ends) - 1))]
-    got = [
-        np.bincount(of[(of >= 0) & (held > 0)], weights=(held * gpus)[(of >= 0) & (held > 0)], minlength=size)
-        for start, end in (own, slurm)
-        for held in (np.minimum(np.where(np.isnan(end), until, end), until) - np.maximum(start, 0.0),)
-    ]
-    total = float(got[1].sum())
-    moved = float(np.maximum(got[0] - got[1], 0.0).sum()) / total if total > 0 else float("nan")
-    return float(worse.sum() / many.sum()), moved
-
-
 def mean_over_windows(windows: list[Mapping[str, float | None]], name: str) -> float:
     """Mean of one metric over the windows that have it; NaN when none has."""
     values = [value for window in windows if (value := window[name]) is not None and np.isfinite(value)]

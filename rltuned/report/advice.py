@@ -5,7 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rltuned.evaluate.bootstrap import FEWEST, GUARDED, MOST_WORSE, beyond_chance
+from rltuned.evaluate.bootstrap import FEWEST, GUARDED, MOST_WORSE
+from rltuned.evaluate.harm import ACCOUNTS, harms
 from rltuned.report.period import SOUND
 
 NEAR: Final = 0.2
@@ -94,10 +95,7 @@ def _judge(replay: Mapping[str, Any], without: str, weak: list[str], against: li
         {metric: math.nan if share is None else share for metric, share in replay["fairness"][of].items()}
         for of in ("rltuned", "chance")
     )
-    against += [
-        f"Accounts lose: {what} {share:.0%}, by chance {usual:.0%}; {allowed:.0%} more is allowed."
-        for what, share, usual, allowed in beyond_chance(own, chance)
-    ]
+    against += [f"Accounts lose: {harm}." for harm in harms(own, {}, chance, ACCOUNTS)]
 
 
 def in_words(compared: Mapping[str, Any]) -> str:

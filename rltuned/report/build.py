@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rltuned import __version__, revision
+from rltuned.evaluate.evaluation_settings import TUNED, served
 from rltuned.report.advice import CERTAINLY, NEAR, advise, in_words
 from rltuned.report.period import POINTS, Period, read
 
@@ -31,7 +32,8 @@ def assemble(
     """
     log = period.to_json(names=names) if period.total else None
     replay = None if replayed is None else _replay(replayed, period, names=names)
-    policy = period.policy or (replayed.policy if replayed is not None else "")
+    replayed_as, share = ("", None) if replayed is None else served(replayed.policy)
+    policy = period.policy or replayed_as
     return {
         "format": FORMAT,
         "program": {"name": "rltuned", "version": __version__, "revision": revision()},
@@ -41,7 +43,8 @@ def assemble(
         "cluster": cluster,
         "mode": period.mode.value,
         "policy": policy,
-        "replayed_as": replayed.policy if replayed is not None and not replayed.exact else policy,
+        "replayed_as": policy if replayed is None or replayed.exact else replayed_as,
+        "share": period.share if share is None else share,
         "log": log,
         "replay": replay,
         **advise(log, replay, period.mode.value),
@@ -112,7 +115,6 @@ def _replay(found: "Replay", period: Period, *, names: bool) -> dict[str, Any]:
 
 def _tuned(found: "Replay") -> dict[str, Any] | None:
     """What the tuned slurm.conf alone gives, and rltuned over it; None where it was not replayed."""
-    from rltuned.evaluate.evaluation_settings import TUNED  # noqa: PLC0415 - as above
     from rltuned.evaluate.gate import over_tuned  # noqa: PLC0415
 
     if TUNED not in found.wait:

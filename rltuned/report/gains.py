@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Category, Floats, Ints, owners
-from rltuned.evaluate.bootstrap import FAIRNESS
 from rltuned.evaluate.evaluation_settings import AGAIN
-from rltuned.evaluate.window_metrics import over_slurm
+from rltuned.evaluate.window_metrics import against_slurm
 from rltuned.report.replay import SLURM, Replay
 from rltuned.workload.jobs import Workload
 
@@ -95,19 +94,17 @@ def losses(found: Replay) -> list[dict[str, Any]]:
 
 
 def fairness(found: Replay) -> dict[str, dict[str, float | None]]:
-    """What accounts lose under rltuned, and by chance (Slurm's order once more): shares, as `rltuned.evaluate` has
-    them. Of users, where all jobs are of one account. None: too few jobs of each, or not simulated.
+    """How accounts and jobs fare under rltuned, and by chance (Slurm's order once more): `AgainstSlurm`. Users count,
+    where all jobs are of one account. None: too few jobs of each, or not simulated.
     """
     jobs = found.jobs
-    first = float(jobs.submit_time.min())
+    first, every = float(jobs.submit_time.min()), np.ones(len(jobs), dtype=np.bool_)
+    slurm = found.start[SLURM] - first
 
     def over(name: str) -> dict[str, float | None]:
-        shares = (np.nan, np.nan)
-        if name in found.start:
-            own, slurm = ((found.start[of] - first, found.end[of] - first) for of in (name, SLURM))
-            gpus, all_jobs = jobs.gpus.astype(np.float64), np.ones(len(jobs), dtype=np.bool_)
-            shares = over_slurm(jobs.submit_time - first, own, slurm, gpus, all_jobs, owners(jobs.account, jobs.user))
-        return {of: round(share, 4) if np.isfinite(share) else None for of, share in zip(FAIRNESS, shares, strict=True)}
+        start = found.start[name] - first if name in found.start else np.full(len(jobs), np.nan)
+        fares = against_slurm(jobs.submit_time - first, start, slurm, every, owners(jobs.account, jobs.user))
+        return {of: round(value, 4) if np.isfinite(value) else None for of, value in fares._asdict().items()}
 
     return {"rltuned": over(found.policy), "chance": over(AGAIN)}
 

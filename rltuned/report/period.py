@@ -79,6 +79,8 @@ class Period:
     predictions: dict[int, Prediction] = field(default_factory=dict)
     points: dict[int, Counter[str]] = field(default_factory=dict)
     """Sums over the entries of each stretch of the period: of those (`count`), and as `series` has them."""
+    share: float | None = None
+    """`lend.share` of the last decision; None: there is none."""
     _last: float = float("-inf")
 
     @property
@@ -136,6 +138,7 @@ class Period:
     def _look_at(self, made: DecisionRecord) -> None:
         jobs, window = made.jobs, made.window
         self.decisions += 1
+        self.share = made.share
         self.seen.update(jobs.id)
         self.raised |= made.raised
         self.lent.update((job, one.lent) for job, one in made.lent.items())

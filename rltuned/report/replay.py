@@ -17,7 +17,7 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles
 from rltuned.evaluate.evaluation import ready
-from rltuned.evaluate.evaluation_settings import AGAIN, PLAIN, TUNED, EvaluationSettings
+from rltuned.evaluate.evaluation_settings import AGAIN, OWN, PLAIN, TUNED, EvaluationSettings, with_share
 from rltuned.evaluate.measure import Task, simulate_case
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.window_metrics import measure
@@ -28,7 +28,7 @@ from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 
-SLURM: Final = gate.OWN
+SLURM: Final = OWN
 REAL: Final = "real"
 MEANS: Final = ("wait_mean", "bsld_mean", "jct_mean", "utilization")
 QUANTILES: Final = {"wait_p50": 0.5, "wait_p99": 0.99, "wait_max": 1.0}
@@ -58,7 +58,7 @@ class Replay:
     """(B,) by policy and name of `MEANS`: its mean over each block's jobs, times their number, so that a mean over
     blocks is one over jobs. Of GPUs in use: their share from a block's first submission to its last end."""
     policy: str
-    """Of rltuned, as `--policies` names it."""
+    """Of rltuned, as `--policies` names it: with the share that waiting jobs lend."""
     reference: str
     """The simulation that should be like reality: under the order that really ruled."""
     in_period: int
@@ -116,10 +116,13 @@ class Replay:
         }
 
 
-def settings_of(config: Config, logged: str, given: Mapping[str, Any]) -> EvaluationSettings:
+def settings_of(
+    config: Config, logged: str, given: Mapping[str, Any], share: float | None = None
+) -> EvaluationSettings:
     """Settings of a replay: the policy of the log ("": none says), else of the configuration, beside Slurm's order.
 
-    `given`: `trace` or `from_sacct`; `cluster`, as `gate.as_configured`.
+    `given`: `trace` or `from_sacct`; `cluster`, as `gate.as_configured`. `share`: `lend.share` by the log; None: that
+    of the configuration.
 
     Raises:
         EvaluationError, ConfigError: as `EvaluationSettings`.
@@ -127,6 +130,7 @@ def settings_of(config: Config, logged: str, given: Mapping[str, Any]) -> Evalua
     name = logged or config.policy.name
     # Slurm's own order, which `auto` begins with, is not compared with itself: the model is.
     policy = name if name in PLAIN and name != SLURM else "rl"
+    policy = with_share(policy, config.lend.part if share is None else share)
     return gate.as_configured(config, {"policies": f"{policy},{SLURM},{AGAIN}", "gate": False, **given})
 
 

@@ -77,7 +77,8 @@ def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     if report["cluster"]:
         found.append(("cluster", report["cluster"]))
     policy, replayed_as = report["policy"] or "not known", report["replayed_as"]
-    found.append(("policy", policy if replayed_as == report["policy"] else f"{policy}, replayed as {replayed_as}"))
+    said = policy if replayed_as == report["policy"] else f"{policy}, replayed as {replayed_as}"
+    found.append(("policy", said if report["share"] is None else f"{said}; lend.share {report['share']:g}"))
     if log is not None:
         stages = ", ".join(f"{name} {count:,}" for name, count in log["stages"].items())
         found.append(("cycles", f"{stages}; the log covers {log['covered']:.0%} of the period"))
@@ -210,14 +211,22 @@ def _losses(rows: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
+_FORMS: Final = (".1%", ".2f", ".1%", ".2f")
+"""Of `rltuned.evaluate.window_metrics.AgainstSlurm`."""
+
+
 def _fairness(found: Mapping[str, Mapping[str, float | None]]) -> Table:
     names = {"rltuned": "rltuned", "chance": "Slurm's order once more (chance)"}
     return Table(
         "Between accounts",
-        ("over Slurm's order", "accounts worse off", "GPU time that others got"),
-        [(name, *(_or_dash(share, ".1%") for share in found[of].values())) for of, name in names.items()],
-        "Worse off: of five jobs and more, with a mean wait that is a tenth and five minutes longer. Others got: by "
-        "the time at which 60 % of the jobs have ended.",
+        ("over Slurm's order", "accounts worse off", "worst tenth", "late jobs", "95th percentile"),
+        [
+            (name, *(_or_dash(value, form) for value, form in zip(found[of].values(), _FORMS, strict=True)))
+            for of, name in names.items()
+        ],
+        "Worse off: of five jobs and more, with a mean wait that is a tenth and five minutes longer. Worst tenth: the "
+        "90th percentile over these accounts of the ratio of mean waits, five minutes added. Late: an hour and a tenth "
+        "of the wait later. 95th percentile: over the jobs, of the ratio of waits, five minutes added.",
     )
 
 

@@ -14,7 +14,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from cluster.support import OPERATOR, PYTHON, RLTUNED, Background, Cluster, wait_until
 
@@ -33,8 +33,9 @@ DEFAULTS: Sections = {
     "log": {"format": "json", "level": "debug"},
     # Expected orders are worked out from the limits; what earlier tests' jobs took must not matter.
     "estimates": {"source": "limit"},
-    # Nor whose account pays: what accounts may borrow is tried by itself.
-    "decide": {"borrow": 1000.0},
+    # As much as may be: a job that was just submitted can lend next to nothing, so tests that look at one cycle have jobs
+    # of one user, which pass each other freely.
+    "lend": {"share": 1.0, "most": 256},
 }
 
 
@@ -86,6 +87,17 @@ def named(text: str, event: str) -> list[dict[str, Any]]:
     return [value for value in events(text) if value["event"] == event]
 
 
+class Raise(NamedTuple):
+    """One job that goes ahead, in a decision record."""
+
+    first: int
+    """The first job that it passes."""
+    seconds: float
+    """That it is charged for before it has ended."""
+    lenders: dict[int, float]
+    """GPUs by job."""
+
+
 @dataclass(frozen=True)
 class Record:
     """A decision record, by job id."""
@@ -97,17 +109,27 @@ class Record:
         return list(self.data["jobs"]["id"])
 
     def column(self, name: str) -> dict[int, int]:
-        """A column of the managed jobs: base, current, target, rank, base_rank, position, guards, ..."""
+        """A column of the managed jobs: base, current, target, rank, base_rank, stop, stopped_by, ..."""
         return dict(zip(self.data["jobs"]["id"], self.data["jobs"][name], strict=True))
 
     @property
-    def classes(self) -> dict[str, list[int]]:
-        """Job ids of each class in the planned order, by the class's name."""
-        of, rank = self.column("class"), self.column("rank")
-        members: dict[str, list[int]] = {name: [] for name in self.data["classes"]}
-        for job in sorted(self.managed, key=rank.__getitem__):
-            members[self.data["classes"][of[job]]].append(job)
-        return members
+    def order(self) -> list[int]:
+        """The managed jobs in the planned order of the queue."""
+        return sorted(self.managed, key=self.column("rank").__getitem__)
+
+    @property
+    def raises(self) -> dict[int, Raise]:
+        """The jobs that go ahead, the most wanted first."""
+        return {
+            job: Raise(first, seconds, {lender: gpus for lender, gpus in lenders})
+            for job, first, seconds, lenders in self.data["raises"]
+        }
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """Of the policy, by job; higher first."""
+        found = {seen: job for job, seen in self.column("seen").items() if seen >= 0}
+        return {found[row]: score for row, score in enumerate(self.data["window"]["score"])}
 
     @property
     def vetoes(self) -> dict[int, str]:

@@ -268,6 +268,15 @@ def fill_up(cluster: Cluster, disk: str) -> None:
     assert int(left) == 0
 
 
+def much_to_write(cluster: Cluster, daemon: Daemon, seed: int) -> list[int]:
+    """Jobs for which the next cycle writes more to its journal than fits into what is left of the file's last block."""
+    daemon.program.kill("STOP")
+    jobs = [*more_jobs(cluster, JOBS, seed), cluster.submit("alice", *SHORTEST)]
+    cluster.wait_sprio(jobs)
+    daemon.program.kill("CONT")
+    return jobs
+
+
 def free(cluster: Cluster, disk: str) -> None:
     cluster.sh(f"rm {disk}/filler")
 
@@ -279,8 +288,7 @@ def test_one_full_disk_raises_an_alarm_and_two_stop_all_writes_until_there_is_sp
         rltuned = installed(cluster, state={"directory": directory, "mirror": mirror})
         with running(rltuned) as daemon:
             fill_up(cluster, FULL[1])
-            jobs.append(cluster.submit("alice", *SHORTEST))
-            cluster.wait_sprio(jobs)
+            jobs += much_to_write(cluster, daemon, seed=2)
             recovers_within_two_cycles(rltuned, daemon, jobs, "one disk is full")
             (alarm,) = named(daemon.program.output(), "journal.degraded")
             assert mirror in alarm["sentence"]
@@ -289,7 +297,7 @@ def test_one_full_disk_raises_an_alarm_and_two_stop_all_writes_until_there_is_sp
             fill_up(cluster, FULL[0])
             before = terms(cluster)
             cluster.reset_rpc_counts()
-            jobs.append(cluster.submit("alice", *SHORTEST))
+            jobs += much_to_write(cluster, daemon, seed=3)
             stopped = wait_cycle(daemon, lambda cycle: cycle["outcome"] == "failed", "fails")
             assert "no copy of the journal can be written" in stopped["sentence"]
             assert "No space left" in stopped["sentence"]

@@ -42,7 +42,7 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         estimates=HISTORY,
     ) as rltuned:
         first = rltuned.cycle().record
-        assert first.column("rank")[visitor] < first.column("rank")[carol]
+        assert first.scores[visitor] > first.scores[carol]
         assert rltuned.explain(carol)[carol]["estimated_from"] == "time limit"
 
         daemon = rltuned.start()
@@ -59,7 +59,7 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         assert statistics.median(taken) + 1.0 < answer["run_time_estimate"] < 1800.0
         assert answer["run_time_high"] >= min(taken)
         record = rltuned.record()
-        assert record.column("rank")[carol] < record.column("rank")[visitor]
+        assert record.scores[carol] > record.scores[visitor]
         assert daemon.metrics()["rltuned_predicted_jobs"] >= 1
         # Once for all refreshes, unless the machine was so busy that sacct did not answer in between.
         assert 1 <= len(daemon.log("history.read")) <= 1 + len(daemon.log("history.unavailable"))
@@ -80,9 +80,9 @@ def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Clust
         # What was learnt is on disk: a plan, and the next start, know it at once.
         assert cluster.read_file(f"{STATE}/{FILE_NAME}")
         planned = rltuned.plan()
-        assert planned.column("rank")[carol] < planned.column("rank")[visitor]
+        assert planned.scores[carol] > planned.scores[visitor]
         again = rltuned.cycle().record
-        assert again.column("rank")[carol] < again.column("rank")[visitor]
+        assert again.scores[carol] > again.scores[visitor]
 
 
 @on_one_release

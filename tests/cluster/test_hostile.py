@@ -1,6 +1,7 @@
 """Names that nobody should give to users, accounts, partitions, QOS, reservations and jobs: they change nothing."""
 
 import contextlib
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ JOB_NAMES: Final = (
     "é\u202e\u2028",
     "x" * 1_000,
 )
+HARMLESS: Final = tuple(f"name{n}" for n in range(len(NAMES)))
 QOS: Final = ("normal", "high", "low")
 """As image/testbed-accounts gives them to every user."""
 SEPARATOR: Final = "us\x1fx"
@@ -74,18 +76,18 @@ def entities(cluster: Cluster, names: tuple[str, ...]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def users(cluster: Cluster) -> Iterator[list[int]]:
-    """Users of hostile names, by number."""
-    lines = [f"{name}:x:{FIRST_UID + n}:{FIRST_UID + n}::/tmp:/bin/sh" for n, name in enumerate(USERS)]
+def users(cluster: Cluster, names: tuple[str, ...]) -> Iterator[list[int]]:
+    """Users of these names, by number."""
+    lines = [f"{name}:x:{FIRST_UID + n}:{FIRST_UID + n}::/tmp:/bin/sh" for n, name in enumerate(names)]
     cluster.sh("cp /etc/passwd /etc/passwd.before")
     cluster.run(["tee", "-a", "/etc/passwd"], input="\n".join(lines) + "\n")
     try:
-        for name in USERS:
+        for name in names:
             admin(cluster, "add", "user", f"name={name}", "account=physics", "cluster=testbed")
-        yield [FIRST_UID + n for n in range(len(USERS))]
+        yield [FIRST_UID + n for n in range(len(names))]
     finally:
         cluster.cancel_all()
-        for name in USERS:
+        for name in names:
             cluster.run(["sacctmgr", "-i", "delete", "user", f"name={name}"], check=False)
         cluster.sh("mv /etc/passwd.before /etc/passwd")
 
@@ -104,64 +106,64 @@ def submit(cluster: Cluster, requests: list[list[str]]) -> list[int]:
     return [int(word) for word in cluster.sh(text).stdout.split()]
 
 
-def orders(rltuned: Rltuned, jobs: list[int]) -> list[list[int]]:
-    """Of each class, which of the jobs, by number in the list, the plan puts first, second, ..."""
+def requests(names: tuple[str, ...], strangers: list[int], job_names: tuple[str, ...]) -> list[list[str]]:
+    """A job of each QOS and partition, of each name, of each user, and in each reservation; the later, the smaller."""
+    kinds = (
+        [["--uid=alice", f"--account={name}", f"--qos={name}", f"--partition={name}"] for name in names],
+        [["--uid=bob", f"--job-name={name}", f"--comment={name[:1000]}"] for name in job_names],
+        [[f"--uid={uid}"] for uid in strangers],
+        [["--uid=alice", f"--account={name}", f"--reservation={name}"] for name in names],
+    )
+    asked = list(itertools.chain(*kinds))
+    n = len(asked)
+    return [[*words, "-t", str(k * 37 % n + 1), "--gres=gpu:1", f"-c{n - k}"] for k, words in enumerate(asked)]
+
+
+def order(rltuned: Rltuned, jobs: list[int]) -> list[int]:
+    """Which of the jobs, by number in the list, the plan puts first, second, ..."""
     record = rltuned.plan()
     assert set(record.managed) == set(jobs), record.vetoes
-    return [[jobs.index(job) for job in members] for members in record.classes.values()]
+    return [jobs.index(job) for job in record.order]
 
 
 def test_hostile_names_have_no_effect_on_the_plan_and_reach_no_terminal(cluster: Cluster) -> None:
     sections = {
         "policy": {"name": "sjf"},
-        "decide": {"class_by": ["tier"]},
         "scope": {"exclude_reservations": []},
         "placement": {"apply": "oversubscribe"},
     }
     with (
         queue_at_rest(cluster),
-        entities(cluster, NAMES),
-        users(cluster) as strangers,
+        entities(cluster, NAMES + HARMLESS),
+        users(cluster, USERS + HARMLESS[: len(USERS)]) as strangers,
         Rltuned(cluster, user=SLURM_USER, **sections) as rltuned,
     ):
-        hostile: list[list[str]] = []
-        for name in NAMES:
-            hostile.append(["--uid=alice", f"--account={name}", f"--qos={name}", f"--partition={name}"])
-            hostile.append(["--uid=alice", f"--account={name}", f"--reservation={name}"])
-        hostile += [[f"--uid={uid}"] for uid in strangers]
-        hostile += [["--uid=bob", f"--job-name={name}", f"--comment={name[:1000]}"] for name in JOB_NAMES]
-        n = len(hostile)
-        shapes = [["-t", str(k * 37 % n + 1), f"--gres=gpu:{k % 2}"] for k in range(n)]
-
-        plain = cluster.submit_many([("alice", *shape) for shape in shapes])
-        cluster.wait_sprio(plain)
-        (expected,) = orders(rltuned, plain)
-        assert expected != list(range(n))
+        # No two of a size, so no two of a priority: there is room for a raised job between any two.
+        plain = requests(HARMLESS, strangers[len(USERS) :], HARMLESS[: len(JOB_NAMES)])
+        jobs = submit(cluster, plain)
+        cluster.wait_sprio(jobs)
+        expected = order(rltuned, jobs)
+        assert expected != list(range(len(plain)))
         cluster.cancel_all()
 
-        jobs = submit(cluster, [[*names, *shape] for names, shape in zip(hostile, shapes, strict=True)])
+        jobs = submit(cluster, requests(NAMES, strangers[: len(USERS)], JOB_NAMES))
         cluster.wait_sprio(jobs)
-        # A reservation is a class of its own, and what a QOS adds to the priority was decided.
-        found = orders(rltuned, jobs)
-        assert max(map(len, found)) > n / 3
-        for members in found:
-            assert members == [k for k in expected if k in members]
-        # With a class for each QOS and account their names are shown; and a cycle writes as ever.
-        rltuned.configure(decide={"class_by": ["tier", "qos", "partition", "account"]}, log={"level": "debug"})
+        assert order(rltuned, jobs) == expected
+        # A cycle writes as ever.
+        rltuned.configure(log={"level": "debug"})
         cycle = rltuned.cycle()
-        assert set(cycle.outcomes) <= {"applied"}
+        assert set(cycle.outcomes) == {"applied"}
         shown = [
             cycle.log,
             cluster.read_file("/var/lib/rltuned/decision.json"),
             *(rltuned.run("plan", *options).stdout for options in ((), ("--json",))),
-            *(rltuned.run("explain", str(job)).stdout for job in (jobs[2], jobs[6], jobs[10], jobs[-2])),
-            rltuned.run("explain", "--json", str(jobs[6])).stdout,
+            *(rltuned.run("explain", str(job)).stdout for job in (jobs[1], jobs[3], jobs[12], jobs[-2])),
+            rltuned.run("explain", "--json", str(jobs[3])).stdout,
             *(done.stdout + done.stderr for done in (rltuned.run("doctor", check=False), rltuned.run("restore"))),
         ]
         for text in shown:
             found = CONTROL.search(text)
             assert found is None, text[max(0, found.start() - 200) : found.end() + 50]
-        assert "esc" in rltuned.run("explain", str(jobs[6])).stdout, "the name is shown, made harmless"
         assert set(cluster.site_factors().values()) == {0}
         everything = "".join(shown)
         assert not any(name in everything for name in ("JobId=1 Priority=0", "x" * 1_000)), "no job names"
@@ -195,8 +197,7 @@ def test_what_slurm_refuses_of_hostile_requests_is_refused_and_the_rest_harms_no
         cluster.sh("cd /tmp\n" + "\n".join(f"{line} >/dev/null 2>&1" for line in tries) + "\ntrue")
         cluster.wait_sprio(jobs)
         record = rltuned.plan()
-        (planned,) = [[job for job in members if job in jobs] for members in record.classes.values()]
-        assert planned == [jobs[1], jobs[2], jobs[0]]
+        assert [job for job in record.order if job in jobs] == [jobs[1], jobs[2], jobs[0]]
         assert not CONTROL.search(rltuned.run("plan").stdout)
 
 

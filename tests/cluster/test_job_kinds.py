@@ -63,7 +63,7 @@ def test_an_array_is_one_unit_with_one_update_its_record_is_not_split_and_runnin
     assert filler not in {*cycle.record.managed, *cycle.record.vetoes}
     assert cluster.job(filler)["Priority"] == priority
     answers = rltuned.explain(array, filler)
-    assert (answers[array]["verdict"], answers[array]["rank"]) == ("moved forward", 1)
+    assert (answers[array]["verdict"], answers[array]["rank"]) == ("goes ahead", 1)
     assert answers[filler]["verdict"] == "not pending"
 
     assert rltuned.restore()["complete"]
@@ -71,7 +71,7 @@ def test_an_array_is_one_unit_with_one_update_its_record_is_not_split_and_runnin
     assert cluster.site_factors()[array] == 0
 
 
-def test_the_rest_of_a_partly_started_array_moves_as_one_and_its_running_tasks_are_left_alone(cluster: Cluster):
+def test_the_rest_of_a_partly_started_array_is_raised_as_one_and_its_running_tasks_are_left_alone(cluster: Cluster):
     with Rltuned(cluster, **SHORTEST_FIRST) as rltuned:
         array = cluster.submit("alice", "--exclusive", "--array=1-6", "--gres=gpu:p100:4", "-t5")
         running = f"squeue -h -r -t R -j {array} -o '%i %A %N'"
@@ -83,9 +83,8 @@ def test_the_rest_of_a_partly_started_array_moves_as_one_and_its_running_tasks_a
         assert len(before) == 4
 
         cycle = rltuned.cycle()
-        moved = {job: after for job, _, _, after in cycle.record.changes}
-        assert set(moved) == {array, long}
-        assert cycle.outcomes == {"applied": 2}
+        assert [(job, of) for job, of, *_ in cycle.record.changes] == [(array, "SiteFactor")]
+        assert cycle.outcomes == {"applied": 1}
         after = task_priorities(cluster, array)
         assert after.keys() == before.keys()
         assert len(set(after.values())) == 1
@@ -140,7 +139,7 @@ def test_what_priority_cannot_start_or_a_person_decided_is_left_to_slurm_and_exp
         cycle = rltuned.cycle()
         expected = {job: reason for reason, jobs in left.items() for job in jobs}
         assert cycle.record.vetoes == expected
-        assert cycle.outcomes == {"applied": 2}, "the ordinary ones: the shortest has the priority already"
+        assert cycle.outcomes == {"applied": 2}, "two of the ordinary ones go ahead of the third"
         assert {job: factor for job, factor in cluster.site_factors().items() if job in expected} == {
             job: factor for job, factor in factors.items() if job in expected
         }
@@ -149,7 +148,7 @@ def test_what_priority_cannot_start_or_a_person_decided_is_left_to_slurm_and_exp
         answers = rltuned.explain(*expected, first)
         assert {job: answers[job]["veto"].split(":")[0] for job in expected} == expected
         assert {answers[job]["verdict"] for job in expected} == {"not managed"}
-        assert answers[first]["verdict"] == "moved back"
+        assert answers[first]["verdict"] == "left where Slurm has it"
         shown = rltuned.run("explain", str(gone)).stdout
         assert "no node of its partitions can ever satisfy the request" in " ".join(shown.split())
         assert rltuned.restore()["complete"]
@@ -165,25 +164,25 @@ def test_a_job_of_several_partitions_of_one_tier_is_ranked_and_each_partitions_o
     cluster: Cluster, rltuned: Rltuned
 ):
     only_gpu = ordinary(cluster, 500, 300)
-    only_k80 = cluster.submit_many([("alice", "-p", "k80", "--gres=gpu:2", f"-t{n}") for n in (400, 600)])
+    only_k80 = cluster.submit_many([("alice", "-p", "k80", "--gres=gpu:2", f"-t{n}") for n in (600, 400)])
     both = cluster.submit("alice", "-p", "gpu,k80", "--gres=gpu:1", "-t200")
     jobs = [*only_gpu, both, *only_k80]
     cluster.wait_sprio(jobs)
 
     cycle = rltuned.cycle()
     assert set(cycle.outcomes) == {"applied"}
-    assert list(cycle.record.classes.values()) == [[both, only_gpu[1], only_k80[0], only_gpu[0], only_k80[1]]]
+    assert cycle.record.order == [both, only_gpu[1], only_k80[1], only_gpu[0], only_k80[0]]
     # sprio tells the priority that a job has in each of its partitions.
     rows = [row.split() for row in cluster.run(["sprio", "-h", "-o", "%i %r %Y"]).stdout.splitlines()]
     order = {
         name: [job for _, job in sorted((-int(value), int(job)) for job, of, value in rows if of == name)]
         for name in ("gpu", "k80")
     }
-    assert order["k80"] == [both, *only_k80]
+    assert order["k80"] == [both, *only_k80[::-1]]
     # It takes its place by the highest of its priorities, so in the other partition it passes nobody by more.
     assert [job for job in order["gpu"] if job != both] == only_gpu[::-1]
     answer = rltuned.explain(both)[both]
-    assert (answer["verdict"], answer["rank"], answer["veto"]) == ("moved forward", 1, "")
+    assert (answer["verdict"], answer["rank"], answer["veto"]) == ("goes ahead", 1, "")
 
 
 def test_jobs_without_gpus_without_a_limit_or_wanting_a_node_alone_are_ranked_with_the_others(
@@ -204,7 +203,7 @@ def test_jobs_without_gpus_without_a_limit_or_wanting_a_node_alone_are_ranked_wi
     cycle = rltuned.cycle()
     assert cycle.record.vetoes == {}
     # The three are equal: they stand as Slurm has them, which changes when a scheduler looks at them (below).
-    (ranked,) = cycle.record.classes.values()
+    ranked = cycle.record.order
     assert (sorted(ranked[:3]), ranked[3:]) == (asked, [no_gpu, plain, endless])
     assert cycle.record.changes
     assert {of for _, of, *_ in cycle.record.changes} == {"SiteFactor"}
@@ -212,18 +211,20 @@ def test_jobs_without_gpus_without_a_limit_or_wanting_a_node_alone_are_ranked_wi
     assert cluster.sh(columns).stdout == shown
     answers = rltuned.explain(*jobs)
     assert answers[endless]["run_time_estimate"] == YEAR
-    assert answers[endless]["verdict"] == "moved back"
+    assert answers[endless]["verdict"] == "left where Slurm has it"
     assert (answers[plain]["gpus"], answers[no_gpu]["gpus"]) == (2, 0)
     # Once a scheduler has looked at a job that wants a node alone, all its CPUs count: it may be the first by Slurm.
     verdicts = {answers[job]["verdict"] for job in asked}
-    assert "moved forward" in verdicts
-    assert verdicts <= {"moved forward", "left where Slurm has it"}
+    assert "goes ahead" in verdicts
+    assert verdicts <= {"goes ahead", "left where Slurm has it"}
 
-    # By size, not having a GPU counts as having one: an hour of it comes before half an hour of two.
+    # By size, not having a GPU counts as having one: an hour of it comes before three quarters of an hour of two.
     cluster.update(plain, "TimeLimit=45")
+    cluster.update(no_gpu, "TimeLimit=61")
     rltuned.configure(policy={"name": "saf"})
-    assert rltuned.cycle().record.vetoes == {plain: "changed"}, "it takes its own place back first"
-    (ranked,) = rltuned.cycle().record.classes.values()
+    assert no_gpu in cycle.record.raises
+    assert rltuned.cycle().record.vetoes == {no_gpu: "changed"}, "it takes its own place back first"
+    ranked = rltuned.cycle().record.order
     # One that wants a node alone counts with all its GPUs, as soon as Slurm tells that it does.
     alone, *equal = asked
     others = [job for job in ranked if job != alone]

@@ -1,7 +1,7 @@
-"""docs/lending.md in plain Python: who goes ahead, and who lends for it. Slow, and written to be read beside that page.
+"""docs/lending.md in plain Python: who goes ahead, and who lends for it. Slow, to be read beside that page.
 
-It is the executable specification of `rltuned.decide.raising`: tests compare the two. A queue is a list of jobs, nothing
-is kept that could be looked up, and each job that is wanted tries each place from the front of the queue on.
+It is the executable specification of `rltuned.decide.raising`: tests compare the two. Nothing is kept that could be
+looked up, and each job that is wanted tries each place from the front of the queue on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class Job:
     """Where it can run."""
     size: float
     """GPUs that it keeps from others, with all of its tasks that may start."""
-    asks: tuple[float, ...]
+    asks: tuple[float | str, ...]
     """What it asks for."""
     least_decided: int
     most_decided: int
@@ -114,6 +114,8 @@ class Lending:
     most: int
     left_out: set[int] = field(default_factory=set)
     """Jobs that there was no priority for."""
+    first: list[Job] = field(default_factory=list)
+    """Wanted ones that have nobody to pass: who is wanted less stays behind them."""
 
     def decide(self) -> list[Raised]:
         """The raised jobs with their priorities, the most wanted first."""
@@ -128,6 +130,7 @@ class Lending:
     def raise_in_turn(self) -> list[Raised]:
         by_id = {job.job_id: job for job in self.jobs}
         raised: list[Raised] = []
+        self.first = []
         promises = {one: dict(parts) for one, parts in self.promised.items()}
         for wanted in self.wanted:
             if len(raised) == self.most:
@@ -144,7 +147,12 @@ class Lending:
     def raise_one(self, job: Job, raised: Sequence[Raised], left: Mapping[int, float]) -> Raised | None:
         """As far ahead as it can go; None: it stays where it is."""
         alone = Place(-min(job.priorities), job.turn)
-        gone = {one.job.job_id for one in raised}
+        gone = {one.job.job_id for one in raised} | {one.job_id for one in self.first}
+        bounds = [
+            place
+            for other in self.first
+            if job.meets(other) and (place := Place(-max(other.priorities), other.turn)) < alone
+        ]
         ahead = sorted(
             (place, other.job_id, other)
             for other in self.jobs
@@ -156,13 +164,21 @@ class Lending:
             passed = [other for _, _, other in ahead[first:]]
             if any(map(job.may_not_pass, passed)):
                 continue
-            found = Raised(job, {}, ahead[first][0], ahead[first - 1][0] if first else None)
+            behind = [*bounds, ahead[first - 1][0]] if first else bounds
+            found = Raised(job, {}, ahead[first][0], max(behind, default=None))
             if not found.stands(found.least) or not stays_behind(found, raised):
                 continue
             lenders = self.lenders(job, passed, left)
-            if lenders is not None:
-                found.lenders = lenders
-                return found if found.least > max(job.priorities) else None
+            if lenders is None:
+                continue
+            found.lenders = lenders
+            if found.least > max(job.priorities):
+                return found
+            if first == 0:
+                self.first.append(job)
+            return None
+        if not ahead:
+            self.first.append(job)
         return None
 
     def lenders(self, job: Job, passed: Sequence[Job], left: Mapping[int, float]) -> dict[int, float] | None:

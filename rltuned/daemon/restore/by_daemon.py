@@ -116,19 +116,17 @@ class DaemonRestore:
         held = row is not None and bool(snapshot.jobs.held[row])
         return held and not entry.claims and facts is not None and entry.cleared != (facts.started or 1.0)
 
-    def give_back(self, jobs: Collection[int]) -> tuple[int, bool]:
-        """Give back those that are due, within the budget. How many were, and whether these are all."""
-        if self.writer is None or not jobs:
-            return 0, not jobs
+    def give_back(self, jobs: Collection[int]) -> tuple[tuple[int, ...], set[int]]:
+        """Give back those that are due, within the budget. Which were, and which are left."""
         due = self.retries.due(jobs, self.runtime.clock.monotonic())
-        if not due:
-            return 0, False
+        if self.writer is None or not due:
+            return (), set(jobs)
         # Up to two writes a job; what does not fit into the budget waits for the next cycle.
         room = self.slurmctld.budget.allowance(2 * len(due), self.runtime.clock.monotonic()) // 2
         tried = due[: room or 1]
         report = self._try(tried, self.writer())
         stuck = {item.job_id for item in report.left if not item.final}
-        return len(report.restored), len(tried) == len(jobs) and not stuck
+        return report.restored, set(jobs).difference(tried) | stuck
 
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
         report = Restore(
@@ -157,7 +155,7 @@ class DaemonRestore:
         seen = self.reader.status(None)
         self.slurmctld.budget.spend(STATUS_RPCS, self.runtime.clock.monotonic())
         restored, _ = self.give_back([job for job in ours if job in seen])
-        return restored
+        return len(restored)
 
     def _say_left(self, left: Sequence[Leftover]) -> None:
         """Names what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""

@@ -1,4 +1,4 @@
-"""Which jobs have their nodes to themselves, and what they take then."""
+"""Which jobs have their nodes to themselves, what they take then, and how much each keeps from others."""
 
 from dataclasses import replace
 
@@ -7,8 +7,9 @@ import pytest
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import job_table, node_table
+from rltuned.cluster.pools import bounded_pools
 from rltuned.cluster.tables import JobState, Partition, Snapshot
-from rltuned.cluster.taken import alone, taken_gpus, whole_nodes
+from rltuned.cluster.taken import LEAST, alone, sizes, sizes_held, taken_gpus, whole_nodes
 
 BUSY = {"cpus_alloc": [4, 0, 0, 0, 0], "mem_alloc": [9_000.0, 0, 0, 0, 0]}
 
@@ -85,3 +86,65 @@ def test_nodes_that_a_user_shares_with_himself_are_not_taken_by_one_job(value):
 def test_one_that_runs_takes_what_its_nodes_have():
     held = {"held_nodes": [[0, 2], [1], [4], []], "state": [JobState.RUNNING] * 3 + [JobState.PENDING]}
     assert taken(4, exclusive=[True, False, True, True], gpus=[1, 1, 0, 1], gpu_type="k80", **held) == [12, 1, 0, 4]
+
+
+# --- size: what a job keeps from others
+
+
+def size(n=1, counts=BUSY, **columns):
+    snapshot = snapshot_of(n, nodes=counts, **columns)
+    rows = snapshot.jobs.pending
+    return [round(float(value), 4) for value in sizes(snapshot, rows, bounded_pools(snapshot, rows))]
+
+
+def test_a_jobs_size_is_the_largest_of_its_shares_of_a_node_in_gpus():
+    """A V100 node has 8 GPUs, 64 CPUs, 256,000 MiB."""
+    columns = {
+        "gpu_type": "v100",
+        "gpus": [1, 1, 1, 12],
+        "cpus": [1, 64, 1, 1],
+        "mem": [1000.0, 1000.0, 128_000.0, 1000.0],
+    }
+    assert size(4, **columns) == [1.0, 8.0, 4.0, 12.0]
+
+
+def test_a_job_that_takes_all_cpus_of_32_nodes_is_as_large_as_they_are():
+    assert size(2, gpus=[0, 1], gpu_type=["", "k80"], cpus=[2048, 64]) == [128.0, 4.0]
+
+
+@pytest.mark.parametrize("columns", [{"exclusive": True}, {"partition": "whole"}, {"mem": np.nan}])
+def test_one_that_is_alone_on_its_nodes_has_their_size(columns):
+    assert size(gpu_type="v100", **columns) == [8.0]
+    snapshot = snapshot_of(1, gpu_type="k80", **columns)
+    two = replace(snapshot, jobs=replace(snapshot.jobs, nodes=np.array([2], dtype=np.int32)))
+    assert sizes(two, np.arange(1), bounded_pools(two, np.arange(1))).tolist() == [8.0]
+
+
+@pytest.mark.parametrize("value", [OverSubscribe.USER, OverSubscribe.MCS])
+def test_nodes_that_a_user_shares_with_himself_are_kept_from_all_others(value):
+    assert size(gpu_type="v100", exclusive=True, oversubscribe=value.value) == [8.0]
+
+
+def test_a_node_without_gpus_counts_as_one_and_no_job_is_nothing():
+    (cpus_only,) = size(gpus=0, partition="gpu", exc_nodes="v[1-2],k[1-2]", cpus=16, mem=0.0)
+    assert cpus_only == pytest.approx(16 / 64)
+    assert size(gpus=0, cpus=0, mem=0.0) == [LEAST]
+
+
+def test_memory_is_no_share_where_slurm_counts_none():
+    assert size(counts={"cpus_alloc": [4, 0, 0, 0, 0]}, gpu_type="v100", mem=256_000.0) == [1.0]
+
+
+def held(n=1, **columns):
+    """Of jobs that run on v1 and v2, and on c1."""
+    places = {"held_nodes": [[0, 1], [4]][:n], "state": JobState.RUNNING}
+    return [round(float(value), 4) for value in sizes_held(snapshot_of(n, **places, **columns), np.arange(n))]
+
+
+def test_one_that_runs_has_the_size_of_what_it_was_given_on_its_nodes():
+    assert held(2, gpus=[3, 0], cpus=[4, 32], mem=[1000.0, 1000.0]) == [3.0, 0.5]
+    assert held(2, gpus=[3, 0], cpus=[128, 64]) == [16.0, 1.0]
+    assert held(2, gpus=[3, 0], exclusive=[True, True]) == [16.0, 1.0]
+    assert held(1, gpus=99) == [16.0], "no more than there is"
+    nowhere = snapshot_of(1, [[]], state=JobState.RUNNING)
+    assert sizes_held(nowhere, np.arange(1)).tolist() == [0.0]

@@ -65,6 +65,11 @@ class Task(Job):
     """Not eligible before."""
     shown: int = 0
     """Operation number of the last cycle of the daemon's, carried to its end, in which sprio showed its site factor."""
+    since: float = 0.0
+    """When it began to wait, by a clock that nobody sets; at that moment the wall clock was ahead by … """
+    ahead: float = 0.0
+    most_tasks: int = 1
+    """Of an array, the tasks that it has had."""
     asked: bool = False
     """An admin has asked for it back by name."""
     hands_off: bool = False
@@ -74,6 +79,21 @@ class Task(Job):
     def turn(self) -> tuple[int, int]:
         """Among jobs of one priority slurmctld takes the earlier submission, then the lower id."""
         return self.submit_time, self.job_id
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Who it is, over the ids that slurmctld may give twice."""
+        return self.job_id, self.submit_time
+
+    @property
+    def record(self) -> int:
+        """The id under which squeue and sprio show it while it waits."""
+        return self.array or self.job_id
+
+    @property
+    def size(self) -> float:
+        """GPUs that it keeps from others: of four GPUs, 64 CPUs and 256 GB of a node."""
+        return max(float(self.gpus), 4.0 / 64.0) if self.share == "default" else 4.0
 
     @property
     def compact(self) -> str:
@@ -156,6 +176,10 @@ class Cluster(ModelSlurm):
     on_update: Callable[[Task, str, bool, Callable[[], None]], None] | None = None
     """Wraps each single update of ours: job, what, whether it gives back, the act itself."""
     on_start: Callable[[Task], None] = lambda _: None
+    on_leave: Callable[[Task], None] = lambda _: None
+    on_requeue: Callable[[Task], None] = lambda _: None
+    on_return: Callable[[Mapping[int, Task]], None] = lambda _: None
+    """slurmctld is there again, with another state; what it had before."""
     _reading: Reading | None = None
     """Of the process whose line is being carried out."""
     _tokens: float = float(LIMITER[0])
@@ -178,9 +202,10 @@ class Cluster(ModelSlurm):
 
     def submit(self, multifactor: int, **values: object) -> Task:
         self.happened()
-        job = Task(self.next_id, int(self.clock.time()), multifactor, **values)  # type: ignore[arg-type]
-        self.jobs[job.job_id] = job
-        self.next_id += 1
+        job = self.add(Task, multifactor, **values)
+        job.ahead = self.clock.time() - self.clock.now
+        job.since = job.submit_time - job.ahead
+        job.most_tasks = _tasks(job)
         return job
 
     def person_holds(self, job_id: int, who: str) -> None:
@@ -255,23 +280,33 @@ class Cluster(ModelSlurm):
 
     def start(self, job_id: int) -> None:
         job = self.task(job_id)
-        if job.state == "PD" and self.eligible(job) and not job.limited:
-            self.happened()
-            self.on_start(job)
-            super().start(job_id)
+        if job.state != "PD" or not self.eligible(job) or job.limited:
+            return
+        self.happened()
+        if _tasks(job) > 1:
+            first, _, last = job.tasks.partition("-")
+            job.tasks = f"{int(first) + 1}-{last}"
+            job = self._copied({job_id: job})[job_id]
+            job.job_id, job.array, job.tasks = self.next_id, job_id, ""
+            self.jobs[job.job_id] = job
+            self.next_id += 1
+        self.on_start(job)
+        super().start(job.job_id)
 
     def requeue(self, job_id: int) -> None:
         job = self.task(job_id)
-        if job.state == "R":
+        if job.state == "R" and not job.array:
             self.happened()
+            self.on_requeue(job)
             job.state, job.submit_time, job.calculated = "PD", int(self.clock.time()) + 1, False
             job.begin = self.clock.now + REQUEUE_DELAY
+            job.since, job.ahead, job.tasks = self.clock.now, self.clock.time() - self.clock.now, ""
 
     def requeue_held(self, job_id: int, how: str) -> None:
         """``scontrol requeuehold`` ("requeue") or ``State=SpecialExit`` ("special")."""
         job = self.task(job_id)
         was = job.state
-        if was == "R":
+        if was == "R" and not job.array:
             self.requeue(job_id)
             job.held_at, job.held_since = self.happened(), self.clock.monotonic()
             job.hold = how
@@ -279,6 +314,7 @@ class Cluster(ModelSlurm):
 
     def leave(self, job_id: int) -> None:
         self.happened()
+        self.on_leave(self.task(job_id))
         del self.jobs[job_id]
 
     # --- slurmctld's own clockwork
@@ -290,21 +326,22 @@ class Cluster(ModelSlurm):
                 job.calculated = True
 
     def save_state(self) -> None:
-        self._saved, self.saved = self._copied(self.jobs), self.op
+        self._saved, self.saved = dict[int, Job](self._copied(self.jobs)), self.op
 
     def crash_and_start(self) -> None:
-        known, self.jobs = self.jobs, self._copied(self._saved)
+        known, self.jobs = self._copied(self.jobs), dict[int, Job](self._copied(self._saved))
         self.fell_back = self.op
         for job in self.tasks():
             twin = known.get(job.job_id)
-            if isinstance(twin, Task) and twin.submit_time == job.submit_time:
+            if twin is not None and twin.submit_time == job.submit_time:
                 # What is known outside of slurmctld goes on.
                 job.asked, job.hands_off, job.shown = twin.asked, twin.hands_off, twin.shown
+        self.on_return(known)
         self.restart()
 
     @staticmethod
-    def _copied(jobs: Mapping[int, Job]) -> dict[int, Job]:
-        copied: dict[int, Job] = {}
+    def _copied(jobs: Mapping[int, Job]) -> dict[int, Task]:
+        copied: dict[int, Task] = {}
         for job_id, job in jobs.items():
             assert isinstance(job, Task)
             copied[job_id] = twin = copy.copy(job)
@@ -312,8 +349,9 @@ class Cluster(ModelSlurm):
         return copied
 
     def lose_state(self) -> None:
-        self._saved = {}
+        self._saved, known = {}, self._copied(self.jobs)
         super().lose_state()
+        self.on_return(known)
 
     def restart(self) -> None:
         super().restart()
@@ -565,6 +603,12 @@ class Commands(model_slurm.Commands):
 
 def _kind(job: Task) -> tuple[str, str, str, str]:
     return job.user, job.account, job.partition, job.qos
+
+
+def _tasks(job: Job) -> int:
+    """Tasks of it that wait: "2-5" are four."""
+    first, _, last = job.tasks.partition("-")
+    return int(last) - int(first) + 1 if last else 1
 
 
 def _named(line: str) -> str:

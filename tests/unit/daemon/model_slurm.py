@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rltuned.cluster.changes import Field, JobStatus, OverSubscribe
 from rltuned.cluster.tables import Snapshot
@@ -25,6 +26,11 @@ from rltuned.slurm.writer import ScontrolWriter
 
 UID = 64_000
 """The daemon's user: not root, so that privileges and the limiter count."""
+USERS = ("dora", "alice")
+"""Who submits jobs, in turn, where a test does not say who: a job lends only to jobs of others."""
+WAITED = 36_000.0
+"""Seconds that a job has waited when it appears, where a test does not say when it was submitted: who has just come
+can lend nothing."""
 NODES = ("n1", "n2", "n3", "n4")
 TIERS = {"urgent": 2}
 """Priority tiers of partitions that have not the first."""
@@ -103,6 +109,9 @@ class Job:
         return self.state
 
 
+AJob = TypeVar("AJob", bound=Job)
+
+
 @dataclass
 class ModelSlurm:
     clock: VirtualClock
@@ -162,7 +171,12 @@ class ModelSlurm:
     # --- people
 
     def submit(self, multifactor: int, **values: object) -> Job:
-        job = Job(self.next_id, int(self.clock.time()), multifactor, **values)  # type: ignore[arg-type]
+        return self.add(Job, multifactor, **values)
+
+    def add(self, kind: type[AJob], multifactor: int, **values: object) -> AJob:
+        """A new job: of one of `USERS`, `WAITED` ago, unless `values` say something else."""
+        usual = {"submit_time": int(self.clock.time() - WAITED), "user": USERS[self.next_id % len(USERS)]}
+        job = kind(job_id=self.next_id, multifactor=multifactor, **usual | values)  # type: ignore[arg-type]
         self.jobs[job.job_id] = job
         self.next_id += 1
         return job

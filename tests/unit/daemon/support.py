@@ -14,7 +14,7 @@ from typing import Any
 
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.cluster.changes import Change, Field
+from rltuned.cluster.changes import Change, Field, SiteFactor
 from rltuned.config import Config
 from rltuned.daemon.apply import Applier, Result
 from rltuned.daemon.claims import SETTLE_SECONDS
@@ -129,7 +129,7 @@ class Bench:
         )
 
     def reorder(self, order: Sequence[int]) -> list[Change]:
-        """Changes that bring the manageable jobs of `order` into that order, by their own priorities."""
+        """Changes that bring the manageable jobs of `order` into that order: each is raised before those behind it."""
         slurm, applied = self.slurm, self.journal.applied().by_job
         jobs = []
         for job_id in order:
@@ -138,15 +138,16 @@ class Bench:
                 continue
             if slurm.listed(job) and job.site_factor == (claim.site_factor if claim else 0):
                 jobs.append(job)
-        base = {job.job_id: slurm.priority(job) - job.site_factor for job in jobs}
-        targets = sorted(base.values(), reverse=True)
-        changes = []
-        for position, (job, target) in enumerate(zip(jobs, targets, strict=True)):
-            after = target - base[job.job_id]
+        changes, behind = [], 0
+        for position, job in reversed(list(enumerate(jobs))):
+            base = slurm.priority(job) - job.site_factor
+            behind = max(base, behind + 1)
+            of, after = Field.SITE_FACTOR, SiteFactor(behind - base)
             if job.site_factor != after:
-                of = Field.SITE_FACTOR
                 changes.append(Change(job.job_id, job.submit_time, of, job.site_factor, after, position))
-        return changes
+        turns = sorted(changes, key=lambda change: (not change.gives_back, change.position))
+        turned = [change._replace(turn=turn) for turn, change in enumerate(turns)]
+        return sorted(turned, key=lambda change: change.position)
 
     def apply(self, changes: Sequence[Change], budget: Budget | None = None, **values: object) -> list[Result]:
         slurm = self.slurm

@@ -17,13 +17,14 @@ from rltuned.config import (
     LendSection,
     PolicySection,
     StateSection,
+    resolve,
 )
 from rltuned.daemon.auto_policy import Choice, Standing, read
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.decisions import load
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.decide.explain import explain
-from rltuned.errors import RltunedError
+from rltuned.errors import ConfigError, RltunedError
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore
 
@@ -200,6 +201,15 @@ def test_a_share_of_auto_is_that_of_the_verdict_that_is_gone_by(tmp_path, change
     assert (followed.lend.share, followed.lend.part, followed.lend.most) == (share, share, 3)
     own = Config(lend=LendSection(share=0.05))
     assert made.applied(own) == own, "a number stands"
+
+
+@pytest.mark.parametrize("said", ["1.1", "-0.1", '"often"', "true", "nan"])
+def test_a_share_is_a_number_from_0_to_1_or_auto(said):
+    for share in (0, 0.25, 1, "auto"):
+        assert resolve(f"[lend]\nshare = {share!r}\n", "c.toml", {}, {}).config.lend.share == share
+    assert resolve(None, "", {"RLTUNED_LEND__SHARE": "auto"}, {}).config.lend.share == "auto"
+    with pytest.raises(ConfigError, match=r"^c.toml:2: lend.share: a number .*wanted[^\n]*$"):
+        resolve(f"[lend]\nshare = {said}\n", "c.toml", {}, {})
 
 
 def test_without_a_verdict_to_go_by_a_share_of_auto_is_the_default():

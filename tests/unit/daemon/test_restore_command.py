@@ -51,19 +51,19 @@ def test_beside_a_living_daemon_it_refuses_and_says_what_to_do(bench):
         pytest.raises(LockedError, match="systemctl stop rltuned"),
     ):
         run(bench)
-    assert bench.slurm.updates == 4
+    assert bench.slurm.updates == 3
 
 
 def test_beside_a_living_daemon_single_jobs_can_be_given_back(bench):
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         assert run(bench, job_ids=[2]).restored == (2,)
-    assert untouched(bench) == [2]
+    assert untouched(bench) == [1, 2]
 
 
 def test_the_dead_man_does_nothing_while_the_heart_beats(bench):
     beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
     assert run(bench, if_stale=300.0) is None
-    assert untouched(bench) == []
+    assert untouched(bench) == [1]
 
 
 @pytest.mark.parametrize("hung", [False, True])
@@ -83,7 +83,7 @@ def test_the_dead_man_leaves_a_living_daemon_alone_whatever_befalls_the_clock(be
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         getattr(bench.clock, befalls)(3600.0)
         assert run(bench, if_stale=300.0) is None
-        assert untouched(bench) == []
+        assert untouched(bench) == [1]
         bench.clock.sleep(301.0)
         assert run(bench, if_stale=300.0).complete
 
@@ -96,7 +96,7 @@ def test_the_dead_man_leaves_a_daemon_alone_that_is_just_starting(bench):
 
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         assert run(bench, if_stale=300.0, clock=Starting()) is None
-    assert untouched(bench) == []
+    assert untouched(bench) == [1]
 
 
 class Waiting(VirtualClock):
@@ -132,7 +132,7 @@ def test_the_dead_man_leaves_the_queue_to_a_daemon_that_will_act_by_itself(bench
         clock.inactive = -200.0  # it acts while the dead-man waits for it
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         assert run(bench, if_stale=300.0, clock=clock) is None
-    assert untouched(bench) == []
+    assert untouched(bench) == [1]
 
 
 def test_two_restores_do_not_run_at_once(bench):
@@ -147,5 +147,5 @@ def test_with_both_copies_unreadable_it_says_so_and_orphans_is_the_last_resort(b
         path.mkdir()
     with pytest.raises(JournalError, match="no copy of the journal can be read"):
         run(bench)
-    assert run(bench, orphans=True).cleared_orphans == (1, 2, 3, 4)
+    assert run(bench, orphans=True).cleared_orphans == (2, 3, 4)
     assert untouched(bench) == [1, 2, 3, 4]

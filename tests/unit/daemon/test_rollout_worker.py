@@ -44,6 +44,7 @@ from rltuned.daemon.rollout_worker import (
 )
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import RolloutRecord
+from rltuned.decide.loans import Book
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, recent_jobs
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.policy import by_name, files
@@ -440,10 +441,10 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
     kept = []
 
     slurm = ModelSlurm(VirtualClock(NOW))
-    jobs = [slurm.submit(1000 - number, time_limit=600.0).job_id for number in range(4)]
+    jobs = [slurm.submit(1000 - number, time_limit=600.0 + number).job_id for number in range(4)]
     snapshot, counting = slurm.reader().snapshot(NOW), Counting()
     model, rule, auto = files.load("general"), by_name("fifo"), Config(rollout=RolloutSection(enabled="auto"))
-    made = Planning(search=counting)(snapshot, model, auto, AppliedChanges())
+    made = Planning(search=counting)(snapshot, model, auto, AppliedChanges(), Book())
     assert snapshot.jobs.job_id[made.rows[made.queue]][0] == jobs[-1]
     assert (made.rollout.gain, counting.asked, counting.rested) == (5.0, 1, 0)
     planning = Planning(search=counting)
@@ -453,12 +454,12 @@ def test_the_planner_asks_only_when_it_is_wanted_and_lets_the_worker_rest_otherw
         (model, Config()),
         (model, Config(rollout=RolloutSection(enabled="off", forecast="off"))),
     ):
-        assert planning(snapshot, policy, config, AppliedChanges()).rollout is None
+        assert planning(snapshot, policy, config, AppliedChanges(), Book()).rollout is None
     without_numba()
-    assert planning(snapshot, model, auto, AppliedChanges()).rollout is None
+    assert planning(snapshot, model, auto, AppliedChanges(), Book()).rollout is None
     assert (counting.asked, counting.rested) == (1, 5)
     assert kept == [True, True, True, False, False], "forecasts of start times want the worker, where there is one"
-    assert Planning()(snapshot, model, auto, AppliedChanges()).rollout is None
+    assert Planning()(snapshot, model, auto, AppliedChanges(), Book()).rollout is None
 
 
 def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_it_is_again(desk):

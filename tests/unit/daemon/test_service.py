@@ -285,5 +285,5 @@ def test_killed_it_leaves_a_journal_with_all_that_is_needed_to_undo_it(start, tm
     for directory in ("state", "mirror"):
         journal = Journal.read(tmp_path / directory)
         assert not journal.damage
-        assert {job: entry.applied.site_factor for job, entry in journal.entries.items()}.keys() == set(range(1, 9))
+        assert {job: entry.applied.site_factor for job, entry in journal.entries.items()}.keys() == set(range(2, 9))
     assert (tmp_path / "state" / HEARTBEAT_NAME).exists()

@@ -52,7 +52,7 @@ def test_most_jobs_start_within_the_interval_that_was_published(memory_path):
             # Times are those of readings and of passes of the scheduler, a minute apart.
             inside.append(low - 60.0 <= start[job - 1] <= high + 60.0)
     assert len(inside) > 40
-    assert np.mean(inside) > 0.65
+    assert np.mean(inside) > 0.6
     assert found.outcomes > 20
     assert 0.5 < found.coverage <= 1.0
     assert found.scenarios == 8

@@ -33,11 +33,11 @@ def out(bench):
 def test_of_the_others_those_that_left_are_forgotten_as_ever_or_once_every_row_says_whose_it_is(bench, kind):
     bench.cycle([3, 2, 1])
     getattr(bench.slurm, kind).add(3)
-    bench.slurm.leave(1)
+    bench.slurm.leave(2)
     bench.reconcile()
     bench.clock.sleep(SETTLE_SECONDS)
     bench.reconcile()
-    assert (1 in bench.journal.entries) is (kind != "strange")
+    assert (2 in bench.journal.entries) is (kind != "strange")
     getattr(bench.slurm, kind).clear()
     bench.reconcile()
     bench.clock.sleep(SETTLE_SECONDS)
@@ -74,7 +74,7 @@ def test_a_job_that_becomes_strange_in_the_middle_of_a_restore_is_not_taken_for_
             bench.slurm.strange.add(3)
 
     bench.slurm.before_read = turn
-    report = bench.restore(job_ids=[1, 3], hands_off=hands_off)
+    report = bench.restore(job_ids=[2, 3], hands_off=hands_off)
     assert [left.job_id for left in report.left] == [3]
     assert 3 not in report.restored
     assert not bench.journal.entries[3].is_empty
@@ -91,9 +91,9 @@ def test_a_job_that_becomes_strange_between_plan_and_write_is_not_written(bench,
     results = {result.change.job_id: result for result in bench.apply(changes)}
     assert results[3].outcome is Outcome.THROTTLED
     assert "cannot be understood" in results[3].message
-    assert results[1].outcome is Outcome.APPLIED
+    assert results[2].outcome is Outcome.APPLIED
     assert 3 not in bench.journal.entries
-    assert out(bench) == {1}
+    assert out(bench) == {2}
 
 
 def test_a_job_that_becomes_strange_between_write_and_read_back_stays_in_doubt_and_is_settled_later(bench):
@@ -148,16 +148,16 @@ def test_a_cycle_goes_on_with_the_other_jobs_counts_the_strange_row_and_says_so_
 def test_a_job_that_becomes_strange_keeps_what_it_carries_until_it_can_be_read_again(tmp_path):
     home = house(tmp_path)
     home.ticks(2)
-    factor = home.slurm.jobs[1].site_factor
+    factor = home.slurm.jobs[12].site_factor
     assert factor
-    home.slurm.strange.add(1)
+    home.slurm.strange.add(12)
     home.ticks(5)
-    assert home.slurm.jobs[1].site_factor == factor
-    assert home.daemon.journal.entries[1].applied.site_factor == factor
-    assert not home.daemon.journal.entries[1].applied.foreign
+    assert home.slurm.jobs[12].site_factor == factor
+    assert home.daemon.journal.entries[12].applied.site_factor == factor
+    assert not home.daemon.journal.entries[12].applied.foreign
     home.slurm.strange.clear()
     home.ticks(2)
-    assert not home.daemon.journal.entries[1].applied.foreign
+    assert not home.daemon.journal.entries[12].applied.foreign
 
 
 # --- doctor

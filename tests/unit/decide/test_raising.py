@@ -164,6 +164,15 @@ def test_at_most_so_many_are_ahead_at_a_time():
     assert decided(6, [6, 5], most=0).targets == {}
 
 
+def test_one_that_is_wanted_more_and_has_nobody_to_pass_stays_ahead():
+    made = decided(3, [1, 3])
+    assert (made.order, made.lenders(3), made.stop(1)) == ([1, 3, 2], {2: 1.0}, (Stop.FRONT, 0))
+    assert decided(3, [1, 2, 3]).targets == {}
+    # One that is wanted less is passed, and so is one that shares no nodes.
+    assert decided(3, [3, 1]).order == [3, 1, 2]
+    assert decided(3, [1, 3], gpu_type=["p100", "", "k80"]).targets == {3: 901}
+
+
 def test_a_job_that_the_policy_has_not_seen_stays():
     assert decided(3, [2]).stop(3) == (Stop.UNSEEN, 0)
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from unit.decide.conftest import NOW, make_snapshot, pending
 
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import Applied
 from rltuned.config import Config
 from rltuned.decide import plan
 from rltuned.decide.rollout import MOST_RECENT, RolloutResult
@@ -140,7 +142,8 @@ def test_the_simulated_jobs_stand_in_the_order_that_was_found_and_the_others_beh
 
 
 def test_jobs_of_equal_scores_change_places_too():
-    snapshot = make_snapshot(pending(3, time_limit=[300.0] * 3, priority=[30, 20, 10], submit_time=[NOW - 60] * 3))
+    # They ask for other CPUs: of jobs that ask for the same Slurm's order stands.
+    snapshot = make_snapshot(pending(3, time_limit=300.0, priority=[30, 20, 10], submit_time=NOW - 60, cpus=[1, 2, 3]))
     plain = plan(snapshot, by_name("sjf"), Config())
     assert len(set(plain.scores)) == 1
     a, b, c = (int(row) for row in plain.rows[plain.queue])
@@ -150,7 +153,7 @@ def test_jobs_of_equal_scores_change_places_too():
 
 def test_of_jobs_of_equal_scores_those_that_were_not_simulated_stay_behind():
     snapshot = make_snapshot(
-        pending(6, time_limit=[300.0] * 6, priority=[60, 50, 40, 30, 20, 10], submit_time=[NOW - 60] * 6)
+        pending(6, time_limit=300.0, priority=[60, 50, 40, 30, 20, 10], submit_time=NOW - 60, cpus=range(1, 7))
     )
     a, b, c, d, e, f = snapshot.jobs.pending.tolist()
     made = plan(snapshot, by_name("sjf"), Config(), search=Asked(2, 1, 0))
@@ -158,16 +161,17 @@ def test_of_jobs_of_equal_scores_those_that_were_not_simulated_stay_behind():
     assert [int(row) for row in made.rows[made.queue]] == [c, b, a, d, e, f]
 
 
-def test_the_search_is_told_the_classes_and_the_places_that_are_exchanged():
-    rows = pending(4, priority=[40, 30, 20, 10], qos=["high", "low", "high", "low"])
-    made = plan(make_snapshot(rows), by_name("sjf"), Config(), search=(asked := Asked(3, 2, 1, 0)))
-    request = asked.request
-    of_job = dict(zip(made.snapshot.jobs.job_id[request.rows].tolist(), request.classes.tolist(), strict=True))
-    assert of_job[1] == of_job[3] != of_job[2] == of_job[4]
-    assert sorted(request.base.tolist()) == [10, 20, 30, 40]
-    # Whatever the search finds, the places of a class stay with its jobs.
-    queue = made.snapshot.jobs.job_id[made.rows[made.queue]].tolist()
-    assert [of_job[job] for job in queue] == [of_job[job] for job in (1, 2, 3, 4)]
+def test_the_search_is_told_what_slurm_alone_gives_not_what_is_raised():
+    snapshot = make_snapshot(pending(3, priority=[40, 30, 95], site_factor=[0, 0, 75]))
+    ours = AppliedChanges({3: Applied(3, int(snapshot.jobs.submit_time[2]), site_factor=75)})
+    plan(snapshot, by_name("sjf"), Config(), ours, search=(asked := Asked()))
+    assert dict(zip(asked.request.rows.tolist(), asked.request.base.tolist(), strict=True)) == {0: 40, 1: 30, 2: 20}
+
+
+def test_whatever_the_search_finds_nobody_passes_a_job_that_cannot_lend():
+    snapshot = make_snapshot(pending(3, user=["a", "b", "c"], eligible_time=NOW, cpus=[1, 2, 3]))
+    made = plan(snapshot, by_name("sjf"), Config(), search=Asked(2, 1, 0))
+    assert made.snapshot.jobs.job_id[made.rows[made.queue]].tolist() == [1, 2, 3]
 
 
 def test_a_policy_that_fails_gets_no_rollouts():

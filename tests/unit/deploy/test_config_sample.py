@@ -59,10 +59,15 @@ def test_each_line_can_be_uncommented_alone():
 
 
 def test_a_misspelt_key_in_it_is_refused_with_its_line():
-    text = KEY_LINE.sub("", sample()).replace("age_bound =", "age_bond =")
-    number = text.splitlines().index("age_bond = 1209600.0") + 1
-    with pytest.raises(ConfigError, match=rf"config\.toml:{number}: unknown key 'decide\.age_bond'"):
+    text = KEY_LINE.sub("", sample()).replace("most =", "moist =")
+    number = text.splitlines().index("moist = 16") + 1
+    with pytest.raises(ConfigError, match=rf"config\.toml:{number}: unknown key 'lend\.moist'"):
         resolve(text, "config.toml", {}, {})
+
+
+def test_a_section_of_before_is_refused_with_its_successor():
+    with pytest.raises(ConfigError, match=r"config\.toml:1: section 'decide' is gone: .*lend\.share"):
+        resolve('[decide]\nclass_by = ["qos"]\n', "config.toml", {}, {})
 
 
 @pytest.mark.parametrize(("section", "key"), [("slurm", "conf"), ("state", "mirror")])
@@ -79,7 +84,7 @@ def test_what_show_config_prints_is_a_configuration_again(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(
         '[state]\nmirror = ""\n[policy]\nobjective = "idle=3,wait=1"\n'
-        '[decide]\nclass_by = ["qos"]\n[cycle]\nstage = "active"\n'
+        '[lend]\nmost = 8\n[cycle]\nstage = "active"\n'
     )
     printed = CliRunner().invoke(cli, ["show-config", "--config", str(path)])
     assert printed.exit_code == 0

@@ -32,11 +32,10 @@ def busy_jobs(n: int = 80, seed: int = 3) -> Workload:
 
 
 def bursts(count: int, each: int = 12) -> Workload:
-    """Jobs of two users on one GPU, that come in bursts which it can just do: a third are long and come first."""
-    n, long = count * each, each // 3
-    run = np.tile([1800.0] * long + [150.0] * (each - long), count)
+    """Jobs of two users on one GPU, that come in bursts which it can just do: a third are long, and come first."""
+    run = np.tile(np.where(np.arange(each) < each // 3, 900.0, 100.0), count)
     submit = np.repeat(np.arange(count) * 1.1 * run[:each].sum(), each) + np.tile(np.arange(each), count)
-    return jobs_of(submit, run, np.ones(n, dtype=int), user=[f"u{k % 2}" for k in range(n)])
+    return jobs_of(submit, run, np.ones(len(run), dtype=int), user=[f"u{k % 2}" for k in range(len(run))])
 
 
 def settings(**values: Any) -> EvaluationSettings:

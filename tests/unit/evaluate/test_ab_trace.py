@@ -150,7 +150,7 @@ def test_there_are_windows_of_the_real_traces(ab: Any, name: str):
     assert len(site.past) > 500
 
 
-def test_the_arms_of_a_trace_have_the_default_budget_and_slurm_stands_beside_itself(ab: Any):
+def test_the_arms_of_a_trace_lend_by_default_and_slurm_stands_beside_itself(ab: Any):
     arms = ab.ab_jobs.chosen("", ab.ab_jobs.TRACE_ARMS)
     assert [arm.name for arm in arms] == [
         "multifactor",
@@ -162,7 +162,7 @@ def test_the_arms_of_a_trace_have_the_default_budget_and_slurm_stands_beside_its
         "rl-tuned",
     ]
     for arm in (*arms[2:5], arms[6]):
-        assert Config.model_validate(arm.configuration(5.0)).decide == Config().decide
+        assert Config.model_validate(arm.configuration(5.0)).lend == Config().lend
 
 
 def test_lines_of_slurm_conf_are_put_beside_or_instead_of_those_of_the_testbed(ab: Any, drawn: Any):
@@ -230,18 +230,20 @@ def test_jobs_that_run_when_the_window_begins_are_not_measured(ab: Any, drawn: A
     assert "user" not in found["groups"]  # the same once more
 
 
-def test_an_account_that_waits_longer_is_counted_and_so_is_the_service_that_moved(ab: Any, drawn: Any):
+def test_an_account_that_waits_longer_is_counted_and_so_are_the_jobs_that_are_late(ab: Any, drawn: Any):
     jobs, _ = drawn
     mine = (
         np.array(jobs.workload.account.texts())
         == Counter(jobs.workload.account.texts()[jobs.warm :]).most_common(1)[0][0]
     )
-    wait = np.full(len(mine), 30.0)
-    run = run_of(ab, drawn, {"multifactor": wait, "multifactor-again": wait, "saf": np.where(mine, 90.0, 15.0)})
+    wait, later = np.full(len(mine), 30.0), 60.0 + 3600.0 / drawn[1].factor
+    run = run_of(ab, drawn, {"multifactor": wait, "multifactor-again": wait, "saf": np.where(mine, later, 15.0)})
     found = ab.ab_report.summary([run])["arms"]
     assert found["saf"]["accounts_worse"] > 0.0
-    assert found["saf"]["service_moved"] > 0.0
-    assert found["multifactor-again"]["accounts_worse"] == found["multifactor-again"]["service_moved"] == 0.0
+    assert found["saf"]["worst_tenth"] < 1.0 < found["saf"]["wait_ratio_p95"], "one account of many"
+    assert found["saf"]["late"] == pytest.approx(100.0 * mine[jobs.warm :].mean())
+    again = found["multifactor-again"]
+    assert (again["accounts_worse"], again["worst_tenth"], again["late"]) == (0.0, 1.0, 0.0)
     shown = ab.ab_report.table(ab.ab_report.summary([run]))
     assert "accounts worse off, %" in shown
     assert "mean wait by account" in shown

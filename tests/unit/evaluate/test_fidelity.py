@@ -87,7 +87,7 @@ def test_a_rule_that_a_daemon_served_is_planned_as_by_the_daemon():
     steered = replay()
     steered["meta"] |= {"policy": "daemon:saf", "interval": 2.0}
     steered["jobs"][1]["estimate"] = 60.0
-    steered["jobs"][2]["estimate"] = 10.0
+    steered["jobs"][2] |= {"estimate": 10.0, "time_limit": 30.0}  # of equal requests Slurm's order stands
     assert compare(steered).simulated == pytest.approx([0.4, 9.3, 4.7], abs=0.2)
 
 

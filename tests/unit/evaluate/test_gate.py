@@ -158,11 +158,14 @@ def test_the_table_has_each_point_and_chance_and_says_what_is_not_allowed():
     screen, rows = io.StringIO(), [point.as_dict() for point in found.points]
     show(Console(file=screen, width=60), table(rows, found.chance.as_dict(), "a site", ("saf", 0.5)))
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in screen.getvalue().splitlines() if "│" in line]
+    for at in reversed(range(1, len(cells))):  # what has no room goes on in the next line
+        if not cells[at][0]:
+            cells[at - 1] = [" ".join(pair).strip() for pair in zip(cells[at - 1], cells.pop(at), strict=True)]
     shown = {(policy, share): rest for policy, share, *rest in cells}
     assert shown.keys() == {("saf", "0.5"), ("rl", "0.5"), (AGAIN, "")}
     assert shown["rl", "0.5"][-1] == "certainly waits less; not allowed: accounts worse off, GPUs in use"
     assert shown["saf", "0.5"][-1] == "certainly waits less; harms nobody"
-    assert shown["saf", "0.5"][0].startswith("−4")
+    assert shown["saf", "0.5"][0] == "0.60 [0.60, 0.61]"
     assert shown["saf", "0.5"][2:9] == [
         "1.00",
         "1.00",
@@ -207,6 +210,17 @@ def test_the_first_window_has_the_past_that_a_warm_start_needs():
     assert gate.recent(2_000, Split.ALL, 20, 99, past=1_700)[0].start >= 1_700
 
 
+def test_the_cluster_is_filled_by_a_thousand_jobs_unless_lengths_are_given():
+    def prepared(length, **values):
+        asked = settings(policies=contenders((0.5,)), windows=30, start=Start.WARM, **values)
+        return gate.prepare(asked, busy_jobs(2_600), parse_shape("2x4"), "r", length)
+
+    usual = prepared(None)
+    assert (usual.settings.window, usual.settings.past) == (130, gate.WARM)
+    assert {case.past for case in usual.cases} == {gate.WARM}
+    assert (prepared(40).settings.past, prepared(None, warm_jobs=7).settings.past) == (40, 7)
+
+
 # --- with real simulations
 
 
@@ -231,8 +245,14 @@ def points_of(made):
     return {(row["policy"], row["share"]): row for row in made["evidence"]["frontier"]}
 
 
-def test_a_share_that_gains_more_and_harms_nobody_is_chosen_and_a_model_that_is_worse_than_saf_is_not(tmp_path):
-    made = reached(cooked(tmp_path, "largest-first", **LARGEST), policies=contenders((0.0, 0.1, 0.5)))
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The verdict about three shares and a model that prefers what nobody should."""
+    model = cooked(tmp_path_factory.mktemp("models"), "largest-first", **LARGEST)
+    return reached(model, policies=contenders((0.0, 0.1, 0.5)))
+
+
+def test_a_share_that_gains_more_and_harms_nobody_is_chosen_and_a_model_that_is_worse_than_saf_is_not(made):
     assert (made["chosen"], made["share"]) == (made["fallback"], made["fallback_share"]) == ("saf", 0.5)
     points = points_of(made)
     waits = [points["saf", share]["wait_mean"]["ratio"] for share in (0.5, 0.1, 0.0)]
@@ -263,28 +283,25 @@ def test_without_users_the_verdict_says_what_could_not_be_judged(tmp_path):
 
 def test_equal_questions_have_equal_verdicts_and_the_command_line_tells_the_question(tmp_path):
     model = cooked(tmp_path, "smallest-first", **SMALLEST)
-    first, second = (reached(model, policies=contenders((0.0, 0.05))) for _ in range(2))
+    first, second = (reached(model, policies=("multifactor", AGAIN, "saf:0")) for _ in range(2))
     for made in (first, second):
         for means in made["evidence"]["means"].values():
             means.pop("seconds")
     assert first == second
     command = first["program"]["command"]
-    assert command.startswith(
-        "rltuned gate --trace t.csv --cluster 1x1 --window 12 --windows 10 --seed 1 --shares 0,0.05"
-    )
+    assert command.startswith("rltuned gate --trace t.csv --cluster 1x1 --window 12 --windows 10 --seed 1 --shares 0")
     assert "--weights usual" in command, "accounts are always looked at"
 
 
 @pytest.mark.parametrize("ending", [".svg", ".png"])
-def test_the_frontier_is_drawn_with_each_share_and_the_same_bytes_twice(tmp_path, ending):
-    made = reached(cooked(tmp_path, "smallest-first", **SMALLEST), policies=contenders((0.0, 0.25)))
+def test_the_frontier_is_drawn_with_each_share_and_the_same_bytes_twice(made, tmp_path, ending):
     paths = [tmp_path / f"{name}{ending}" for name in ("a", "b")]
     for path in paths:
         draw(made, path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     if ending == ".svg":
         words = re.findall(r"<text[^>]*>([^<]*)</text>", paths[0].read_text())
-        assert words.count("0.25") == 2 * 4, "of the rule and of the model, in each panel"
+        assert words.count("0.1") >= 2 * 4, "of the rule and of the model, in each panel"
         assert {"accounts worse off", "worst tenth of accounts", "mean wait over Slurm's own order"} <= set(words)
     with pytest.raises(EvaluationError, match="cannot be written"):
         draw(made, tmp_path / "none" / f"a{ending}")
@@ -429,9 +446,10 @@ def test_the_gate_says_beforehand_how_long_it_will_take():
     assert said(10, 300, 1).startswith("140 simulations with 1 process: about ")
 
     def minutes(*arguments, **how):
-        return float(said(*arguments, **how).partition("about ")[2].split()[0])
+        number, unit = said(*arguments, **how).partition("about ")[2].split()[:2]
+        return float(number) * {"min,": 1.0, "h,": 60.0}[unit]
 
-    assert minutes(30, 512, 1) >= 2 * minutes(15, 512, 1)
+    assert minutes(30, 512, 1) >= 1.9 * minutes(15, 512, 1)
     assert minutes(30, 512, 1) >= minutes(30, 512, 2) * 1.8
     assert minutes(30, 512, 1, rollout=False) < minutes(30, 512, 1) / 4
     assert minutes(1, 5000, 20) >= 0.1 * minutes(1, 5000, 1), "each of the model's is one simulation"

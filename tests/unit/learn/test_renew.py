@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from unit.evaluate import test_live
-from unit.evaluate.small import Recording, busy_jobs, jobs_of, settings
+from unit.evaluate.small import Recording, bursts, jobs_of, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
 from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse_verdict
@@ -18,15 +18,17 @@ from rltuned.commands.main import cli
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import live
 from rltuned.evaluate.bootstrap import Comparison
-from rltuned.evaluate.evaluation_settings import Start
+from rltuned.evaluate.evaluation_settings import AGAIN, Start
 from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.frontier import contenders
+from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import renew
 from rltuned.policy.store import ModelStore
 from rltuned.workload.write import write_csv
 
 NOW = 1e9
-JOBS = busy_jobs(1_000, 7)
+JOBS = bursts(71, 14)
+POLICIES = ("multifactor", AGAIN, "rl:0.5")
+"""Of the gate, without a plain rule that is as good."""
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def put(store, model, now=NOW - 30 * DAY, **facts):
 
 
 def asked(**values):
-    usual = {"policies": contenders((0.5,)), "windows": 10, "start": Start.WARM, "rollout": False}
+    usual = {"policies": POLICIES, "windows": 10, "start": Start.WARM, "rollout": False, "cluster": "1x1"}
     return settings(**usual | values)
 
 
@@ -49,12 +51,12 @@ def no_trainer(jobs, shape, out):
     raise EvaluationError("none is made")
 
 
-def run(store, trainer=no_trainer, *, jobs=JOBS, executor=None, why_not="", now=NOW, **values):
+def run(store, trainer=no_trainer, *, jobs=JOBS, shape="1x1", executor=None, why_not="", now=NOW, **values):
     return renew.renew(
         store,
         asked(**values),
         jobs,
-        parse_shape("2x4"),
+        parse_shape(shape),
         trainer=trainer,
         executor=executor or LocalExecutor(),
         now=now,
@@ -87,7 +89,9 @@ def test_a_candidate_that_certainly_waits_less_comes_into_force_with_its_own_ver
     read = verdict_in_force(store)
     assert (read.chosen, read.model, read.made_at) == (MODEL, "smallest-first", NOW)
     assert read.model_sha256 == store.current().manifest_sha256
-    assert store.current().learned_until == pytest.approx(JOBS.source.start + JOBS.submit_time[849])
+    assert store.current().learned_until == pytest.approx(
+        JOBS.source.start + JOBS.submit_time[bounds(len(JOBS), Split.TEST)[0] - 1]
+    )
     assert store.before().number == 1
     assert not (store.root / "work").exists()
 
@@ -131,7 +135,7 @@ def test_what_the_version_in_force_has_learned_from_does_not_judge_it(store, tmp
     ("why_not", "jobs", "why"),
     [
         ("TensorFlow is not installed", JOBS, r"No candidate: TensorFlow is not installed\."),
-        ("", busy_jobs(500), "No candidate: the gate needs 10 windows"),
+        ("", bursts(36, 14), "No candidate: the gate needs 10 windows"),
     ],
     ids=["no TensorFlow", "too little history"],
 )
@@ -146,7 +150,7 @@ def test_without_a_candidate_the_verdict_is_renewed_and_the_reason_is_told(store
 def test_with_too_little_history_for_a_verdict_the_old_one_stays(store, tmp_path):
     put(store, cooked(tmp_path, "smallest-first", requested_time=-1.0), verdict=b"old")
     with pytest.raises(EvaluationError, match="10 windows"):
-        run(store, jobs=busy_jobs(100))
+        run(store, jobs=bursts(7, 14))
     assert store.current().verdict.read_bytes() == b"old"
     assert not (store.root / "work").exists()
 
@@ -160,7 +164,7 @@ def test_a_run_that_was_killed_goes_on_with_what_it_had_if_the_same_is_asked(sto
     assert store.current().number == 1, "nothing half-way is in force"
     second = Recording()
     assert run(store, trainer, executor=second, seed=seed).accepted
-    assert len(second.done) == 2 * 10 * 4 - kept
+    assert len(second.done) == 2 * 10 * 3 - kept
 
 
 def test_a_killed_run_asks_for_the_same_time_for_a_day(tmp_path):
@@ -211,7 +215,21 @@ def test_after_a_rollback_no_candidate_is_made_for_a_week(store, tmp_path):
 )
 def test_what_a_candidate_must_prove(candidate, current, ratio, accepted):
     verdicts = [{"chosen": one, "reason": "Because."} for one in (candidate, current)]
-    assert (renew.not_better(*verdicts, Comparison(*ratio)) == "") == accepted
+    over = Comparison(*ratio) if candidate == MODEL else None
+    assert (renew.not_better(*verdicts, over) == "") == accepted
+
+
+def test_a_candidate_is_held_against_the_version_in_force_each_with_the_share_that_its_verdict_has():
+    waits = [{f"rl:{share:g}": np.full(10, wait * share) for share in (0.1, 0.5)} for wait in (3.0, 4.0)]
+    model, rule = ({"chosen": chosen, "share": share} for chosen, share in ((MODEL, 0.5), ("saf", 0.1)))
+
+    def ratio(candidate, current):
+        over = renew.compared(candidate, waits[0], current, waits[1], 1)
+        return None if over is None else over.ratio
+
+    assert ratio(model, {**model, "share": 0.1}) == pytest.approx(3 * 0.5 / (4 * 0.1))
+    assert ratio(model, rule) == pytest.approx(3 / 4), "a rule's share says nothing of the model"
+    assert ratio(rule, model) is None
 
 
 def learnt(tmp_path, jobs, window, *words):
@@ -219,7 +237,7 @@ def learnt(tmp_path, jobs, window, *words):
     trace, config, root = tmp_path / "jobs.csv", tmp_path / "config.toml", tmp_path / "store"
     write_csv(jobs, trace)
     config.write_text(f'[policy]\nname = "auto"\nmodel = "{root}/current/model.json"\n')
-    asked = ["learn", "--trace", trace, "--cluster", "2x4", "--window", window, "--windows", "10", "--no-rollout"]
+    asked = ["learn", "--trace", trace, "--cluster", "1x1", "--window", window, "--windows", "10", "--no-rollout"]
     asked += ["--shares", "0.5", "--workers", "1", "--config", config, *words]
     done = CliRunner().invoke(cli, [*map(str, asked)])
     assert done.exit_code in {0, 14}, done.output
@@ -228,8 +246,8 @@ def learnt(tmp_path, jobs, window, *words):
 
 def test_the_command_trains_a_candidate_and_says_how_it_compares(tmp_path):
     done, _, root = learnt(tmp_path, JOBS, 14, "--budget", "0.1", "--steps", "1,1,1")
-    assert "mean wait of the candidate / of the version in force: " in done.stdout
     assert re.search(r"The candidate is (refused: .*|in force as version 2)\.", done.stdout)
+    assert "│ rl " in done.stdout, "with the shares that were tried"
     assert not (root / "work").exists()
 
 

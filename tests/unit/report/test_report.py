@@ -14,7 +14,7 @@ from unit.report.site import CLUSTER, INTERVAL, make_site, stamp
 from unit.slurm.standin import StandIn
 
 from rltuned.commands.main import cli, main
-from rltuned.config import Config, Stage
+from rltuned.config import Config, LendSection, Stage
 from rltuned.daemon.decisions import entries
 from rltuned.decide.raising import Stop
 from rltuned.evaluate.evaluation_settings import AGAIN, UNTUNED
@@ -79,7 +79,7 @@ def test_every_job_of_the_period_is_replayed_and_waits_are_those_of_the_accounti
 def test_what_accounts_lose_is_said_beside_what_chance_does(made):
     said = made[0]["replay"]["fairness"]
     assert set(said) == {"rltuned", "chance"}
-    assert all(0.0 <= share <= 1.0 for of in said.values() for share in of.values())
+    assert all(0.0 <= of[share] <= 1.0 for of in said.values() for share in ("accounts_worse", "late"))
     # One GPU, two accounts with five jobs of 1,000 s each: the first one's go first under Slurm, last under saf.
     jobs = workload(Source("by hand"), np.arange(10.0), 1000.0, 1, account=["first"] * 5 + ["other"] * 5)
     order = np.concatenate((np.arange(5) + 5.0, np.arange(5)))
@@ -88,13 +88,20 @@ def test_what_accounts_lose_is_said_beside_what_chance_does(made):
     end = {name: at + 1000.0 for name, at in start.items()}
     found = of_times(jobs, start, end, capacity=1.0, zero=5e9, policy="saf", reference="saf", in_period=10, seed=1)
     told = fairness(found)
-    assert told["chance"] == {"accounts_worse": 0.0, "service_moved": 0.0}
-    assert told["rltuned"] == {"accounts_worse": 0.5, "service_moved": pytest.approx(4 / 6, abs=0.01)}
+    assert told["chance"] == {"accounts_worse": 0.0, "worst_tenth": 1.0, "late": 0.0, "wait_ratio_p95": 1.0}
+    waits = [np.array([1000.0 * at + 10.0 - row for row, at in enumerate(of)]) + 300.0 for of in (order, range(10))]
+    ratios = [waits[0][rows].mean() / waits[1][rows].mean() for rows in (slice(5), slice(5, 10))]
+    assert told["rltuned"] == {
+        "accounts_worse": 0.5,
+        "worst_tenth": pytest.approx(np.quantile(ratios, 0.9), abs=1e-3),
+        "late": 0.5,
+        "wait_ratio_p95": pytest.approx(np.quantile(waits[0] / waits[1], 0.95), abs=1e-3),
+    }
 
 
 def test_the_policy_of_the_log_is_what_is_replayed_and_it_differs_from_slurms_order(made):
     report, _ = made
-    assert report["policy"] == report["replay"]["policy"] == "saf"
+    assert (report["policy"], report["share"], report["replay"]["policy"]) == ("saf", 0.1, "saf:0.1")
     means = report["replay"]["means"]
     assert means["rltuned"]["wait_mean"] != means["slurm"]["wait_mean"]
     wait = report["replay"]["effect"]["wait_mean"]
@@ -163,7 +170,7 @@ def test_in_active_stage_it_says_what_was_done_and_holds_the_replay_of_its_own_o
     site = make_site(tmp_path, jobs=300, stage=Stage.ACTIVE)
     report = reported(tmp_path / "r.json", *site.words)
     assert report["mode"] == "active"
-    assert report["replay"]["nearness"]["of"] == "saf"
+    assert report["replay"]["nearness"]["of"] == "saf:0.1"
     assert report["log"]["results"]["applied"] > 0
     assert report["log"]["jobs"]["written"] > 0
     lent, rows = report["log"]["lent"], report["replay"]["lending"]
@@ -301,8 +308,8 @@ REPLAY = {
     "means": {"real": {"wait_mean": 3600.0}, "slurm": {"wait_mean": 3600.0}},
     "effect": {"wait_mean": SURE, "bsld_mean": ALIKE, "wait_p99": ALIKE},
     "fairness": {
-        "rltuned": {"accounts_worse": 0.14, "service_moved": 0.2},
-        "chance": {"accounts_worse": 0.1, "service_moved": 0.15},
+        "rltuned": {"accounts_worse": 0.14, "worst_tenth": 1.6},
+        "chance": {"accounts_worse": 0.1, "worst_tenth": 1.5},
     },
 }
 
@@ -346,9 +353,15 @@ def test_good_evidence_of_a_gain_is_a_go():
         ),
         (
             LOG,
-            changed(fairness={**REPLAY["fairness"], "rltuned": {"accounts_worse": 0.16, "service_moved": None}}),
+            changed(fairness={**REPLAY["fairness"], "rltuned": {"accounts_worse": 0.16, "worst_tenth": None}}),
             Advice.NO_GO,
-            "Accounts lose: accounts worse 16%, by chance 10%; 5% more is allowed.",
+            "Accounts lose: accounts worse off 0.16, and 0.15 is allowed.",
+        ),
+        (
+            LOG,
+            changed(fairness={**REPLAY["fairness"], "rltuned": {"accounts_worse": 0.1, "worst_tenth": 1.7}}),
+            Advice.NO_GO,
+            "Accounts lose: worst tenth of accounts 1.70, and 1.65 is allowed.",
         ),
     ],
 )
@@ -418,9 +431,16 @@ def test_in_stage_canary_headings_and_advice_are_not_those_of_shadow(site, made)
 
 
 def test_a_policy_that_is_replayed_as_another_is_said_to_be(made):
-    assert ("policy", "saf") in report_tables.facts(made[0])
+    assert ("policy", "saf; lend.share 0.1") in report_tables.facts(made[0])
     other = {**made[0], "policy": "multifactor", "replayed_as": "rl"}
-    assert ("policy", "multifactor, replayed as rl") in report_tables.facts(other)
+    assert ("policy", "multifactor, replayed as rl; lend.share 0.1") in report_tables.facts(other)
+
+
+def test_what_is_replayed_lends_as_the_log_says_and_without_a_log_as_the_configuration_does():
+    config = Config(lend=LendSection(share=0.2))
+    where = {"trace": "t", "cluster": "1x8"}
+    assert settings_of(config, "saf", where, 0.5).policies == ("saf:0.5", "multifactor", AGAIN)
+    assert settings_of(config, "", where).policies == ("rl:0.2", "multifactor", AGAIN)
 
 
 def test_a_replay_is_warmed_up_by_jobs_that_ended_within_two_weeks_of_the_period(monkeypatch):

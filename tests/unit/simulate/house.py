@@ -12,7 +12,6 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.config import (
     Config,
     CycleSection,
-    DecideSection,
     PlacementSection,
     PolicySection,
     Stage,
@@ -63,13 +62,13 @@ def busy_slurm(n: int = 150, seed: int = 1, rates: Rates = RATES, profile: Profi
     )
 
 
-def config(directory: Path, *, policy: str = "sjf", placement: str = "off", **decide: object) -> Config:
+def config(directory: Path, *, policy: str = "sjf", placement: str = "off", **sections: object) -> Config:
     return Config(
         cycle=CycleSection(stage=Stage.ACTIVE, interval=60.0),
         policy=PolicySection(name=policy),
         placement=PlacementSection(apply=placement),  # type: ignore[arg-type]
         state=StateSection(directory=directory / "state", mirror=None),
-        decide=DecideSection(**({"hysteresis": 0} | decide)),  # type: ignore[arg-type]
+        **sections,  # type: ignore[arg-type]
     )
 
 
@@ -86,8 +85,8 @@ class House:
         self.daemon = self.start()
 
     def start(self) -> Daemon:
-        def planner(snapshot, *arguments, **values):
-            self.plans.append(plan(snapshot, *arguments, **values))
+        def planner(snapshot, policy, config, applied, book):
+            self.plans.append(plan(snapshot, policy, config, applied, book=book))
             return self.plans[-1]
 
         slurm = self.slurm

@@ -295,21 +295,6 @@ def test_the_order_that_it_finds_costs_less_when_it_is_simulated(seed):
     assert again.cost == pytest.approx(found.best)
 
 
-def test_jobs_exchange_places_within_their_class_only():
-    asked, rng = at_random(), np.random.default_rng(6)
-    rows, scores = asked.rows, asked.scores
-    classes, base = rng.integers(0, 3, len(rows)), rng.permutation(len(rows))
-    found = OrderSearch(depth=256)(replace(asked, classes=classes, base=base))
-    class_of = dict(zip(rows.tolist(), classes.tolist(), strict=True))
-    by_slurm = [class_of[row] for row in rows[np.argsort(-base)]]
-    assert [class_of[row] for row in found.simulated] == by_slurm
-    assert [class_of[row] for row in found.order] == by_slurm
-    score_of = dict(zip(rows.tolist(), scores, strict=True))
-    for of in range(3):
-        own = [score_of[row] for row in found.simulated if class_of[row] == of]
-        assert own == sorted(own, reverse=True)
-
-
 def wanting(objective):
     """Mean end of the work in the orders that are found for queues in the order of SAF; and how many of these orders
     make wait or slowdown worse.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from unit.simulate.house import busy_jobs
 
-from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.cluster.shape import parse_shape
 from rltuned.policy.heuristics import by_name
 from rltuned.policy.multifactor import Association, Weights
@@ -38,7 +38,8 @@ def cluster(
 
 def write(slurm, job, of, value):
     before = slurm.status([job]).get(job)
-    change = Change(job, before.submit_time if before else 0, of, 0, value, 0)
+    after = SiteFactor(value) if of is Field.SITE_FACTOR else value
+    change = Change(job, before.submit_time if before else 0, of, 0, after, 0)
     return slurm.write([change])[0]
 
 
@@ -95,12 +96,12 @@ def test_a_qos_counts_as_its_share_of_the_highest_one_and_idle_users_take_places
 
 
 def test_the_terms_that_sprio_adds_up_are_told_below_the_floor_too():
-    slurm = cluster(Intervention(60.0, Act.NICE, 2, 300))
-    alone = look(slurm, 3).priority
-    write(slurm, 3, Field.SITE_FACTOR, -2_000_000)
+    slurm = cluster(Intervention(60.0, Act.NICE, 2, 2_000_000))
+    write(slurm, 3, Field.SITE_FACTOR, 1000)
     jobs = slurm.snapshot(0.0).jobs
     at = jobs.row_of[3]
-    assert (jobs.priority[at], jobs.base[at], jobs.base_least[at]) == (1, alone, alone)
+    assert (jobs.priority[at], look(slurm, 3).priority) == (1, 1)
+    assert jobs.base[at] == jobs.base_least[at] < 1 - 1000
 
 
 def test_a_held_job_has_priority_zero_and_is_not_listed():

@@ -6,7 +6,7 @@ from pathlib import Path
 from unit.evaluate.small import report
 
 from rltuned.evaluate.window_metrics import COMPARED
-from studies import clusters, fair_share, kept
+from studies import clusters, kept, lending
 from studies.catalogue import studies
 from studies.page import collect, page, with_results
 from studies.sheets import sheets
@@ -17,7 +17,7 @@ STUDIES = list(studies())
 
 
 def test_the_committed_page_and_its_data_are_made_of_the_kept_results():
-    results = collect(STUDIES, RESULTS, fair_share.by_default())
+    results = collect(STUDIES, RESULTS, lending.kept())
     text = page(results)
     assert (ROOT / "docs" / "results.md").read_text() == text, "renew it: make pages"
     made = {f"{sheet.name}.csv": sheet.text for sheet in sheets(results.of, results.clusters)}

@@ -4,20 +4,27 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.evaluate.small import Recording, busy_jobs
+from unit.evaluate.small import Recording, bursts, busy_jobs, jobs_of
 from unit.policy.conftest import actor_of, golden
 
 import rltuned
+from rltuned.cluster.shape import parse_shape
 from rltuned.errors import EvaluationError
+from rltuned.evaluate.case import cases
 from rltuned.evaluate.evaluation_report import comparisons
 from rltuned.evaluate.evaluation_settings import AGAIN, POLICIES
+from rltuned.evaluate.frontier import SHARES
+from rltuned.evaluate.windows import Window
 from rltuned.policy import files
 from rltuned.policy.files import TrainingPart
-from studies import fair_share
+from rltuned.workload.jobs import Estimates
+from rltuned.workload.write import write_csv
+from studies import lending
 from studies.catalogue import NOISY, Part, Protocol, Study, Trace, protocols, studies
 from studies.page import README_MARKS, collect, page, with_results, write
 from studies.peers import model, rlscheduler
@@ -215,25 +222,84 @@ def test_the_catalogue_names_each_study_once_and_is_of_the_test_parts():
         assert np.isfinite(asked.window)
 
 
-NUMBERS = (0.5912, 0.518, 0.6754, 0.63, 0.3206, 0.9, 1.03, 0.975, 0.118, 0.363, 0.17, 0.11)
-FAIR = dict(zip(fair_share.COLUMNS, ("Venus", "fair-share", "0.02", *map(str, NUMBERS)), strict=True))
+def lent(policy, share, j, harms="", **values):
+    """A row of the table of `studies.lending`."""
+    usual = dict.fromkeys(lending.COLUMNS, "0.5") | {"trace": "Venus", "nodes": "64x8", "weights": "fair share"}
+    return {**usual, "policy": policy, "share": share, "j": j, "harms": harms, **values}
 
 
-def test_where_fair_share_decides_the_page_says_what_is_chance(tmp_path):
-    found = collect([], tmp_path, [FAIR, {**FAIR, "weights": "usual", "wait": "0.4"}])
-    text = page(found)
-    line = next(
-        line for line in text.splitlines() if line.startswith("| Venus | fair share decides | 0.59 [0.52, 0.68] |")
-    )
-    assert line.endswith("| 0.12 (0.36) | 0.17 (0.11) |")
-    assert "| Venus | usual | 0.40 [" in text
+def test_the_page_shows_the_default_share_and_the_best_one_that_harms_nobody(tmp_path):
+    rows = [
+        lent("saf", "0.1", "0.7", wait="0.591", lo="0.518", hi="0.676", worse="0.12", worse_chance="0.363"),
+        lent("saf", "0.5", "0.4", "GPUs in use"),
+        lent("rl", "0.05", "0.9"),
+        lent("rl", "0.2", "0.6", late="0.0123", late_chance="0.04", load="1.05", slurm_wait_h="5.78"),
+        lent("saf", "0.1", "1.2", weights="age"),
+    ]
+    lines = [line for line in page(collect([], tmp_path, rows)).splitlines() if line.startswith("| Venus")]
+    shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [(decides, policy, share) for _, decides, policy, _, _, share, *_ in shown] == [
+        ("fair share", "saf", "0.1"),
+        ("fair share", "rl", "0.2"),
+        ("age", "saf", "0.1"),
+    ]
+    assert shown[0][6] == "0.59 [0.52, 0.68]"
+    assert shown[0][10] == "0.12 (0.36)"
+    assert (shown[1][0], shown[1][3:5], shown[1][6]) == ("Venus, 64 × 8", ["1.05", "5.8"], "**0.50 [0.50, 0.50]**")
+    assert shown[1][-1] == "0.012 (0.040)"
+    assert not shown[2][6].startswith("**"), "it gains nothing"
     readme = with_results("".join(["before\n", *README_MARKS, "after\n"]))
     assert "No figures stand here until" in readme
     with pytest.raises(EvaluationError, match="are missing"):
         with_results("no marks\n")
 
 
-def test_the_default_budget_was_measured_on_every_trace():
-    assert {(row["trace"], row["weights"]) for row in fair_share.by_default()} == {
-        (protocol.trace, weights) for protocol in fair_share.PROTOCOLS for weights in ("fair-share", "usual")
-    }
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A protocol of a tiny trace, and a table and a directory of its own."""
+    write_csv(bursts(12), tmp_path / "tiny.csv")
+    protocol = lending.Protocol("Tiny", "tiny.csv", "1x1", 12, 2, 12)
+    monkeypatch.setattr(lending, "PROTOCOLS", (protocol,))
+    monkeypatch.setattr(lending, "SHARES", (0.0, 0.5))
+    monkeypatch.setattr(lending, "TABLE", tmp_path / "lending.csv")
+    monkeypatch.setattr(lending, "UNFINISHED", tmp_path / "unfinished")
+    return tmp_path
+
+
+def test_lending_is_measured_once_for_each_kind_of_weights_and_pools_both_seeds(tiny, capsys, monkeypatch):
+    assert lending.main([str(tiny), "--workers", "1", "--only", "other"]) == 0
+    assert lending.kept() == []
+    assert lending.main([str(tiny), "--workers", "1"]) == 0
+    rows = lending.kept()
+    tried = [(row["weights"], row["policy"], row["share"]) for row in rows]
+    assert tried == [(by, order, share) for by in lending.WEIGHTS for order in ("saf", "rl") for share in ("0", "0.5")]
+    assert {(row["windows"], row["seeds"], row["nodes"]) for row in rows} == {("4", "7 11", "1x1")}
+    least = min(rows[:4], key=lambda row: float(row["j"]))
+    assert (float(least["share"]), float(least["wait"]) < 0.8, least["harms"]) == (0.5, True, "")
+    assert not list((tiny / "unfinished").iterdir())
+    assert capsys.readouterr().out.count("trace=Tiny") == len(rows)
+    monkeypatch.setattr(lending, "evaluate", None)  # nothing is measured twice
+    assert lending.main([str(tiny), "--workers", "1"]) == 0
+    assert lending.kept() == rows
+
+
+def test_the_load_is_what_a_windows_jobs_ask_for_over_what_the_gpus_can_do_while_they_come():
+    jobs = jobs_of([0.0, 0.0, 100.0], [9e9, 100.0, 300.0], [2, 1, 2], time_limit=[9e9, 100.0, 200.0])
+    (case,) = cases(jobs, Estimates(jobs.time_limit, jobs.run_time), parse_shape("1x2"), (Window(0, 1, 2),), past=1)
+    assert lending.load(case) == (100 * 1 + 200 * 2) / (100 * 2), "up to the time limit"
+
+
+def test_an_interrupted_protocol_goes_on_where_it_was(tiny):
+    (protocol,) = lending.PROTOCOLS
+    jobs = bursts(12)
+    with pytest.raises(KeyboardInterrupt):
+        lending.measured(protocol, "age", jobs, Recording(stop_after=9), lending.SHARES)
+    rest = Recording()
+    assert len(lending.measured(protocol, "age", jobs, rest, lending.SHARES)) == 4
+    assert len(rest.done) == 2 * 2 * 6 - 9
+
+
+def test_what_was_measured_of_lending_was_measured_wholly():
+    tried = Counter((row["trace"], row["nodes"], row["weights"]) for row in lending.kept())
+    assert set(tried.values()) <= {2 * len(SHARES)}
+    assert {trace for trace, _, _ in tried} <= {protocol.trace for protocol in lending.PROTOCOLS}

@@ -1,0 +1,202 @@
+"""What is gained where a waiting job lends a part of its wait, and whom that harms: the frontier of `rltuned gate` at
+the load of real sites, as a table.
+
+``python -m studies.lending TRACES`` measures what studies/lending.csv does not have yet, and prints it. TRACES is the
+directory of the published traces. A protocol that was interrupted goes on where it was, if the code is the same.
+"""
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from rltuned.errors import EvaluationError
+from rltuned.evaluate import gate
+from rltuned.evaluate.bootstrap import mean
+from rltuned.evaluate.case import Case
+from rltuned.evaluate.evaluation import evaluate, ready
+from rltuned.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
+from rltuned.evaluate.executors import Executor, LocalExecutor
+from rltuned.evaluate.frontier import SHARES, TESTED, Point, contenders, points
+from rltuned.evaluate.state import state_path
+from rltuned.workers.progress import Progress, progress_bar, silent
+from rltuned.workload import Workload
+from rltuned.workload.shapes import read_shape
+from studies.run import code
+from studies.traces import read
+
+HERE: Final = Path(__file__).resolve().parent
+TABLE: Final = HERE / "lending.csv"
+UNFINISHED: Final = HERE / "results"
+SEEDS: Final = (7, 11)
+WEIGHTS: Final = {"fair share": "age=1000,fairshare=100000", "age": "age=100000,fairshare=1000"}
+"""By what decides in Slurm's own order."""
+KEY: Final = ("trace", "nodes", "weights")
+POINT: Final = ("policy", "share", "wait", "lo", "hi", "slowdown", "p99", "gpus", "j", "worse", "worse_chance")
+MORE: Final = ("worst_tenth", "worst_tenth_chance", "late", "late_chance", "p95", "p95_chance", "certain", "harms")
+COLUMNS: Final = (*KEY, *POINT, *MORE, "windows", "seeds", "slurm_wait_h", "load")
+
+
+class Protocol(NamedTuple):
+    """Windows of a trace on a cluster of about the size at which its users' jobs load it."""
+
+    trace: str
+    file: str
+    cluster: str
+    window: int = 3000
+    windows: int = 4
+    """Of each seed."""
+    warm: int = 1000
+    """Jobs before each window."""
+
+    @property
+    def nodes(self) -> str:
+        """Of the cluster: 64x8."""
+        return self.cluster.partition(":")[0]
+
+    def settings(self, weights: str, seed: int, shares: Sequence[float]) -> EvaluationSettings:
+        """Of one seed; the trace by its name alone."""
+        return EvaluationSettings(
+            trace=self.file,
+            cluster=self.cluster,
+            window=self.window,
+            windows=self.windows,
+            seed=seed,
+            policies=contenders(shares),
+            estimates="history",
+            start=Start.WARM,
+            warm_jobs=self.warm,
+            weights=weights,
+            skip_bad=True,
+        )
+
+
+PROTOCOLS: Final = (
+    Protocol("Venus", "helios-venus-users-limits.csv.gz", "64x8:v100"),
+    Protocol("Graham", "drac-graham.csv.gz", "14x8:p100"),
+    Protocol("HPC2N", "hpc2n.swf.gz", "240x1"),
+    Protocol("SDSC-BLUE", "sdsc-blue.swf.gz", "144x8"),
+    # Its windows need 1,581 GPUs in the median.
+    Protocol("Philly", "philly-users-limits.csv.gz", "200x8"),
+)
+
+
+def load(case: Case) -> float:
+    """GPU-seconds of the window's jobs, over what the GPUs can do while these are submitted."""
+    rows, jobs = case.measured, case.jobs
+    asked = np.minimum(jobs.run_time, case.estimates.time_limit) * jobs.gpus
+    return float(asked[rows].sum()) / (float(np.ptp(jobs.submit_time[rows])) * case.capacity)
+
+
+def measured(
+    protocol: Protocol,
+    decides: str,
+    jobs: Workload,
+    executor: Executor,
+    shares: Sequence[float],
+    progress: Progress = silent,
+) -> list[dict[str, Any]]:
+    """Rows of the table: a protocol with one kind of weights. EvaluationError: the code has changed meanwhile."""
+    begun, shape = code(), read_shape(protocol.cluster)
+    found: list[dict[str, dict[str, Any]]] = []
+    loads: list[float] = []
+    states = []
+    for seed in SEEDS:
+        evaluation = ready(protocol.settings(WEIGHTS[decides], seed, shares), jobs, shape, begun)
+        name = f"lending-{protocol.trace}-{decides}-{seed}-{begun[:8]}".lower().replace(" ", "-")
+        out = UNFINISHED / name
+        report = evaluate(evaluation, executor, out, resume=True, progress=progress)
+        found.append(gate.measurements(report))
+        loads += [load(case) for case in evaluation.cases]
+        states.append(state_path(out))
+    # Processes that start later load what is there by then.
+    if code() != begun:
+        raise EvaluationError(f"{protocol.trace}: the code was changed while it ran, so it is not kept")
+    both = {
+        name: {metric: np.concatenate([of[name][metric] for of in found]) for metric in found[0][name]}
+        for name in found[0]
+    }
+    tried, chance = points(both, SEEDS[0])
+    about = {
+        "windows": len(loads),
+        "seeds": " ".join(map(str, SEEDS)),
+        "slurm_wait_h": mean(both[OWN][TESTED]) / 3600.0,
+        "load": float(np.mean(loads)),
+    }
+    key = dict(zip(KEY, (protocol.trace, protocol.nodes, decides), strict=True))
+    rows = [{**key, **_row(point, chance), **about} for point in tried]
+    for state in states:
+        state.unlink()
+    return rows
+
+
+def _row(point: Point, chance: Point) -> dict[str, Any]:
+    wait, *others = (point.ratios[metric] for metric in (TESTED, "bsld_mean", "wait_p99", "utilization", "objective"))
+    names = {"worse": "accounts_worse", "worst_tenth": "worst_tenth", "late": "late", "p95": "wait_ratio_p95"}
+    shares = {
+        f"{name}{end}": of.means[metric]
+        for name, metric in names.items()
+        for end, of in (("", point), ("_chance", chance))
+    }
+    ratios = dict(zip(("slowdown", "p99", "gpus", "j"), (one.ratio for one in others), strict=True))
+    about = {"policy": point.policy, "share": point.share, "wait": wait.ratio, "lo": wait.lo, "hi": wait.hi}
+    harms = "; ".join(harm.words for harm in point.harms)
+    return {**about, **ratios, **shares, "certain": "yes" if point.certain else "no", "harms": harms}
+
+
+def kept() -> list[dict[str, str]]:
+    """Rows of the table, as they are written; none where nothing was measured."""
+    if not TABLE.exists():
+        return []
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def keep(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the table, whole or not at all."""
+    part = TABLE.with_suffix(".part")
+    with part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    part.replace(TABLE)
+
+
+def missing(only: str) -> Iterator[tuple[Protocol, str]]:
+    """What the table does not have of the protocols whose names begin so, several with commas: fair share first."""
+    there = {tuple(row[name] for name in KEY) for row in kept()}
+    for decides in WEIGHTS:
+        for protocol in PROTOCOLS:
+            wanted = protocol.trace.lower().startswith(tuple(only.lower().split(",")))
+            if wanted and (protocol.trace, protocol.nodes, decides) not in there:
+                yield protocol, decides
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures what is missing; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m studies.lending", description=__doc__)
+    parser.add_argument("traces", type=Path, help="directory of the published traces")
+    parser.add_argument("--only", default="", help="only traces whose names begin so, several with commas")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    asked = parser.parse_args(arguments)
+    for protocol, decides in list(missing(asked.only)):
+        jobs = read(asked.traces / protocol.file, skip_bad=True)
+        with progress_bar() as progress:
+            rows = measured(protocol, decides, jobs, LocalExecutor(asked.workers), SHARES, progress)
+        written = [
+            {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()} for row in rows
+        ]
+        keep([*kept(), *written])
+        for row in written:
+            sys.stdout.write(" ".join(f"{name}={row[name]}" for name in COLUMNS) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""What waiting jobs have lent, counted beside rltuned: from what was promised on disk, and from who started and ended.
+
+Knows nothing of `rltuned.decide.loans`. Times are those of a clock that nobody sets.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SLACK = 6.0
+"""Seconds by which Slurm's whole seconds and the moments of readings may differ."""
+
+Key = tuple[int, int]
+"""Id and submit time of a job."""
+
+
+class Lent(NamedTuple):
+    """What one job gives to another one."""
+
+    lender: Key
+    gpus: float
+
+
+@dataclass
+class Promise:
+    """What is lent for one raised job when it starts; for an array, task by task."""
+
+    submit_time: int
+    seconds: float
+    size: float
+    parts: list[Lent]
+    left: list[Lent] = field(default_factory=list)
+    """Of an array, what those that have started have left."""
+
+    def take(self) -> list[Lent]:
+        """Who lends for the one that starts now."""
+        left, need = self.left or list(self.parts), self.size
+        taken, self.left = [], []
+        for lender, gpus in left:
+            used = min(gpus, need)
+            need -= used
+            if used > 0:
+                taken.append(Lent(lender, used))
+            if gpus - used > 1e-9:
+                self.left.append(Lent(lender, gpus - used))
+        return taken
+
+
+@dataclass
+class Loan:
+    """One job that started ahead of others."""
+
+    borrower: Key
+    seconds: float
+    began: float
+    parts: list[Lent]
+    more: float
+    """Times the GPUs that it asked for when it was raised it has been given."""
+    ended: float | None = None
+    forgotten: bool = False
+    """The file was lost since: what it has used beyond what was promised nobody can know."""
+
+    def used(self, now: float) -> float:
+        """Seconds that it has run."""
+        return max((now if self.ended is None else min(self.ended, now)) - self.began, 0.0)
+
+    def charged(self, now: float) -> float:
+        """Seconds that are lent for."""
+        if self.ended is not None and self.ended <= now:
+            return self.used(now)
+        return self.seconds if self.forgotten else max(self.seconds, self.used(now))
+
+    def beyond(self, now: float) -> float:
+        """GPU-seconds, for each GPU that was promised, that it has used and nobody could expect."""
+        return max(self.more * self.charged(now) - self.seconds, 0.0)
+
+
+@dataclass
+class Lenders:
+    """Of one cluster."""
+
+    path: Path
+    """Of the file of loans."""
+    promises: dict[int, Promise] = field(default_factory=dict)
+    """On disk, by id of the raised job."""
+    claims: dict[Key, float] = field(default_factory=dict)
+    """GPU-seconds that each lender has lent by the file, and what it has promised."""
+    loans: list[Loan] = field(default_factory=list)
+    _seen: bytes = b""
+
+    def look(self) -> bool:
+        """Read the file, if it can be read. Whether it is another one than before."""
+        try:
+            data = self.path.read_bytes()
+            if data == self._seen:
+                return False
+            book = json.loads(data)["book"]
+        except (OSError, ValueError, KeyError):
+            return False
+        self._seen = data
+        before, self.promises, self.claims = self.promises, {}, {}
+        for job, (submit, _tasks, _able, size, seconds, parts, _unwanted) in book["offers"].items():
+            lent = [Lent((lender, submitted), gpus) for lender, submitted, gpus in parts]
+            known = before.get(int(job))
+            same = known is not None and (known.submit_time, known.parts) == (submit, lent)
+            self.promises[int(job)] = Promise(submit, seconds, size, lent, known.left if same and known else [])
+            self._claim(parts, seconds)
+        for _submit, seconds, began, _start, used, _ended, parts in book["loans"].values():
+            self._claim(parts, max(seconds, book["time"] - began) if used < 0 else used)
+        for lender, (submit, seconds, *_) in book["given"].items():
+            self._claim([(int(lender), submit, 1.0)], seconds)
+        return True
+
+    def _claim(self, parts: Iterable[Any], seconds: float) -> None:
+        for lender, submit, gpus in parts:
+            self.claims[lender, submit] = self.claims.get((lender, submit), 0.0) + gpus * seconds
+
+    def started(self, job: int, key: Key, size: float, now: float) -> bool:
+        """A job starts that carries a raise; of an array, `job` is the array. Whether anybody lends for it."""
+        self.look()
+        promise = self.promises.get(job)
+        if promise is None:
+            return False
+        more = max(size / promise.size, 1.0)
+        self.loans.append(Loan(key, promise.seconds, now, promise.take(), more))
+        return True
+
+    def ended(self, key: Key, now: float) -> None:
+        """A job runs no more."""
+        for loan in self.loans:
+            if loan.borrower == key and loan.ended is None:
+                loan.ended = now
+
+    def no_lender(self, key: Key) -> None:
+        """A job waits no more: what it has lent counts no more."""
+        for loan in self.loans:
+            loan.parts = [part for part in loan.parts if part.lender != key]
+        self.loans = [loan for loan in self.loans if loan.parts]
+
+    def lost(self) -> None:
+        """The file was lost: rltuned takes everybody for having lent all that was promised."""
+        for loan in self.loans:
+            loan.forgotten = True
+
+    def of(self, lender: Key) -> Iterator[tuple[Loan, float]]:
+        """The loans of one lender, and the GPUs of each that are its."""
+        for loan in self.loans:
+            for part in loan.parts:
+                if part.lender == lender:
+                    yield loan, part.gpus
+
+    def lent(self, lender: Key, now: float) -> tuple[float, float]:
+        """GPU-seconds that a job has lent, and how many of these nobody could expect."""
+        total = beyond = 0.0
+        for loan, gpus in self.of(lender):
+            total += gpus * loan.more * loan.charged(now)
+            beyond += gpus * loan.beyond(now)
+        return total, beyond
