@@ -776,7 +776,7 @@ class Soak:
         """A busy cluster with the daemon on it; in the end all is given back."""
         self.log_offset = int(self.sh("stat -c %s /var/log/slurm/slurmctld.log"))
         self.install(clock=self.clock)
-        self.sh("scancel -u alice,bob,carol,dave; sleep 1", check=False)
+        self.sh("for user in alice bob carol dave; do scancel -u $user; done; sleep 1", check=False)
         self.keep_busy()
         self.start()
         try:

@@ -629,6 +629,11 @@ def command_soak(options: argparse.Namespace) -> int:
     become(sys.executable, "soak.py", options.arguments)
 
 
+def command_lending(options: argparse.Namespace) -> int:
+    """`testbed lending`: lending.py."""
+    become(sys.executable, "lending.py", options.arguments)
+
+
 def command_ab(options: argparse.Namespace) -> int:
     """`testbed ab`: ab.py, which needs the project's .venv, too."""
     become(project_python(), "ab.py", options.arguments)
@@ -715,6 +720,10 @@ def parser() -> argparse.ArgumentParser:
     )
     sub.set_defaults(function=command_soak)
     sub = commands.add_parser(
+        "lending", add_help=False, help="a long queue for an hour: writes, raised jobs, and the book of loans"
+    )
+    sub.set_defaults(function=command_lending)
+    sub = commands.add_parser(
         "ab", add_help=False, help="the same jobs on clusters of their own, with and without rltuned"
     )
     sub.set_defaults(function=command_ab)
@@ -728,7 +737,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Runs one command; 0, 1 with the reason on stderr, or the status of what `exec` ran."""
     options, more = parser().parse_known_args()
-    if options.function in {command_replay, command_soak, command_ab}:
+    if options.function in {command_replay, command_soak, command_lending, command_ab}:
         options.arguments = more
     elif more:
         parser().error(f"unrecognized arguments: {' '.join(more)}")

@@ -22,7 +22,7 @@ from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
 from rltuned.evaluate.executors import Executor, LocalExecutor
-from rltuned.evaluate.frontier import SHARES, TESTED, Point, contenders, points
+from rltuned.evaluate.frontier import RATIOS, SHARES, TESTED, Point, contenders, points
 from rltuned.evaluate.state import state_path
 from rltuned.workers.progress import Progress, progress_bar, silent
 from rltuned.workload import Workload
@@ -136,14 +136,14 @@ def measured(
 
 
 def _row(point: Point, chance: Point) -> dict[str, Any]:
-    wait, *others = (point.ratios[metric] for metric in (TESTED, "bsld_mean", "wait_p99", "utilization", "objective"))
+    wait, *others = (point.ratios[metric] for metric in RATIOS)
     names = {"worse": "accounts_worse", "worst_tenth": "worst_tenth", "late": "late", "p95": "wait_ratio_p95"}
     shares = {
         f"{name}{end}": of.means[metric]
         for name, metric in names.items()
         for end, of in (("", point), ("_chance", chance))
     }
-    ratios = dict(zip(("slowdown", "p99", "gpus", "j"), (one.ratio for one in others), strict=True))
+    ratios = dict(zip(("slowdown", "p99", "gpus"), (one.ratio for one in others), strict=True)) | {"j": point.objective}
     about = {"policy": point.policy, "share": point.share, "wait": wait.ratio, "lo": wait.lo, "hi": wait.hi}
     harms = "; ".join(harm.words for harm in point.harms)
     return {**about, **ratios, **shares, "certain": "yes" if point.certain else "no", "harms": harms}

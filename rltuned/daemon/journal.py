@@ -104,8 +104,8 @@ class Journal:
     _lines: int = 0
     damage: str = ""
     """What was wrong when it was loaded; "" when nothing was."""
-    is_new: bool = False
-    """Nobody has ever written to it."""
+    used: bool = False
+    """A job was ever noted in it."""
     damaged_lines: int = 0
     """Lines that could not be read (truncated, bad checksum)."""
     _looked_at: tuple[Path, ...] = ()
@@ -225,7 +225,7 @@ class Journal:
     def compact(self) -> None:
         """Write the state anew into each copy. A copy that does not take it keeps its old content."""
         first = self._seq + 1
-        records = [{"kind": "begin", "format": FORMAT, "count": len(self._entries)}]
+        records = [{"kind": "begin", "format": FORMAT, "count": len(self._entries), "used": self.used}]
         records += [{"kind": "entry", "entry": entry_to_json(entry)} for entry in self._entries.values()]
         data = b"".join(_line(first + index, record) for index, record in enumerate(records))
         for copy in self._copies:
@@ -250,6 +250,7 @@ class Journal:
             return
         if not self._copies:
             raise JournalError("the journal was opened for reading only")
+        self.used = True
         if any(copy.error for copy in self._copies) or self._lines > 4 * len(self._entries) + COMPACT_LINES:
             self.compact()
         data = b"".join(_line(self._seq + 1 + index, record) for index, record in enumerate(records))
@@ -311,7 +312,7 @@ class Journal:
                 " back; run `rltuned restore` of the version that wrote it, and again half a minute later"
             )
         self._seq = max(records, default=0)
-        self.is_new = not records and not lines
+        self.used = lines > 0 or any(one["kind"] != "begin" or one.get("used", False) for one in records.values())
         self._lines = len(records)
         self.damaged_lines = lines
         found_wrong = [f"{lines} damaged line{'s' if lines > 1 else ''}"] if lines else []

@@ -78,7 +78,7 @@ class Lending:
             found = read_book(directory)
             if found is not None:
                 self.book, self.largest = found
-            elif not journal.is_new:
+            elif journal.used:
                 lost = f"{directory / FILE_NAME} is not there"
         except RltunedError as error:
             lost = str(error)

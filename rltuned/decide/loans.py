@@ -9,7 +9,6 @@ is gone. What was lent is remembered as long as the lender waits.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
@@ -202,7 +201,8 @@ class Book:
         # After a restart the clock may have gone back: it began with the wall clock.
         back = max(self.time - now, 0.0)
         loans = {
-            job: _followed(jobs, job, loan._replace(began=loan.began - back), now) for job, loan in self.loans.items()
+            job: _followed(snapshot, job, loan._replace(began=loan.began - back), now)
+            for job, loan in self.loans.items()
         }
         offers, loans, over = _started(self, _again(self, loans, jobs), loans, snapshot, now, passed)
         given = dict(self.given)
@@ -210,7 +210,7 @@ class Book:
             _give(given, job, parts, seconds)
         still: dict[int, Loan] = {}
         for job, loan in loans.items():
-            parts = tuple(part for part in loan.parts if _waits(jobs, part.lender, part.submit_time))
+            parts = tuple(part for part in loan.parts if _waits(snapshot, part.lender, part.submit_time))
             if not parts:
                 continue
             used = _settled(job, loan, told, now)
@@ -218,11 +218,11 @@ class Book:
                 still[job] = loan._replace(parts=parts)
             else:
                 _give(given, job, parts, used)
-        given = {job: one for job, one in given.items() if _waits(jobs, job, one.submit_time)}
-        inherited = {job: one for job, one in self.inherited.items() if _waits(jobs, job, one.submit_time)}
+        given = {job: one for job, one in given.items() if _waits(snapshot, job, one.submit_time)}
+        inherited = {job: one for job, one in self.inherited.items() if _waits(snapshot, job, one.submit_time)}
         kept = {
             job: offer._replace(
-                parts=tuple(part for part in offer.parts if _waits(jobs, part.lender, part.submit_time))
+                parts=tuple(part for part in offer.parts if _waits(snapshot, part.lender, part.submit_time))
             )
             for job, offer in offers.items()
         }
@@ -364,6 +364,8 @@ def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Boo
         was = before.waiting
         for at in np.flatnonzero(~np.isin(was.job_id, jobs.job_id)).tolist():
             job = int(was.job_id[at])
+            if snapshot.is_unread(job):
+                continue
             if was.request.codes[at] >= 0 and was.user.codes[at] >= 0:
                 owner = _owner(was.user.value(at), was.request.value(at))
                 lent = before.given[job].seconds if job in before.given else 0.0
@@ -383,29 +385,22 @@ def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Boo
     }
     given, inherited = dict(after.given), dict(after.inherited)
     heirs = sorted((job for job, one in left.items() if one.cancelled), key=lambda job: left[job].last)
-    if heirs:
-        of: dict[str, list[int]] = defaultdict(list)
-        wanted = {left[job].owner for job in heirs}
-        for row in rows[np.argsort(jobs.submit_time[rows], kind="stable")].tolist():
-            owner = _owner(jobs.user.value(row), jobs.request.value(row))
-            if owner in wanted and int(jobs.job_id[row]) not in inherited:
-                of[owner].append(row)
-        for job in heirs:
-            gone = left[job]
-            later = [row for row in of[gone.owner] if int(jobs.job_id[row]) > job]
-            if not later:
-                continue
-            next_row = max(later, key=partial(_waited_before, jobs, gone))
-            wait = _waited_before(jobs, gone, next_row)
-            if not wait:
-                continue
-            of[gone.owner].remove(next_row)
-            heir, submit = int(jobs.job_id[next_row]), int(jobs.submit_time[next_row])
-            inherited[heir] = Inherited(submit, wait)
-            if gone.lent > 0:
-                known = given.get(heir, Given(submit, 0.0, 0, ()))
-                given[heir] = known._replace(seconds=known.seconds + gone.lent * wait / gone.wait)
-            del left[job]
+    next_ones = _of_owners(jobs, {left[job].owner for job in heirs}, inherited) if heirs else {}
+    for job in heirs:
+        gone, rows_left = left[job], next_ones.get(left[job].owner)
+        # The last one that was submitted: nobody looks through thousands of jobs of one request.
+        if not rows_left or int(jobs.job_id[rows_left[-1]]) < job:
+            continue
+        row = rows_left[-1]
+        if not (wait := _waited_before(jobs, gone, row)):
+            continue
+        rows_left.pop()
+        heir, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
+        inherited[heir] = Inherited(submit, wait)
+        if gone.lent > 0:
+            known = given.get(heir, Given(submit, 0.0, 0, ()))
+            given[heir] = known._replace(seconds=known.seconds + gone.lent * wait / gone.wait)
+        del left[job]
     if len(left) > MOST_REMEMBERED:
         last = sorted(left, key=lambda job: left[job].last)[-MOST_REMEMBERED:]
         left = {job: left[job] for job in last}
@@ -416,14 +411,16 @@ def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Boo
         jobs.user.take(rows),
         jobs.request.take(rows),
         book.wait(snapshot, rows),
-        snapshot.array_of.keys(),
+        {*snapshot.array_of, *filter(snapshot.is_unread, () if before.waiting is None else before.waiting.tasks)},
     )
     return replace(book, waiting=waiting)
 
 
-def _waits(jobs: JobTable, job: int, submit_time: int) -> bool:
-    row = jobs.row_of.get(job)
-    return row is not None and jobs.state[row] == JobState.PENDING and int(jobs.submit_time[row]) == submit_time
+def _waits(snapshot: Snapshot, job: int, submit_time: int) -> bool:
+    jobs = snapshot.jobs
+    if (row := jobs.row_of.get(job)) is None:
+        return snapshot.is_unread(job)  # nothing tells that it does not
+    return bool(jobs.state[row] == JobState.PENDING and int(jobs.submit_time[row]) == submit_time)
 
 
 def _give(given: dict[int, Given], borrower: int, parts: Iterable[Part], seconds: float) -> None:
@@ -451,6 +448,23 @@ def _split(parts: Iterable[Part], gpus: float) -> tuple[tuple[Part, ...], tuple[
         if part.gpus - used > 1e-9:
             rest.append(part._replace(gpus=part.gpus - used))
     return tuple(taken), tuple(rest)
+
+
+def _of_owners(jobs: JobTable, owners: Collection[str], but: Collection[int]) -> dict[str, list[int]]:
+    """Rows of the waiting jobs of these users and requests, the last one that was submitted last; without `but`."""
+    users, requests = ({name: code for code, name in enumerate(column.names)} for column in (jobs.user, jobs.request))
+    wanted = {}
+    for owner in owners:
+        user, _, request = owner.partition("\0")
+        wanted[users.get(user, -1) * (len(requests) + 1) + requests.get(request, -1)] = owner
+    rows = jobs.pending
+    keys = jobs.user.codes[rows].astype(np.int64) * (len(requests) + 1) + jobs.request.codes[rows]
+    rows = rows[np.isin(keys, list(wanted)) & (jobs.user.codes[rows] >= 0) & (jobs.request.codes[rows] >= 0)]
+    found: dict[str, list[int]] = defaultdict(list)
+    for row in rows[np.lexsort((jobs.job_id[rows], jobs.submit_time[rows]))].tolist():
+        if int(jobs.job_id[row]) not in but:
+            found[_owner(jobs.user.value(row), jobs.request.value(row))].append(row)
+    return found
 
 
 def _waited_before(jobs: JobTable, gone: Left, row: int) -> float:
@@ -496,6 +510,9 @@ def _started(
 
     for job, offer in given.items():
         row = jobs.row_of.get(job)
+        if row is None and snapshot.is_unread(job):
+            found.offers[job] = offer
+            continue
         waits = row is not None and jobs.state[row] == JobState.PENDING
         submit, tasks = (int(jobs.submit_time[row]), max(int(jobs.array_tasks[row]), 1)) if waits else (0, 0)
         # If it was requeued, what waits now has run before.
@@ -542,11 +559,12 @@ def _new_tasks(book: Book, snapshot: Snapshot, job: int, tasks: Iterable[int], s
     return found
 
 
-def _followed(jobs: JobTable, job: int, loan: Loan, now: float) -> Loan:
+def _followed(snapshot: Snapshot, job: int, loan: Loan, now: float) -> Loan:
     """The loan as the reading shows its borrower."""
-    if loan.used >= 0:
-        return loan
+    jobs = snapshot.jobs
     row = jobs.row_of.get(job)
+    if loan.used >= 0 or (row is None and snapshot.is_unread(job)):
+        return loan
     runs = row is not None and jobs.state[row] == JobState.RUNNING and int(jobs.submit_time[row]) == loan.submit_time
     return loan if runs else loan._replace(used=max(now - loan.began, 0.0), ended=now)
 

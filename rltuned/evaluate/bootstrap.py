@@ -88,6 +88,28 @@ def _pair(filled: Floats, finite: Bools, drawn: Floats, sums: Floats, a: int, b:
     return of_resampled(float(filled[a, both].sum()), under, above, below, level if windows > 1 else None)
 
 
+def simultaneous(values: Floats, drawn: Floats, level: float = LEVEL) -> Floats:
+    """(P,) upper ends of the means of P policies over that of the last one, which hold for all of them at once.
+
+    One of them is chosen by its value, so each has to allow for all others. What goes up and down together is one
+    choice, not many: each end is at the same percentile, which no ratio of a resample exceeds with this certainty
+    (balanced confidence sets: Beran, Journal of the American Statistical Association 83, 1988).
+
+    Args:
+        values: (P + 1, W) metric of each policy on each window; windows that not all have are left out.
+        drawn: (R, W) of `counts`.
+        level: of the intervals, two-sided.
+    """
+    known = np.isfinite(values).all(axis=0)
+    sums = drawn[:, known] @ values[:, known].T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = sums[:, :-1] / sums[:, -1:]
+    ratios[np.isnan(ratios)] = np.inf
+    ranks = ratios.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
+    at = int(np.quantile(ranks.max(axis=1), (1.0 + level) / 2.0, method="higher"))
+    return np.asarray(np.sort(ratios, axis=0)[at])
+
+
 def of_resampled(
     above: float, below: float, drawn_above: Floats, drawn_below: Floats, level: float | None = LEVEL
 ) -> Comparison:

@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 from rich.table import Table
 
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.tables import Floats
 from rltuned.errors import EvaluationError
-from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, mean
+from rltuned.evaluate.bootstrap import Comparison, compare, counts, mean, simultaneous
 from rltuned.evaluate.evaluation_settings import AGAIN, OWN, is_learned, served, with_share
 from rltuned.evaluate.harm import Harm, harms
 from rltuned.evaluate.window_metrics import AGAINST_SLURM
@@ -23,7 +24,7 @@ RULE: Final = "saf"
 """The best plain rule where run times are predicted: smallest area first."""
 ORDERS: Final = (RULE, "rl")
 TESTED: Final = "wait_mean"
-RATIOS: Final = (TESTED, "bsld_mean", "wait_p99", "utilization", "objective")
+RATIOS: Final = (TESTED, "bsld_mean", "wait_p99", "utilization")
 """Metrics that are told as ratios to Slurm's own order."""
 
 
@@ -55,8 +56,11 @@ class Point:
     """By metric of `RATIOS`."""
     means: Mapping[str, float]
     """By metric of `AGAINST_SLURM`; infinite: not known."""
+    objective: float
+    """J of the means over the windows: a mean of each window's own J would rest on windows in which hardly anybody
+    waits."""
     certain: bool
-    """It waits certainly less, at a level that allows for choosing among all points."""
+    """It waits certainly less, by intervals that hold for all points at once."""
     harms: tuple[Harm, ...]
     """Bounds that it does not keep."""
 
@@ -70,32 +74,33 @@ class Point:
         """Whether the model ranks."""
         return is_learned(self.policy)
 
-    @property
-    def objective(self) -> float:
-        """J; infinite where there is none."""
-        ratio = self.ratios["objective"].ratio
-        return float("inf") if ratio is None else ratio
-
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         known = {metric: value if np.isfinite(value) else None for metric, value in self.means.items()}
         ratios = {metric: asdict(one) for metric, one in self.ratios.items()}
         broken = [harm._asdict() for harm in self.harms]
-        about = {"policy": self.policy, "share": self.share, "certain": self.certain, "harms": broken}
-        return {**about, **ratios, **known}
+        objective = self.objective if np.isfinite(self.objective) else None
+        about = {"policy": self.policy, "share": self.share, "objective": objective, "certain": self.certain}
+        return {**about, "harms": broken, **ratios, **known}
 
 
-def points(measured: Mapping[str, Mapping[str, Floats]], seed: int) -> tuple[list[Point], Point]:
+def points(
+    measured: Mapping[str, Mapping[str, Floats]], seed: int, objective: Objective = DEFAULT
+) -> tuple[list[Point], Point]:
     """All of them, and chance.
 
     Args:
         measured: (W,) values of the same windows by policy and metric, NaN where a window has none.
         seed: of the resamples.
+        objective: what J weighs.
     """
     names = [name for name in measured if served(name)[1] is not None]
     drawn = counts(len(measured[OWN][TESTED]), seed)
     means = {name: {metric: mean(values) for metric, values in measured[name].items()} for name in measured}
-    level = 1.0 - (1.0 - LEVEL) / max(len(names), 1)  # Bonferroni: one of them is chosen
+    ends = simultaneous(np.array([measured[name][TESTED] for name in (*names, OWN)]), drawn)
+    certain = {
+        name for name, end in zip(names, ends, strict=True) if end <= 1.0 and means[name][TESTED] < means[OWN][TESTED]
+    }
     found = []
     for name in (*names, AGAIN):
         pairs = {metric: np.array([measured[name][metric], measured[OWN][metric]]) for metric in RATIOS}
@@ -106,7 +111,8 @@ def points(measured: Mapping[str, Mapping[str, Floats]], seed: int) -> tuple[lis
                 share=share,
                 ratios={metric: compare(pair, drawn)[0][1] for metric, pair in pairs.items()},
                 means={metric: means[name][metric] for metric in AGAINST_SLURM},
-                certain=compare(pairs[TESTED], drawn, level)[0][1].lower,
+                objective=objective.of(means[name], means[OWN]),
+                certain=name in certain,
                 harms=tuple(harms(means[name], means[OWN], means[AGAIN])) if share is not None else (),
             )
         )
@@ -137,6 +143,7 @@ def table(rows: Sequence[Mapping[str, Any]], chance: Mapping[str, Any], title: s
             "" if row["share"] is None else f"{row['share']:g}",
             *(_interval(row[metric]) for metric in RATIOS[:2]),
             *(_cell(row[metric]["ratio"], 2) for metric in RATIOS[2:]),
+            _cell(row["objective"], 2),
             *(f"{_cell(row[metric], digits)} ({_cell(chance[metric], digits)})" for metric, _, digits in _SHOWN),
             f"{_cell(row['wait_ratio_p95'], 1)} ({_cell(chance['wait_ratio_p95'], 1)})",
             _words(row),

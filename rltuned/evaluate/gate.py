@@ -3,8 +3,7 @@
 
 Of what harms nobody beyond chance and certainly waits less than Slurm's own order, the policy and the share of the
 least J are chosen; where there is none, Slurm's order stays. "Certainly" is the upper end of a paired bootstrap
-interval of the mean wait. One of several points only has to pass it, so each test is made that much harder
-(Bonferroni).
+interval of the mean wait. One of several points only has to pass, so the intervals hold for all of them at once.
 """
 
 import json
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from rltuned import __version__
 from rltuned.cluster.gate_verdict import FORMAT, MODEL, SLURM, VERSION
+from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_SHARE, Config, SlurmSection
@@ -214,10 +214,9 @@ class Judgement:
             f" Nothing is known of: {', '.join(self.unknown)} (no account with enough jobs)." if self.unknown else ""
         )
         if self.best is not None:
-            wait, objective = self.best.ratios[TESTED], self.best.ratios["objective"]
             return (
                 f"Of what harms nobody beyond chance and certainly waits less than Slurm's own order, {self.best.name} "
-                f"has the least J: {objective}, mean wait {wait}.{unjudged}"
+                f"has the least J: {self.best.objective:.3f}, mean wait {self.best.ratios[TESTED]}.{unjudged}"
             )
         if harmless := [point for point in self.points if not point.harms]:
             least = min(harmless, key=lambda point: point.objective)
@@ -227,11 +226,11 @@ class Judgement:
         return f"Nothing certainly waits less than Slurm's own order and harms nobody beyond chance: {why}.{unjudged}"
 
 
-def judge(measured: Mapping[str, Mapping[str, Floats]], seed: int) -> Judgement:
+def judge(measured: Mapping[str, Mapping[str, Floats]], seed: int, objective: Objective = DEFAULT) -> Judgement:
     """The decision, from what was measured by policy and metric: (W,) values of the same windows in the same order, NaN
     where a window has none.
     """
-    found, chance = points(measured, seed)
+    found, chance = points(measured, seed, objective)
     good = [point for point in found if point.certain and not point.harms]
     rules = [point for point in good if not point.learned]
     best, rule = (min(of, key=lambda point: point.objective, default=None) for of in (good, rules))
@@ -282,7 +281,7 @@ def verdict(
     that evaluation. `valid_days`: for how long it may be gone by. Raises ModelError: the model has gone since it was
     evaluated.
     """
-    found = judge(measurements(report), settings.seed)
+    found = judge(measurements(report), settings.seed, settings.objective)
     info = files.info(model_path(settings.model))
     meta, windows = report["meta"], report["windows"]
     shown = found.best or min(found.points, key=lambda point: point.objective)
@@ -325,7 +324,7 @@ def verdict(
             "unknown": list(found.unknown),
             "means": report["policies"],
             "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples, {LEVEL:.0%}; that a "
-            "mean wait is certainly less than in Slurm's own order, at that level for all points together",
+            "mean wait is certainly less than in Slurm's own order, for all points at once",
         },
     }
 

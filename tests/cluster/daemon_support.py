@@ -33,7 +33,7 @@ DEFAULTS: Sections = {
     "log": {"format": "json", "level": "debug"},
     # Expected orders are worked out from the limits; what earlier tests' jobs took must not matter.
     "estimates": {"source": "limit"},
-    # As much as may be: a job that was just submitted can lend next to nothing, so tests that look at one cycle have jobs
+    # As much as may be. A job that was just submitted can lend next to nothing: tests that look at one cycle have jobs
     # of one user, which pass each other freely.
     "lend": {"share": 1.0, "most": 256},
 }
@@ -121,7 +121,7 @@ class Record:
     def raises(self) -> dict[int, Raise]:
         """The jobs that go ahead, the most wanted first."""
         return {
-            job: Raise(first, seconds, {lender: gpus for lender, gpus in lenders})
+            job: Raise(first, seconds, dict(lenders))
             for job, first, seconds, lenders in self.data["raises"]
         }
 

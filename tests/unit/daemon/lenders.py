@@ -53,12 +53,16 @@ class Loan:
     """One job that started ahead of others."""
 
     borrower: Key
+    record: int
+    """Its id as it waited."""
     seconds: float
     began: float
     parts: list[Lent]
     more: float
     """Times the GPUs that it asked for when it was raised it has been given."""
     ended: float | None = None
+    unseen: bool = False
+    """Nobody could read how it was when it started."""
     forgotten: bool = False
     """The file was lost since: what it has used beyond what was promised nobody can know."""
 
@@ -88,6 +92,8 @@ class Lenders:
     claims: dict[Key, float] = field(default_factory=dict)
     """GPU-seconds that each lender has lent by the file, and what it has promised."""
     loans: list[Loan] = field(default_factory=list)
+    time: float = 0.0
+    """Of the last reading before the file was written, by the clock of its process."""
     _seen: bytes = b""
 
     def look(self) -> bool:
@@ -99,7 +105,7 @@ class Lenders:
             book = json.loads(data)["book"]
         except (OSError, ValueError, KeyError):
             return False
-        self._seen = data
+        self._seen, self.time = data, book["time"]
         before, self.promises, self.claims = self.promises, {}, {}
         for job, (submit, _tasks, _able, size, seconds, parts, _unwanted) in book["offers"].items():
             lent = [Lent((lender, submitted), gpus) for lender, submitted, gpus in parts]
@@ -107,6 +113,9 @@ class Lenders:
             same = known is not None and (known.submit_time, known.parts) == (submit, lent)
             self.promises[int(job)] = Promise(submit, seconds, size, lent, known.left if same and known else [])
             self._claim(parts, seconds)
+            # Whoever started since the reading that this is about borrows as it says.
+            for loan in [] if same else [one for one in self.loans if one.borrower == (int(job), submit)]:
+                loan.seconds, loan.parts = seconds, self.promises[int(job)].take()
         for _submit, seconds, began, _start, used, _ended, parts in book["loans"].values():
             self._claim(parts, max(seconds, book["time"] - began) if used < 0 else used)
         for lender, (submit, seconds, *_) in book["given"].items():
@@ -117,14 +126,14 @@ class Lenders:
         for lender, submit, gpus in parts:
             self.claims[lender, submit] = self.claims.get((lender, submit), 0.0) + gpus * seconds
 
-    def started(self, job: int, key: Key, size: float, now: float) -> bool:
+    def started(self, job: int, key: Key, size: float, now: float, *, unseen: bool) -> bool:
         """A job starts that carries a raise; of an array, `job` is the array. Whether anybody lends for it."""
         self.look()
         promise = self.promises.get(job)
         if promise is None:
             return False
         more = max(size / promise.size, 1.0)
-        self.loans.append(Loan(key, promise.seconds, now, promise.take(), more))
+        self.loans.append(Loan(key, job, promise.seconds, now, promise.take(), more, unseen=unseen))
         return True
 
     def ended(self, key: Key, now: float) -> None:

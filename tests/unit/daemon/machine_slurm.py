@@ -9,7 +9,7 @@ Semantics as measured (SLURM.md §3 and §9; the texts of tests/recorded/*/failu
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from unit.daemon import model_slurm
 from unit.daemon.model_slurm import NODES, UID, Job, ModelSlurm
@@ -68,6 +68,8 @@ class Task(Job):
     since: float = 0.0
     """When it began to wait, by a clock that nobody sets; at that moment the wall clock was ahead by … """
     ahead: float = 0.0
+    running_since: float = 0.0
+    """By the same clock."""
     most_tasks: int = 1
     """Of an array, the tasks that it has had."""
     asked: bool = False
@@ -173,8 +175,8 @@ class Cluster(ModelSlurm):
     faults: Faults = field(default_factory=Faults)
     orphan_lines: list[str] = field(default_factory=list)
     """Lines that a scontrol still has in its pipe although the daemon that started it was killed."""
-    on_update: Callable[[Task, str, bool, Callable[[], None]], None] | None = None
-    """Wraps each single update of ours: job, what, whether it gives back, the act itself."""
+    on_update: Callable[[Task, Callable[[], None]], None] | None = None
+    """Wraps each single update of ours: the job, and the act itself."""
     on_start: Callable[[Task], None] = lambda _: None
     on_leave: Callable[[Task], None] = lambda _: None
     on_requeue: Callable[[Task], None] = lambda _: None
@@ -292,6 +294,7 @@ class Cluster(ModelSlurm):
             self.next_id += 1
         self.on_start(job)
         super().start(job.job_id)
+        job.running_since = self.clock.now
 
     def requeue(self, job_id: int) -> None:
         job = self.task(job_id)
@@ -389,6 +392,11 @@ class Cluster(ModelSlurm):
         free = self.eligible(job) and not job.limited
         return job.state == "PD" and free and not set(job.partition.split(",")) <= self.down
 
+    def without_ours(self, job: Task) -> int:
+        """Its priority if it carried nothing of ours."""
+        ours = job.site_factor if job.marks.get(Field.SITE_FACTOR) == US and job.explicit is None else 0
+        return self.priority(replace(job, site_factor=job.site_factor - ours))
+
     # --- our updates
 
     def carry_out(self, line: str, reading: Reading | None = None) -> str:
@@ -413,7 +421,7 @@ class Cluster(ModelSlurm):
         if self.on_update is None:
             act()
         else:
-            self.on_update(task, f"{of.value}={value}", value == 0, act)
+            self.on_update(task, act)
         return said
 
     @staticmethod

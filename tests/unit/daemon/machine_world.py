@@ -14,14 +14,15 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, PRIORITY, SAVE, US, Cluster, Faults, Reading, Task
+from unit.daemon.lenders import SLACK, Lenders
+from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, SAVE, US, Cluster, Faults, Reading, Task
 from unit.daemon.model_slurm import TIERS, Killed, VirtualClock
 
 import rltuned.daemon.journal
@@ -32,8 +33,8 @@ from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import (
     Config,
     CycleSection,
-    DecideSection,
     EstimatesSection,
+    LendSection,
     PlacementApply,
     PlacementSection,
     PolicySection,
@@ -45,6 +46,7 @@ from rltuned.config import (
 from rltuned.daemon.claims import TABLE
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport
 from rltuned.daemon.journal import FILE_NAME, Journal
+from rltuned.daemon.lending import FILE_NAME as LOANS_NAME
 from rltuned.daemon.lock import FILE_NAME as LOCK_NAME
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
@@ -52,6 +54,7 @@ from rltuned.daemon.restore.batches import RestoreReport
 from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.runtime import WRITING, Runtime
 from rltuned.daemon.service import open_journal
+from rltuned.decide.loans import NOTHING_TOLD, Told
 from rltuned.decide.plan import Plan, plan
 from rltuned.errors import RltunedError
 from rltuned.slurm.port import Privilege
@@ -69,26 +72,23 @@ longest wait of the breaker (15 minutes), the configured time without a plan, ba
 back."""
 WATCHDOG = 180.0
 """As systemd/rltuned.service has it."""
-WEEK = 604_800.0
-"""Seconds: the half-life of what was borrowed."""
-GPUS = 16
 OUTSIDER = "olga"
 """Opted out."""
 
 NAMES = (
     "fail open",
-    "never holds",
     "hands off",
     "fresh reading",
     "journal first",
-    "permute only",
-    "restore inflates",
+    "book first",
+    "raise only",
+    "lends no more",
+    "book covers",
     "dry run",
     "bounded",
     "journal covers",
     "no defect",
     "foreign only by others",
-    "budget",
 )
 """The invariants."""
 
@@ -189,14 +189,18 @@ class Whim:
 
 
 class Silent:
-    """A log that keeps nothing but defects."""
+    """A log that keeps nothing but defects, and knows when the book of loans is lost."""
 
-    def __init__(self, defect: Callable[[str], None]) -> None:
-        self._defect = defect
+    def __init__(self, defect: Callable[[str], None], lost: Callable[[], None]) -> None:
+        self._defect, self._lost = defect, lost
 
     def debug(self, *_: Any, **__: Any) -> None: ...
 
-    info = warning = error = debug
+    info = error = debug
+
+    def warning(self, event: str, **_: Any) -> None:
+        if event == "loans.lost":
+            self._lost()
 
     def exception(self, event: str, **_: Any) -> None:
         import traceback
@@ -224,7 +228,10 @@ class World:
     ignored: frozenset[str] = frozenset()
     outsiders: tuple[str, ...] = (OUTSIDER,)
     """Users that the configuration leaves out."""
-    borrow: float = 0.06
+    share: float = 0.1
+    most: int = 16
+    predicted: float = 1.0
+    """Part of their limits that jobs are expected to take."""
     violations: list[tuple[str, str]] = field(default_factory=list)
     checks: int = 0
     """Invariants checked so far."""
@@ -235,7 +242,19 @@ class World:
         self.slurm = Cluster(self.clock, release=self.release, ageing=self.ageing, limiter=self.limiter)
         self.slurm.step, self.slurm.reading, self.slurm.complain = self.step, lambda: self.stack[-1], self.complain
         self.slurm.on_update, self.slurm.before_batch = self._update, self._before_batch  # type: ignore[attr-defined]
-        self.slurm.on_start = self._started
+        slurm = self.slurm
+        slurm.on_start, slurm.on_leave, slurm.on_requeue = self._started, self._left, self._requeued
+        slurm.on_return = self._returned
+        self.lenders = Lenders(self.root / "state" / LOANS_NAME)
+        self.unlent: set[int] = set()
+        """Jobs that carry a raise for which nobody need lend: an older state of slurmctld has it."""
+        self.took: dict[int, tuple[float, float]] = {}
+        self.cancelled: dict[int, tuple[Task, float]] = {}
+        """What accounting knows: of jobs that have run, and of those that never did."""
+        self.told = NOTHING_TOLD
+        self.jumped = self.highest = 0.0
+        """Seconds by which the wall clock was set in all, and by which it was ahead at most."""
+        self.offsets = {0.0}
         self.stack: list[Reading] = [Reading("nobody")]
         self.disk = Disk(self.step, lambda: self.stack[-1].opened)
         self.disk.install()
@@ -247,15 +266,11 @@ class World:
         self.run_reading = Reading("daemon")
         self.plan: Plan | None = None
         self.wanted: dict[int, float] = {}
-        """When a plan that was carried out last managed each job, by job id (monotonic)."""
+        """When a plan that was carried out last wanted each job raised, by job id (monotonic)."""
         self.planned_at = float("-inf")
-        self.managed: dict[int, str] = {}
-        """Class of each job that the last plan manages."""
-        self.borrowing: dict[int, tuple[str, float]] = {}
-        """Whose service each raised job takes from others when it starts in the order of the last plan, and how many
-        GPU-seconds."""
-        self.started: list[tuple[float, str, float]] = []
-        """When such a job started, whose it was, and its GPU-seconds."""
+        self.decided_at = 0.0
+        self.raised: dict[int, int] = {}
+        """Site factors that the last plan which was carried out wants, by job id."""
         self.last_bad = self.clock.monotonic()
         """When it was last impossible to give anything back."""
         self.unread: dict[int, float] = {}
@@ -290,13 +305,13 @@ class World:
 
     # --- settings
 
-    def configured(self, stage: Stage, **decide: Any) -> Config:
+    def configured(self, stage: Stage) -> Config:
         canary = {"canary_percent": 50.0} if stage is Stage.CANARY else {}
         return Config(
             cycle=CycleSection(stage=stage, interval=INTERVAL),
             policy=PolicySection(name="sjf"),
             estimates=EstimatesSection(source="limit", cache=False),
-            decide=DecideSection(**{"hysteresis": 0.0, "borrow": self.borrow} | decide),
+            lend=LendSection(share=self.share, most=self.most),
             scope=ScopeSection(exclude_users=self.outsiders, **canary),
             rollout=RolloutSection(enabled="off"),
             placement=PlacementSection(apply=self.placement),
@@ -359,6 +374,7 @@ class World:
         self._look()
 
     def _look(self) -> None:
+        self._tell()
         if not self.able:
             self.last_bad = self.clock.monotonic()
         faults = self.slurm.faults
@@ -417,59 +433,162 @@ class World:
                 if job.job_id in self.run_reading.listed:
                     job.shown = self.run_reading.began
         if report.outcome is CycleOutcome.DONE and report.stage in WRITING:
-            self._check_places(report)
+            self._check_passed(report)
             now = self.clock.monotonic()
-            self.planned_at = now
-            withdrawn = set(self.plan.withdraw)
-            jobs = self.plan.snapshot.jobs
-            for row in self.plan.rows.tolist():
-                if int(jobs.job_id[row]) not in withdrawn:
-                    self.wanted[int(jobs.job_id[row])] = now
+            self.planned_at, jobs, made = now, self.plan.snapshot.jobs, self.plan.raised
+            targets = dict(zip(jobs.job_id[self.plan.rows].tolist(), made.target.tolist(), strict=True))
+            self.raised = {job: targets[job] - int(jobs.base[jobs.row_of[job]]) for job in made.offers}
+            self.wanted |= dict.fromkeys(made.offers, now)
 
-    def _check_places(self, report: CycleReport) -> None:
-        """Where all changes of a plan went out and nobody else did anything, it has found everybody's place."""
-        if (
-            not report.acted
-            or self.plan is None
-            or self.plan.withdraw  # given back before others move
-            or self.slurm.world != self.run_reading.planned
-            or report.count(Outcome.APPLIED) < len(report.results)
-        ):
-            return
-        self.checks += 1
-        alone = self._ahead(alone=True)
-        for key, count in self._ahead().items():
-            if count > alone.get(key, 0):
-                self.complain(
-                    "permute only",
-                    f"after a plan was carried out, {count} jobs of class '{key[1]}' are ahead of outside job {key[0]};"
-                    f" Slurm alone has {alone.get(key, 0)}",
-                )
+    def _planner(self, snapshot: Any, policy: Any, config: Any, applied: Any, book: Any) -> Plan:
+        expected = snapshot.jobs.time_limit * self.predicted
+        self.decided_at = self.clock.now
+        self.plan = plan(snapshot, policy, config, applied, expected, book=book)
+        return self.plan
 
-    def _planner(self, snapshot: Any, policy: Any, config: Any, history: Any) -> Plan:
-        self.plan = made = plan(snapshot, policy, config, history)
-        ids = snapshot.jobs.job_id
-        names = made.classes.names
-        self.managed = {int(ids[row]): names[of] for row, of in zip(made.rows, made.classes.of, strict=True)}
-        self.borrowing = borrowing(made)
-        return made
+    # --- invariants: who lends
 
     def _started(self, job: Task) -> None:
-        """Budget: no account has started raised jobs ahead of other accounts' jobs for more than it may borrow."""
-        if job.marks.get(Field.SITE_FACTOR) != US or job.site_factor <= 0 or job.job_id not in self.borrowing:
+        """A job that starts raised borrows; one that starts lends no more."""
+        if not job.array:
+            self.lenders.no_lender(job.key)
+        if job.marks.get(Field.SITE_FACTOR) == US and job.site_factor > 0:
+            self.checks += 1
+            faults = self.slurm.faults
+            unseen = faults.strange_job == job.job_id or bool((faults.garbled | faults.truncated) & {"jobs"})
+            lends = self.lenders.started(job.record, job.key, job.size, self.clock.now, unseen=unseen)
+            excused = job.record in self.unlent | self.late or self.spoiled
+            if not lends and not excused:
+                text = f"job {job.job_id} starts with our site factor {job.site_factor}, and nobody lends for it"
+                self.complain("lends no more", text)
+
+    def _left(self, job: Task) -> None:
+        if job.state == "R":
+            self.lenders.ended(job.key, self.clock.now)
+            self.took[job.job_id] = float(int(job.start_time)), self.clock.now - job.running_since
+        else:
+            self.lenders.no_lender(job.key)
+            self.cancelled[job.job_id] = job, self.clock.now
+        self._tell()
+
+    def _requeued(self, job: Task) -> None:
+        self.lenders.ended(job.key, self.clock.now)
+
+    def _returned(self, known: Mapping[int, Task]) -> None:
+        """slurmctld is there with another state than before."""
+        present = {job.key: job for job in self.slurm.tasks()}
+        for job in known.values():
+            now = present.get(job.key)
+            if job.state == "R" and (now is None or now.state != "R"):
+                self.lenders.ended(job.key, self.clock.now)
+        for job in present.values():
+            before = known.get(job.job_id)
+            if before is None or before.site_factor != job.site_factor:
+                self.unlent.add(job.record)
+            self.took.pop(job.job_id, None)
+            self.cancelled.pop(job.job_id, None)
+        if not present:
+            # Ids start over; what accounting says is of other jobs.
+            self.took, self.cancelled = {}, {}
+        self._tell()
+
+    def _tell(self) -> None:
+        """What accounting says, unless nobody can ask it."""
+        if not self.slurm.faults.dbd_away:
+            self.told = Told(dict(self.took).get, frozenset(self.cancelled))
+
+    def _forgotten(self) -> None:
+        """The book is lost: who was held or could not run then counts as having lent nothing; all others, all."""
+        self.lenders.lost()
+        for job in self.slurm.tasks():
+            if job.state == "PD" and not self.slurm.eligible(job):
+                self.lenders.no_lender(job.key)
+
+    def _may_lend(self, job: Task) -> float:
+        """GPU-seconds that the job may have lent in all."""
+        forward = max(self.highest - job.ahead, 0.0)
+        wait = self.clock.now - job.since + forward
+        for gone, at in self.cancelled.values():
+            if _request(gone) == _request(job):
+                wait += at - gone.since + forward
+        return self.share * wait * job.size * job.most_tasks
+
+    def _check_lent(self) -> None:
+        """A waiting job has lent its part at most, and what running borrowers use beyond what they were charged for."""
+        now = self.clock.now
+        for job in self.slurm.tasks():
+            if job.state != "PD" or job.array:
+                continue
+            self.checks += 1
+            lent, beyond = self.lenders.lent(job.key, now)
+            slack = self.jumped * sum(gpus for _, gpus in self.lenders.of(job.key)) + SLACK * job.size * job.most_tasks
+            if lent > (most := self._may_lend(job)) + beyond + slack:
+                self.complain(
+                    "lends no more",
+                    f"job {job.job_id} has lent {lent:.0f} GPU-seconds, {beyond:.0f} beyond what was promised, and may"
+                    f" lend {most:.0f}: {list(self.lenders.of(job.key))}",
+                )
+
+    def _check_book(self) -> None:
+        """The file never says that a job has lent less than it has."""
+        lenders = self.lenders
+        if not lenders.look():
             return
-        self.checks += 1
-        now = self.clock.time()
-        account, seconds = self.borrowing.pop(job.job_id)
-        self.started.append((now, account, seconds))
-        owed = sum(cost * 0.5 ** (max(now - at, 0.0) / WEEK) for at, name, cost in self.started if name == account)
-        accounts = {other.account for other in self.slurm.tasks()}
-        owners = accounts if len(accounts) > 1 else {other.user for other in self.slurm.tasks()}
-        budget = self.borrow * GPUS * WEEK / len(owners)
-        if owed > 1.1 * budget:  # the wall clock may jump
-            self.complain(
-                "budget", f"{account} has borrowed {owed:.0f} GPU-seconds with job {job.job_id} of {budget:.0f}"
-            )
+        read = min(self.clock.now, *(lenders.time - offset for offset in self.offsets))
+        for job in self.slurm.tasks():
+            if job.state != "PD" or job.array:
+                continue
+            self.checks += 1
+            lent, slack = 0.0, 1.0
+            for loan, gpus in lenders.of(job.key):
+                if not loan.unseen:
+                    seen = loan.began <= read - SLACK
+                    lent += gpus * (loan.more * loan.charged(read) if seen else loan.seconds)
+                slack += gpus * (SLACK + self.jumped)
+            claimed = lenders.claims.get(job.key, 0.0)
+            if claimed + slack < lent:
+                self.complain(
+                    "book covers",
+                    f"job {job.job_id} has lent {lent:.0f} GPU-seconds, on disk are {claimed:.0f}:"
+                    f" {list(lenders.of(job.key))}",
+                )
+
+    def _check_passed(self, report: CycleReport) -> None:
+        """Where all that a plan wants was done and nobody did anything else: nobody passes whom they may not."""
+        if (
+            not report.acted
+            or self.slurm.world != self.run_reading.planned
+            or report.count(Outcome.APPLIED) < len(report.results)
+            or self.slurm.faults.strange_job
+        ):
+            return
+        waiting = [job for job in self.slurm.tasks() if self.slurm.could_start(job)]
+        raised = [job for job in waiting if job.marks.get(Field.SITE_FACTOR) == US and job.explicit is None]
+        for one in raised:
+            for other in waiting:
+                if other in raised or other.user == one.user or not _meet(one, other):
+                    continue
+                self.checks += 1
+                before = (-self.slurm.without_ours(other), *other.turn) < (-self.slurm.without_ours(one), *one.turn)
+                passes = (-self.slurm.priority(one), *one.turn) < (-self.slurm.priority(other), *other.turn)
+                if before and passes and (why := self._not_passed(one, other)):
+                    text = f"job {one.job_id} with our site factor {one.site_factor} passes job {other.job_id}: {why}"
+                    self.complain("lends no more", text)
+
+    def _not_passed(self, one: Task, other: Task) -> str:
+        """Why the first of these may not pass the second one; "" where it may."""
+        if other.user in self.outsiders:
+            return "its user has opted out"
+        if other.job_id not in self.run_reading.listed or other.explicit is not None:
+            return "nobody knows what was decided about it"
+        if _decided(other) > _decided(one):
+            return "more was decided for it"
+        lent, _ = self.lenders.lent(other.key, self.decided_at)
+        gpus = sum(gpus * loan.more for loan, gpus in self.lenders.of(other.key))
+        slack = (self.jumped + SLACK) * (gpus + self.share * other.size * other.most_tasks)
+        if lent > self._may_lend(other) + slack:
+            return f"it has lent {lent:.0f} GPU-seconds and may lend {self._may_lend(other):.0f}"
+        return ""
 
     def _deadman(self) -> None:
         self.next_deadman = self.clock.monotonic() + DEADMAN
@@ -505,6 +624,7 @@ class World:
     def _restart(self) -> None:
         self.restart_at = float("inf")
         config, reading = self.config, self.a_process("daemon")
+        self.offsets.add(reading.offset)
         try:
             with self.process(reading):
                 self.held = ExitStack()  # what a process has open ends with it, not with a block of ours
@@ -512,9 +632,13 @@ class World:
                 self.journal, self.run_reading = journal, reading
                 self.daemon = Daemon(
                     runtime=Runtime(
-                        config, self.clock, Silent(lambda text: self.complain("no defect", text)), Metrics()
+                        config,
+                        self.clock,
+                        Silent(lambda text: self.complain("no defect", text), self._forgotten),
+                        Metrics(),
                     ),
                     policy=self.policy,
+                    told=lambda: self.told,
                     reader=self.slurm.open_reader(),
                     writer_factory=None if self.dry_run else lambda: ScontrolWriter(self.slurm.runner()),
                     journal=journal,
@@ -531,8 +655,6 @@ class World:
     def _died(self, *, killed: bool, stop_post: bool = True) -> None:
         """The daemon is gone: the kernel closes what it had open, systemd does what the unit says."""
         self.disk.ended(self.run_reading.opened)
-        if killed or self.disk.full or self.disk.readonly:
-            self.started, self.borrowing = [], {}  # nobody may know of the last loans
         self.ended_at = self.clock.monotonic()
         self.daemon = self.journal = None
         self.unlocked = False
@@ -556,9 +678,9 @@ class World:
         if self.supervised:
             self.restore("stop-post")
 
-    def reload(self, stage: Stage, **decide: Any) -> None:
+    def reload(self, stage: Stage) -> None:
         if self.daemon is not None:
-            self.config = self.configured(stage, **decide)
+            self.config = self.configured(stage)
             with self.process(self.run_reading):
                 self.daemon.reload(lambda: self.config, lambda _: self.policy)
 
@@ -572,13 +694,10 @@ class World:
     def _acting(self) -> Reading:
         return self.stack[-1]
 
-    def _update(self, job: Task, what: str, back: bool, act: Callable[[], None]) -> None:
+    def _update(self, job: Task, act: Callable[[], None]) -> None:
         self.checks += 2
-        acting = self._acting()
-        if acting.name == "nobody":
+        if self._acting().name == "nobody":
             self.late.add(job.job_id)
-        quiet = self.slurm.world == (acting.planned if acting.name == "daemon" else acting.world)
-        outside = self._ahead() if quiet else {}
         daemon = self.daemon
         stage = Stage.SHADOW if daemon is None else daemon.stage
         before, marks = self._carried(job), dict(job.marks)
@@ -587,26 +706,9 @@ class World:
             added = {(name, value) for name, value in self._carried(job).items() if before.get(name) != value}
             if added:
                 self.complain("dry run", f"job {job.job_id} got {added} in stage {stage} (had {before}, {marks})")
-        if not quiet:
-            return
-        after = self._ahead()
-        alone = self._ahead(alone=True)
-        for key, count in after.items():
-            limit = max(alone.get(key, 0), outside.get(key, 0))
-            # A job that was outside while it carried ours finds its place among the others with the next plan, and so
-            # do the others when an admin asks for one job back (`_check_places` sees to it). Where a job cannot be
-            # read, the others are given back without waiting for it.
-            excused = key[0] == job.job_id or self._acting().name == "restore" or self.slurm.faults.unreadable
-            if count > limit and not (back and excused):
-                self.complain(
-                    "restore inflates" if back else "permute only",
-                    f"after {what} of job {job.job_id} by {self._acting().name}, {count} jobs of class"
-                    f" '{key[1]}' are ahead of outside job {key[0]}; Slurm alone has {alone.get(key, 0)},"
-                    f" before the update it was {outside.get(key, 0)}",
-                )
-
-    def _ahead(self, *, alone: bool = False) -> dict[tuple[int, str], int]:
-        return ahead_of_outsiders(self.slurm, self.managed, alone=alone)
+        if job.site_factor < 0 and job.marks.get(Field.SITE_FACTOR) == US:
+            self.complain("raise only", f"job {job.job_id} has our site factor {job.site_factor}")
+        self.unlent.discard(job.record)
 
     @staticmethod
     def _carried(job: Task) -> dict[Field, object]:
@@ -629,6 +731,9 @@ class World:
                 of = Field(name)
                 if of is Field.OVERSUBSCRIBE or text == "0" or not isinstance(job, Task):
                     continue
+                self.lenders.look()
+                if job_id not in self.lenders.promises:
+                    self.complain("book first", f"{line} is sent, and the book on disk names nobody who lends")
                 journal = journal or self.on_disk()
                 entry = journal.entries.get(job_id)
                 if entry is None or int(text) not in entry.ours(TABLE[of]):
@@ -672,6 +777,8 @@ class World:
         self._look()
         self._check_fail_open()
         self._check_covered()
+        self._check_lent()
+        self._check_book()
         self._check_bounded()
 
     def ours(self) -> list[tuple[Task, Field]]:
@@ -789,6 +896,9 @@ class World:
         for job, of in self.ours():
             age = now - self.wanted.get(job.job_id, float("-inf"))
             if acting and (age <= 2 * INTERVAL or job.touched):
+                wanted, carried = self.raised.get(job.job_id), self._carried(job)[of]
+                if carried != wanted and not job.touched:
+                    left.append(f"{self._describe(job, of, age)}; the last plan wants {wanted}")
                 continue
             left.append(self._describe(job, of, age))
         return left
@@ -816,6 +926,22 @@ class World:
                 self.complain("bounded", f"the journal still knows {sorted(strays)}, which left the queue long ago")
 
     # --- further things that may happen
+
+    def set_clock(self, seconds: float) -> None:
+        """Somebody sets the wall clock."""
+        self.clock.offset += seconds
+        self.jumped += abs(seconds)
+        self.highest = max(self.highest, self.clock.offset)
+
+    def damage_loans(self, how: str, at: float) -> None:
+        """The file of loans is damaged, in a way that shows."""
+        self.lenders.look()
+        path = self.lenders.path
+        if path.exists() and path.parent not in self.disk.readonly:
+            if how == "gone":
+                path.unlink()
+            else:
+                path.write_bytes(path.read_bytes()[: int(at * path.stat().st_size)])
 
     def restore_by_name(self, job_id: int) -> None:
         """``rltuned restore JOBID``: hands off that job from now on."""
@@ -902,65 +1028,19 @@ def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def borrowing(made: Plan) -> dict[int, tuple[str, float]]:
-    """Account and GPU-seconds of each raised job that passes another account's place when all jobs have their targets.
-
-    The k-th job of an account in the new order is compared with the account's k-th place in Slurm's own: it passes
-    another account if fewer jobs of that one are ahead of it than Slurm alone has ahead of this place.
-    """
-    jobs, found = made.snapshot.jobs, {}
-    ids, submit = (column[made.rows].tolist() for column in (jobs.job_id, jobs.submit_time))
-    accounts = [jobs.account.value(row) for row in made.rows]
-    everybody = {jobs.account.value(row) for row in range(len(jobs))}
-    if len(everybody) == 1:
-        accounts = [jobs.user.value(row) for row in made.rows]
-    for members in made.classes.members:
-        order, alone = (
-            sorted(members.tolist(), key=lambda at, of=of: (-int(of[at]), submit[at], ids[at]))
-            for of in (made.target, made.base)
-        )
-        for place, at in enumerate(order):
-            if made.target[at] <= made.base[at]:
-                continue
-            mine = accounts[at]
-            ahead = [accounts[other] for other in order[:place]]
-            own = [where for where, other in enumerate(alone) if accounts[other] == mine][ahead.count(mine)]
-            passed = [accounts[other] for other in alone[:own]]
-            if any(passed.count(other) > ahead.count(other) for other in set(passed) - {mine}):
-                row = made.rows[at]
-                tasks, gpus = max(int(jobs.array_tasks[row]), 1), max(int(jobs.gpus[row]), 1)
-                found[ids[at]] = mine, float(jobs.time_limit[row]) * gpus * tasks
-    return found
+def _request(job: Task) -> tuple[object, ...]:
+    return job.user, job.time_limit, job.gpus, job.partition, job.account, job.qos
 
 
-def ahead_of_outsiders(slurm: Cluster, managed: dict[int, str], *, alone: bool) -> dict[tuple[int, str], int]:
-    """Permute, never inflate (DESIGN §1.2), in its simplest form.
+def _decided(job: Task) -> int:
+    """Priority that the site, its people and its user have decided about."""
+    theirs = job.site_factor if job.marks.get(Field.SITE_FACTOR) == "admin" else 0
+    return theirs - job.nice + int(job.partition == "left")
 
-    For each outside job that waits (not managed by the last plan) and each class of managed jobs: how many of the class
-    that could start, and that share nodes with the outside job, are ahead of it: now, or as Slurm `alone` would have
-    it.
-    """
-    outside, inside = [], []
-    for job in slurm.tasks():
-        if job.state != "PD" or job.hold or job.dependent:
-            continue
-        base = slurm.alone(job) if job.explicit is None else job.explicit
-        if job.marks.get(Field.SITE_FACTOR) == "admin" and job.explicit is None:
-            base = slurm.priority(job)
-        now = base if alone else slurm.priority(job)
-        nodes = {node for part in job.partition.split(",") for node in PARTITIONS[part]}
-        tier = max(TIERS.get(part, 1) for part in job.partition.split(","))
-        row = (job, now, nodes, tier)
-        if job.job_id in managed and job.marks.get(PRIORITY) != "admin":
-            if slurm.could_start(job):
-                inside.append(row)
-        elif job.marks.get(Field.SITE_FACTOR) != US:
-            outside.append(row)  # one that still carries ours gets its place when that is taken back
-    counts: dict[tuple[int, str], int] = {}
-    for job, value, nodes, tier in outside:
-        for other, priority, theirs, other_tier in inside:
-            key = (job.job_id, managed[other.job_id])
-            counts.setdefault(key, 0)
-            if other_tier == tier and nodes & theirs and (-priority, *other.turn) < (-value, *job.turn):
-                counts[key] += 1
-    return counts
+
+def _meet(one: Task, other: Task) -> bool:
+    """Whether two jobs stand in one queue, and share nodes."""
+    parts = [job.partition.split(",") for job in (one, other)]
+    tiers = [{TIERS.get(part, 1) for part in names} for names in parts]
+    nodes = [{node for part in names for node in PARTITIONS[part]} for names in parts]
+    return bool(tiers[0] & tiers[1] and nodes[0] & nodes[1])

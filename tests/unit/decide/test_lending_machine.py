@@ -152,6 +152,7 @@ class World:
     most_size: dict[tuple[int, int], float] = field(default_factory=dict)
     allowed: dict[tuple[int, int], float] = field(default_factory=Counter)
     """GPU-seconds that a lender may have lent beside its part: what it inherited."""
+    arrays: set[int] = field(default_factory=set)
     cancelled: set[int] = field(default_factory=set)
     """Since the last reading."""
     clock_changed: bool = False
@@ -202,9 +203,11 @@ class World:
         )
         if rng.random() < 0.25:
             job.tasks, job.at_once = rng.randint(1, 8), rng.choice([0, 0, 1, 2])
+            self.arrays.add(job.job_id)
         if like is not None:
             same = ("user", "partition", "gpus", "limit", "tasks", "at_once", "base", "nice")
             job = replace(job, **{name: getattr(like, name) for name in same})
+            self.arrays |= {job.job_id} if job.tasks else set()
         self.jobs[job.job_id] = job
         self.next_id += 1
 
@@ -398,12 +401,8 @@ class World:
         self.book, self.steady_from = Book.from_dict(json.loads(self.disk)), self.jump
         assert self.book.as_dict() == json.loads(self.disk)
         # A task that started in the seconds of the last reading counts as one that started after it.
-        self.loose |= {
-            (part.lender, part.submit_time)
-            for offer in self.book.offers.values()
-            if offer.tasks > 1
-            for part in offer.parts
-        }
+        arrays = [offer for job, offer in self.book.offers.items() if job in self.arrays]
+        self.loose |= {(part.lender, part.submit_time) for offer in arrays for part in offer.parts}
         self.seen["restart"] += 1
 
     def cycle(self):

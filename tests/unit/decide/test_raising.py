@@ -4,7 +4,7 @@ Unless a test says otherwise each job belongs to another user, has one GPU, has 
 360 GPU-seconds), and a raised job is charged for 100 s. The first job is the first in Slurm's own order.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -69,8 +69,7 @@ def decided(n, wanted, *, seconds=100.0, book=None, share=0.1, most=16, ours=Non
         site[job - 1] = value
     columns["priority"] = np.asarray(columns["priority"]) + site
     jobs = pending(n, site_factor=site, **columns)
-    snapshot = make_snapshot(jobs)
-    object.__setattr__(snapshot, "array_of", arrays or {})
+    snapshot = replace(make_snapshot(jobs), array_of=arrays or {})
     applied = {
         job: Applied(job, int(jobs.submit_time[job - 1]), site_factor=value) for job, value in (ours or {}).items()
     }

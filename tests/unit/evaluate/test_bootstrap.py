@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rltuned.evaluate.bootstrap import RESAMPLES, compare, counts, pooled_quantiles
+from rltuned.evaluate.bootstrap import RESAMPLES, compare, counts, pooled_quantiles, simultaneous
 
 
 def test_a_policy_that_is_always_a_tenth_better_is_so_in_every_resample():
@@ -26,6 +26,31 @@ def test_the_interval_is_that_of_windows_drawn_one_by_one():
     assert found.hi == pytest.approx(high, rel=0.05)
     assert found.ratio == pytest.approx(values[0].mean() / values[1].mean(), abs=1e-6)
     assert found.lo < found.ratio < found.hi
+
+
+def test_ends_that_hold_at_once_are_wider_for_many_that_differ_and_not_for_many_that_are_alike():
+    rng = np.random.default_rng(5)
+    base, drawn = rng.lognormal(5.0, 1.0, 20), counts(20, seed=3)
+    noise = rng.lognormal(0.0, 0.3, (12, 20))
+    alone = compare(np.stack((base * noise[0], base)), drawn)[0][1].hi
+    one, alike, apart = (
+        simultaneous(np.vstack((base * times, base)), drawn)[0] for times in (noise[:1], noise[[0] * 12], noise)
+    )
+    assert one == pytest.approx(alone, rel=2e-3)
+    assert one == pytest.approx(alike)
+    assert apart > 1.02 * one
+    # In so many resamples all of them are below their ends at once.
+    ends = simultaneous(np.vstack((base * noise, base)), drawn)
+    ratios = (drawn @ (base * noise).T) / (drawn @ base)[:, None]
+    assert (ratios <= ends).all(axis=1).mean() == pytest.approx(0.975, abs=2e-3)
+
+
+def test_nothing_is_certain_of_windows_in_which_nobody_waits_and_unknown_ones_do_not_count():
+    nobody = np.zeros((3, 10))
+    assert np.isinf(simultaneous(nobody, counts(10, seed=1))).all()
+    values = np.vstack((np.full(10, 0.5), np.ones(10)))
+    values[0, 3] = np.nan
+    assert simultaneous(values, counts(10, seed=1)).tolist() == [0.5]
 
 
 def test_pairing_makes_the_interval_narrow_where_windows_differ_more_than_policies():

@@ -1,0 +1,156 @@
+"""Which test fails when the rule, or the book of loans, is wrong: each mutant in a copy of the package.
+
+    python tests/measures/lending_mutants.py [--machine] [NAME …]
+
+Prints one line a mutant with the first test that fails; `--machine`: the state machine only. The exit status is the
+number of mutants that no test finds.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+TESTS = (
+    "tests/unit/cluster",
+    "tests/unit/decide/test_raising.py",
+    "tests/unit/decide/test_loans.py",
+    "tests/unit/decide/test_plan.py",
+    "tests/unit/decide/test_lending_reference.py",
+    "tests/unit/decide/test_lending_machine.py",
+)
+LOANS, RAISING = "decide/loans.py", "decide/raising.py"
+
+
+class Mutant(NamedTuple):
+    """One thing that is wrong."""
+
+    name: str
+    file: str
+    """Below the package."""
+    right: str
+    wrong: str
+
+
+MUTANTS = (
+    # --- the rule
+    Mutant("what was lent is ignored", RAISING, "return part - book.lent(jobs, rows)", "return part"),
+    Mutant("one that has lent its part is passed", RAISING, " | (others & rule.exhausted[who])", ""),
+    Mutant("more was decided, and it is passed", RAISING, " | (rule.most_decided[who] > rule.decided[at])", ""),
+    Mutant("out of scope, and it is passed", RAISING, "closed = ~rule.passable[who] |", "closed ="),
+    Mutant("one that cannot lend is passed", RAISING, "able = (next_gap > last) |", "able = (next_gap >= 0) |"),
+    Mutant("two borrow the same", RAISING, "self.left[lender] -= gpus * self.cost[at]", "pass"),
+    Mutant("promises are forgotten", RAISING, "if not offer.unwanted:", "if True:"),
+    Mutant("a promise is kept by the job itself", RAISING, "self.left[lender] += amount", "pass"),
+    Mutant("the median alone is charged", RAISING, "np.maximum(predicted, OF_LIMIT * limit)", "predicted"),
+    Mutant("siblings pass each other", RAISING, "closed |= rule.siblings(at, who)", ""),
+    Mutant("siblings are raised in the order of the policy", RAISING, "np.lexsort((by_slurm, same))", "order[places]"),
+    Mutant("a raised job is passed", RAISING, "return np.asarray(ahead & (barred", "return np.asarray(False & (barred"),
+    Mutant("who is wanted most is passed at the front", RAISING, "self.kept[at] = self.stop[at] == Stop.FRONT", "pass"),
+    Mutant("any number is raised", RAISING, "if len(self.raises) >= self.rule.most:", "if False:"),
+    Mutant("an array counts as one job", RAISING, "managed.size * managed.tasks\n        self.tasks", "managed.size\n        self.tasks"),
+    Mutant("an array lends as one job", RAISING, "* managed.size * managed.tasks\n    return", "* managed.size\n    return"),
+    Mutant("tiers do not matter", RAISING, "self._waiting & self._in_tier[tier] &", "self._waiting &"),
+    Mutant("nodes do not matter", RAISING, "return np.asarray(has @ has.T > 0.5", "return np.asarray(has @ has.T > -1"),
+    Mutant("jobs that cannot start lend", RAISING, "scope.startable & (scope.base > 0)", "(scope.base > 0)"),
+    Mutant("it stands behind whom it passes", RAISING, "low = (key[starts] + rule.tie[at]) // rule.unit + 1", "low = (key[starts] + rule.tie[at]) // rule.unit"),
+    Mutant("it passes one more", RAISING, "able &= low <= high ", "high += 1; able &= low <= high "),
+    Mutant("it is written anew in each cycle", RAISING, "now if least <= now <= one.high else min(least, one.high)", "min(least, one.high)"),
+    Mutant("own jobs lend", RAISING, "gpus = np.where(lends,", "gpus = np.where(True,"),
+    Mutant("a job in two places lends twice", RAISING, "if queue.twice:", "if False:"),
+    Mutant("the best place alone counts", RAISING, "members[self.low[members] < self.high[members]]", "members[:0]"),
+    Mutant("an offer without a raise", RAISING, "if nth < 0 or low[nth] <= rule.base[at]:", "if nth < 0:"),
+    # --- the book
+    Mutant("only what was predicted is lent", LOANS, "max(self.seconds, now - self.began) if", "self.seconds if"),
+    Mutant("only what was used is lent", LOANS, "max(self.seconds, now - self.began) if", "now - self.began if"),
+    Mutant("accounting does not settle", LOANS, "return took", "return loan.used"),
+    Mutant("accounting is believed whatever it says", LOANS, "took <= loan.used + GRACE", "took >= 0"),
+    Mutant("another run's time settles", LOANS, "(abs(start - loan.start) <= GRACE if loan.start else start >= loan.submit_time)", "True"),
+    Mutant("cancelled borrowers have used something", LOANS, "if not loan.start and job in told.cancelled:", "if False:"),
+    Mutant("never settled without accounting", LOANS, "if now - loan.ended > UNTOLD else None", "if False else None"),
+    Mutant("the wall clock counts", LOANS, "now = min(snapshot.time, self.time) if self.time else snapshot.time", "now = snapshot.time"),
+    Mutant("a clock that goes back forgives", LOANS, "back = max(self.time - now, 0.0)", "back = 0.0"),
+    Mutant("the start by the wall clock is believed", LOANS, "min(max(snapshot.time - start, 0.0), passed)", "(snapshot.time - start)"),
+    Mutant("a lender that has started lends on", LOANS, "parts = tuple(part for part in loan.parts if _waits(jobs, part.lender, part.submit_time))", "parts = loan.parts"),
+    Mutant("who is gone unseen has used nothing", LOANS, "unseen = max(offer.tasks - left - len(seen), 0)", "unseen = 0"),
+    Mutant("of an array the missing ones start", LOANS, "for nth, at in enumerate(seen):", "for nth, at in enumerate(seen[: max(offer.able - left, 0)]):"),
+    Mutant("the last task counts twice", LOANS, "dict.fromkeys((job, *tasks))", "(job, *tasks)"),
+    Mutant("tasks of before are lent", LOANS, "task not in before.tasks", "True"),
+    Mutant("a limited array uses its lenders up", LOANS, "rest = rest if nth % offer.able else offer.parts", "pass"),
+    Mutant("a requeued borrower is off the book", LOANS, "if book.loans[job].used < 0 <= loan.used:", "if False:"),
+    Mutant("the second run is not lent", LOANS, "        loans[job] = loan\n", "        loans.setdefault(job, loan)\n"),
+    Mutant("a second run forgives the first", LOANS, "if (before := loans.get(job)) is not None:", "if False and (before := loans.get(job)):"),
+    Mutant("a request that grew is lent as it was", LOANS, "taken = tuple(part._replace(gpus=part.gpus * more) for part in taken)", "pass"),
+    Mutant("who submits again has not waited", LOANS, "inherited[heir] = Inherited(submit, wait)", "pass"),
+    Mutant("who submits again has not lent", LOANS, "given[heir] = known._replace(", "_ = known._replace("),
+    Mutant("waits add up though they were at a time", LOANS, "return float(np.clip(since - (gone.last - gone.wait), 0.0, gone.wait))", "return gone.wait"),
+    Mutant("what others give is inherited", LOANS, 'return f"{user}\\0{request}"', "return request"),
+    Mutant("a lost book forgives", LOANS, "np.maximum(lendable, 0.0).tolist()", "(0.0 * lendable).tolist()"),
+    Mutant("late give-backs are off the book", LOANS, "return replace(self, offers={**kept, **offers})", "return replace(self, offers=dict(offers))"),
+    Mutant("raises that were not written stay on the book", LOANS, "for job, offer in self.offers.items() if job in jobs}", "for job, offer in self.offers.items()}"),
+    # --- around them
+    Mutant("values below nought", "cluster/changes.py", "if not 0 <= value <= MAX_FACTOR:", "if not value <= MAX_FACTOR:"),
+    Mutant("a job gets less than Slurm gives", "decide/planned_changes.py", "np.where(target > managed.base, np.minimum(target - jobs.base[managed.rows], MAX_FACTOR), 0)", "target - jobs.base[managed.rows] - 1"),
+    Mutant("raises are written first", "decide/planned_changes.py", "(not changes[nth].gives_back, nth)", "(changes[nth].gives_back, nth)"),
+    Mutant("what others add was not decided", "decide/scope.py", "passable, decided + theirs, most_decided + theirs)", "passable, decided, most_decided)"),
+    Mutant("deadlines are passed", "decide/scope.py", "Veto.SEVERAL_QOS, Veto.DEADLINE)", "Veto.SEVERAL_QOS)"),
+    Mutant("only GPUs count", "cluster/taken.py", "found: Floats = np.maximum.reduce(shares)", "found: Floats = shares[0]"),
+    Mutant("a user's own nodes are shared by all", "cluster/taken.py", "share = np.where(alone(snapshot, rows), whole, share)", "share = np.where(whole_nodes(snapshot, rows), whole, share)"),
+    Mutant("running tasks of an array count as waiting ones", "cluster/tables.py", "- started.get(int(self.job_id[row]), 0)", ""),
+)  # fmt: skip
+
+
+def copied(folder: Path) -> None:
+    """The package and its tests, as far as they are needed."""
+    shutil.copytree(ROOT / "rltuned", folder / "rltuned", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("unit/decide", "unit/cluster", "oracles"):
+        shutil.copytree(ROOT / "tests" / name, folder / "tests" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("conftest.py", "unit/conftest.py"):
+        shutil.copy(ROOT / "tests" / name, folder / "tests" / name)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    (folder / "models").symlink_to(ROOT / "models")
+
+
+def failing(folder: Path, tests: tuple[str, ...]) -> str:
+    """The first test that fails, or ""."""
+    arguments = ["-x", "-q", "-n", "0", "-p", "no:randomly", "-p", "no:cacheprovider", "--no-header", *tests]
+    made = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    found = [line for line in made.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if made.returncode and not found:
+        raise RuntimeError(made.stdout + made.stderr)
+    return found[0].split(" - ")[0] if found else ""
+
+
+def main(arguments: list[str]) -> int:
+    """How many mutants no test finds."""
+    tests = TESTS[-1:] if "--machine" in arguments else TESTS
+    names = [name for name in arguments if not name.startswith("--")]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        copied(folder)
+        if (found := failing(folder, tests)) or not names:
+            sys.stdout.write(f"unchanged: {found or 'all pass'}\n")
+        for mutant in MUTANTS:
+            if names and mutant.name not in names:
+                continue
+            path = folder / "rltuned" / mutant.file
+            text = path.read_text(encoding="utf-8")
+            if text.count(mutant.right) != 1:
+                raise RuntimeError(f"{mutant.name}: {mutant.right!r} is there {text.count(mutant.right)} times")
+            path.write_text(text.replace(mutant.right, mutant.wrong), encoding="utf-8")
+            found = failing(folder, tests)
+            path.write_text(text, encoding="utf-8")
+            survivors += not found
+            sys.stdout.write(f"{mutant.name}: {found or 'SURVIVES'}\n")
+            sys.stdout.flush()
+    return survivors
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
