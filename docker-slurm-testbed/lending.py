@@ -25,8 +25,10 @@ import re
 import shlex
 import sys
 import time
+from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -78,7 +80,7 @@ ALIKE: Final = 0.02
 MOST_RESTORE: Final = 10.0
 """Seconds that a restore of everything may take."""
 FACTOR: Final = re.compile(r"_update_job: setting AdinPrioFactor to (\d+) for JobId=(\d+)")
-COMPLETE: Final = re.compile(r"_slurm_rpc_update_job: complete JobId=(\d+)\S* uid=(\d+)")
+COMPLETE: Final = re.compile(r"\[([0-9T:.-]+)\] _slurm_rpc_update_job: complete JobId=(\d+)\S* uid=(\d+)")
 FACTOR_ZERO: Final = 0x80000000
 """slurmctld's log shows the site factor with this added."""
 SEPARATOR: Final = "-- next --"
@@ -96,6 +98,15 @@ def slurm_conf(minutes: float) -> dict[str, str | None]:
         # thousands of jobs, and what is written meanwhile may be undone by it.
         "SchedulerParameters": "bf_interval=30,bf_continue,bf_yield_interval=1000,bf_yield_sleep=2000000",
     }
+
+
+class Write(NamedTuple):
+    """Of rltuned's."""
+
+    at: float
+    """Epoch seconds."""
+    job: int
+    factor: int
 
 
 class Look(NamedTuple):
@@ -149,7 +160,7 @@ class Lending:
         self.own: dict[int, deque[tuple[float, int]]] = defaultdict(deque)
         """By job: when Slurm alone gave it which priority."""
         self.users = (*USERS, *MORE_USERS)
-        # A pass of backfill that began before a calculation may end after it, and what it puts back stays until the next.
+        # A pass of backfill may end after the calculation that it began before; what it puts back stays until the next.
         self.memory = 2.0 * 60.0 * float(slurm_conf(minutes)["PriorityCalcPeriod"] or 0) + 120.0
         self.log_offset = 0
         self.since = 0.0
@@ -345,17 +356,18 @@ class Lending:
                 seen.wanted.append(len(raised))
                 seen.in_force.append(sum(look.priority[job] >= look.priority[first] for job, first, *_ in raised))
 
-    def written(self) -> list[tuple[int, int]]:
-        """Job and site factor of each write of rltuned's user, by slurmctld's log since the start."""
+    def written(self) -> list[Write]:
+        """The writes of rltuned's user since the start, by slurmctld's log."""
         text = self.sh(f"tail -c +{self.log_offset + 1} {SLURMCTLD_LOG}")
         pending: dict[int, list[int]] = defaultdict(list)
         found = []
         for line in text.splitlines():
             if match := FACTOR.search(line):
                 pending[int(match[2])].append(int(match[1]) - FACTOR_ZERO)
-            elif match := COMPLETE.search(line):
-                job, values = int(match[1]), pending.pop(int(match[1]), [])
-                found += [(job, value) for value in values if int(match[2]) == OPERATOR_UID]
+            elif match := COMPLETE.match(line):
+                at = datetime.fromisoformat(match[1]).replace(tzinfo=UTC).timestamp()
+                job, values = int(match[2]), pending.pop(int(match[2]), [])
+                found += [Write(at, job, value) for value in values if int(match[3]) == OPERATOR_UID]
         return found
 
     # --- the run
@@ -424,10 +436,10 @@ class Lending:
                 self.end("KILL")
                 self.sh("pkill -f lending-books", check=False)
             written = self.written()
-            self.seen.least = min(self.seen.least, 0, *(value for _, value in written))
-            raised = {job for job, value in dict(written).items() if value > 0}
+            self.seen.least = min(self.seen.least, 0, *(write.factor for write in written))
+            raised = {job for job, factor in {write.job: write.factor for write in written}.items() if factor > 0}
             agreement = agree(books(self.sh(f"cat {BOOKS}")), self.accounting(), raised)
-            return self.summary(len(written), agreement)
+            return self.summary(written, agreement)
 
     def steer(self) -> None:
         """The daemon steers, for so many minutes."""
@@ -456,11 +468,12 @@ class Lending:
                 found[int(job)] = Run(float(start), float(elapsed), ended=state != "RUNNING")
         return found
 
-    def summary(self, written: int, agreement: Agreement) -> dict[str, Any]:
+    def summary(self, written: Sequence[Write], agreement: Agreement) -> dict[str, Any]:
         """All that counts."""
         seen, cycles = self.seen, self.cycles()
-        sent = ("applied", "altered", "failed", "denied")
-        writes = sorted(sum(one["changes"].get(what, 0) for what in sent) + one["restored"] for one in cycles)
+        ends = [datetime.fromisoformat(one["timestamp"]).timestamp() for one in cycles]
+        by_cycle = Counter(bisect_left(ends, write.at) for write in written)
+        writes = sorted(by_cycle[nth] for nth in range(len(cycles)))  # what comes after the last one, restore wrote
         if seen.least < 0:
             seen.broken.append(f"a SiteFactor of {seen.least}")
         if seen.below:
@@ -484,7 +497,6 @@ class Lending:
                 "p99": writes[math.ceil(0.99 * len(writes)) - 1],
                 "most": writes[-1],
                 "total": sum(writes),
-                "by_slurmctld": written,
             },
             "throttled": sum(one["changes"].get("throttled", 0) for one in cycles),
             "cycle_seconds": {"mean": _mean([sum(one["seconds"].values()) for one in cycles])},
@@ -620,8 +632,11 @@ def agree(versions: Sequence[Book], runs: Mapping[int, Run], raised: AbstractSet
         for lender, (seconds, count, borrowers) in after.given.items():
             known, known_count, _ = before.given.get(lender, nothing)
             new = count - known_count
-            amounts = [_used(before, after, lender, job, runs) for job in borrowers[len(borrowers) - new :]]
-            if len(amounts) < new or None in amounts:
+            # The book names only the last.
+            over = {job for job, loan in before.loans.items() if lender in loan.parts and job not in after.loans}
+            over |= set(borrowers[-new:] if new else ())
+            amounts = [_used(before, after, lender, job, runs) for job in over]
+            if len(amounts) != new or None in amounts:
                 found.unknown += new
             elif new:
                 found.settled += new
@@ -658,7 +673,7 @@ def table(summary: Mapping[str, Any]) -> str:
     rows = {
         "cycles, of these done": (summary["cycles"], summary["cycles_done"]),
         "writes a cycle: mean, 99 %, most": (writes["mean"], writes["p99"], writes["most"]),
-        "writes in all, by slurmctld's log": (writes["total"], writes["by_slurmctld"]),
+        "writes in all": (writes["total"],),
         "put off for the RPC limiter": (summary["throttled"],),
         "seconds of a cycle, mean": (summary["cycle_seconds"]["mean"],),
         "least SiteFactor": (summary["least_site_factor"],),

@@ -267,7 +267,7 @@ class Daemon:
             return CycleReport(
                 CycleOutcome.DONE, stage, sentence, pending, restored=len(restored), acted=acted, seen=seen
             )
-        return self._steer(snapshot, blocked, restored, acted=acted)
+        return self._steer(snapshot, read_at, blocked, restored, acted=acted)
 
     def _nothing_to_do(self) -> bool:
         """Whether slurmctld runs on another host and nothing of ours is out."""
@@ -289,16 +289,17 @@ class Daemon:
                 self.runtime.log.info("job.reniced", job=job, before=before, after=nice[job], sentence=sentence)
         self._nice = nice
 
-    def _steer(self, snapshot: Snapshot, blocked: str, restored: tuple[int, ...], *, acted: bool) -> CycleReport:
+    def _steer(
+        self, snapshot: Snapshot, read_at: float, blocked: str, restored: tuple[int, ...], *, acted: bool
+    ) -> CycleReport:
         """Plan, write, forecast and record."""
         stage, writes, facts = self.stage, self.permissions.writes, self.slurmctld.facts
         with self._phase("plan"):
             policy, choice = self.choice.choose(snapshot)
             known = replace(snapshot, scheduler=facts.scheduler) if facts is not None else snapshot
             applied = replace(self.journal.applied(), largest=self._lending.largest)
-            now = self.runtime.clock.steady()
             config = choice.applied(self.config)
-            book = self._lending.advance(known, now, self._told(), config, applied)
+            book = self._lending.advance(known, read_at, self._told(), config, applied)
             made = self.planner(known, policy, config, applied, book)
         self._starts.manages(made)
         results: list[Result] = []

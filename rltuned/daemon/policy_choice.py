@@ -80,7 +80,7 @@ class PolicyChoice:
         show(metrics.verdict, choice.standing)
         verdict = self.policy.reading.verdict if isinstance(self.policy, Auto) else None
         metrics.verdict_end.set(math.nan if verdict is None else verdict.expires)
-        if last is not None and (last.runs, last.standing) == (choice.runs, choice.standing):
+        if last is not None and last[:2] == choice[:2] and last.share == choice.share:
             return policy, choice
         if choice.standing is Standing.GOOD:
             log.info("policy.chosen", sentence=f"Policy '{policy.name}': {choice.why}")

@@ -287,7 +287,9 @@ def fetch(settings: UsersSection, uid: int) -> UserRecord:
     if mark is None:
         raise RltunedError(f"{settings.directory}: nothing is published here; is the daemon running?")
     when, interval = mark
-    return UserRecord(version=VERSION, time=when, interval=interval, user="", moves=False, managed=0, jobs=(), left_out=0)
+    return UserRecord(
+        version=VERSION, time=when, interval=interval, user="", moves=False, managed=0, jobs=(), left_out=0
+    )
 
 
 def published(directory: Path) -> tuple[float, float] | None:

@@ -120,10 +120,7 @@ class Record:
     @property
     def raises(self) -> dict[int, Raise]:
         """The jobs that go ahead, the most wanted first."""
-        return {
-            job: Raise(first, seconds, dict(lenders))
-            for job, first, seconds, lenders in self.data["raises"]
-        }
+        return {job: Raise(first, seconds, dict(lenders)) for job, first, seconds, lenders in self.data["raises"]}
 
     @property
     def scores(self) -> dict[int, float]:

@@ -49,7 +49,7 @@ def test_plan_lists_who_goes_ahead_and_json_says_the_same(site, capsys):
     assert code == 0
     assert record["policy"] == "saf"
     assert int(re.match(r"(\d+) jobs go ahead", text).group(1)) == len(record["raises"]) > 10
-    assert f"{len(record['jobs']['id'])} are managed" in " ".join(text.split())
+    assert f"jobs wait: {len(record['jobs']['id'])} managed" in " ".join(text.split())
 
 
 def test_a_plan_made_once_goes_by_the_scheduler_of_this_cluster(site, monkeypatch):

@@ -53,8 +53,6 @@ class Loan:
     """One job that started ahead of others."""
 
     borrower: Key
-    record: int
-    """Its id as it waited."""
     seconds: float
     began: float
     parts: list[Lent]
@@ -114,8 +112,9 @@ class Lenders:
             self.promises[int(job)] = Promise(submit, seconds, size, lent, known.left if same and known else [])
             self._claim(parts, seconds)
             # Whoever started since the reading that this is about borrows as it says.
-            for loan in [] if same else [one for one in self.loans if one.borrower == (int(job), submit)]:
-                loan.seconds, loan.parts = seconds, self.promises[int(job)].take()
+            for loan in self.loans:
+                if not same and loan.borrower == (int(job), submit) and loan.ended is None:
+                    loan.seconds, loan.parts = seconds, self.promises[int(job)].take()
         for _submit, seconds, began, _start, used, _ended, parts in book["loans"].values():
             self._claim(parts, max(seconds, book["time"] - began) if used < 0 else used)
         for lender, (submit, seconds, *_) in book["given"].items():
@@ -133,7 +132,7 @@ class Lenders:
         if promise is None:
             return False
         more = max(size / promise.size, 1.0)
-        self.loans.append(Loan(key, job, promise.seconds, now, promise.take(), more, unseen=unseen))
+        self.loans.append(Loan(key, promise.seconds, now, promise.take(), more, unseen=unseen))
         return True
 
     def ended(self, key: Key, now: float) -> None:
