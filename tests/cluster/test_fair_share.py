@@ -45,6 +45,7 @@ def test_a_flood_of_an_account_that_has_used_up_its_share_takes_no_more_than_the
             cluster, user=SLURM_USER, policy={"name": "saf"}, cycle={"interval": 2.0}, lend={"share": SHARE}
         ) as rltuned,
     ):
+        cluster.run(["sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"])
         filler = cluster.fill(FLOOD)
         wait_until(lambda: (of := fair_shares(cluster))[FLOOD] < of[OTHER], "the flood has used up its share")
         began = time.monotonic()

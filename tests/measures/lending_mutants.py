@@ -51,14 +51,31 @@ MUTANTS = (
     Mutant("a raised job is passed", RAISING, "return np.asarray(ahead & (barred", "return np.asarray(False & (barred"),
     Mutant("who is wanted most is passed at the front", RAISING, "self.kept[at] = self.stop[at] == Stop.FRONT", "pass"),
     Mutant("any number is raised", RAISING, "if len(self.raises) >= self.rule.most:", "if False:"),
-    Mutant("an array counts as one job", RAISING, "managed.size * managed.tasks\n        self.tasks", "managed.size\n        self.tasks"),
-    Mutant("an array lends as one job", RAISING, "* managed.size * managed.tasks\n    return", "* managed.size\n    return"),
+    Mutant(
+        "an array counts as one job",
+        RAISING,
+        "managed.size * managed.tasks\n        self.tasks",
+        "managed.size\n        self.tasks",
+    ),
+    Mutant(
+        "an array lends as one job", RAISING, "* managed.size * managed.tasks\n    return", "* managed.size\n    return"
+    ),
     Mutant("tiers do not matter", RAISING, "self._waiting & self._in_tier[tier] &", "self._waiting &"),
     Mutant("nodes do not matter", RAISING, "return np.asarray(has @ has.T > 0.5", "return np.asarray(has @ has.T > -1"),
     Mutant("jobs that cannot start lend", RAISING, "scope.startable & (scope.base > 0)", "(scope.base > 0)"),
-    Mutant("it stands behind whom it passes", RAISING, "low = (key[starts] + rule.tie[at]) // rule.unit + 1", "low = (key[starts] + rule.tie[at]) // rule.unit"),
+    Mutant(
+        "it stands behind whom it passes",
+        RAISING,
+        "low = (key[starts] + rule.tie[at]) // rule.unit + 1",
+        "low = (key[starts] + rule.tie[at]) // rule.unit",
+    ),
     Mutant("it passes one more", RAISING, "able &= low <= high ", "high += 1; able &= low <= high "),
-    Mutant("it is written anew in each cycle", RAISING, "now if least <= now <= one.high else min(least, one.high)", "min(least, one.high)"),
+    Mutant(
+        "it is written anew in each cycle",
+        RAISING,
+        "now if least <= now <= one.high else min(least, one.high)",
+        "min(least, one.high)",
+    ),
     Mutant("own jobs lend", RAISING, "gpus = np.where(lends,", "gpus = np.where(True,"),
     Mutant("a job in two places lends twice", RAISING, "if queue.twice:", "if False:"),
     Mutant("the best place alone counts", RAISING, "members[self.low[members] < self.high[members]]", "members[:0]"),
@@ -68,39 +85,122 @@ MUTANTS = (
     Mutant("only what was used is lent", LOANS, "max(self.seconds, now - self.began) if", "now - self.began if"),
     Mutant("accounting does not settle", LOANS, "return took", "return loan.used"),
     Mutant("accounting is believed whatever it says", LOANS, "took <= loan.used + GRACE", "took >= 0"),
-    Mutant("another run's time settles", LOANS, "(abs(start - loan.start) <= GRACE if loan.start else start >= loan.submit_time)", "True"),
-    Mutant("cancelled borrowers have used something", LOANS, "if not loan.start and job in told.cancelled:", "if False:"),
+    Mutant(
+        "another run's time settles",
+        LOANS,
+        "(abs(start - loan.start) <= GRACE if loan.start else start >= loan.submit_time)",
+        "True",
+    ),
+    Mutant(
+        "cancelled borrowers have used something", LOANS, "if not loan.start and job in told.cancelled:", "if False:"
+    ),
     Mutant("never settled without accounting", LOANS, "if now - loan.ended > UNTOLD else None", "if False else None"),
-    Mutant("the wall clock counts", LOANS, "now = min(snapshot.time, self.time) if self.time else snapshot.time", "now = snapshot.time"),
+    Mutant(
+        "the wall clock counts",
+        LOANS,
+        "now = min(snapshot.time, self.time) if self.time else snapshot.time",
+        "now = snapshot.time",
+    ),
     Mutant("a clock that goes back forgives", LOANS, "back = max(self.time - now, 0.0)", "back = 0.0"),
-    Mutant("the start by the wall clock is believed", LOANS, "min(max(snapshot.time - start, 0.0), passed)", "(snapshot.time - start)"),
-    Mutant("a lender that has started lends on", LOANS, "parts = tuple(part for part in loan.parts if _waits(jobs, part.lender, part.submit_time))", "parts = loan.parts"),
-    Mutant("who is gone unseen has used nothing", LOANS, "unseen = max(offer.tasks - left - len(seen), 0)", "unseen = 0"),
-    Mutant("of an array the missing ones start", LOANS, "for nth, at in enumerate(seen):", "for nth, at in enumerate(seen[: max(offer.able - left, 0)]):"),
+    Mutant(
+        "the start by the wall clock is believed",
+        LOANS,
+        "min(max(snapshot.time - start, 0.0), passed)",
+        "(snapshot.time - start)",
+    ),
+    Mutant(
+        "a lender that has started lends on",
+        LOANS,
+        "parts = tuple(part for part in loan.parts if _waits(jobs, part.lender, part.submit_time))",
+        "parts = loan.parts",
+    ),
+    Mutant(
+        "who is gone unseen has used nothing", LOANS, "unseen = max(offer.tasks - left - len(seen), 0)", "unseen = 0"
+    ),
+    Mutant(
+        "of an array the missing ones start",
+        LOANS,
+        "for nth, at in enumerate(seen):",
+        "for nth, at in enumerate(seen[: max(offer.able - left, 0)]):",
+    ),
     Mutant("the last task counts twice", LOANS, "dict.fromkeys((job, *tasks))", "(job, *tasks)"),
     Mutant("tasks of before are lent", LOANS, "task not in before.tasks", "True"),
     Mutant("a limited array uses its lenders up", LOANS, "rest = rest if nth % offer.able else offer.parts", "pass"),
     Mutant("a requeued borrower is off the book", LOANS, "if book.loans[job].used < 0 <= loan.used:", "if False:"),
     Mutant("the second run is not lent", LOANS, "        loans[job] = loan\n", "        loans.setdefault(job, loan)\n"),
-    Mutant("a second run forgives the first", LOANS, "if (before := loans.get(job)) is not None:", "if False and (before := loans.get(job)):"),
-    Mutant("a request that grew is lent as it was", LOANS, "taken = tuple(part._replace(gpus=part.gpus * more) for part in taken)", "pass"),
+    Mutant(
+        "a second run forgives the first",
+        LOANS,
+        "if (before := loans.get(job)) is not None:",
+        "if False and (before := loans.get(job)):",
+    ),
+    Mutant(
+        "a request that grew is lent as it was",
+        LOANS,
+        "taken = tuple(part._replace(gpus=part.gpus * more) for part in taken)",
+        "pass",
+    ),
     Mutant("who submits again has not waited", LOANS, "inherited[heir] = Inherited(submit, wait)", "pass"),
     Mutant("who submits again has not lent", LOANS, "given[heir] = known._replace(", "_ = known._replace("),
-    Mutant("waits add up though they were at a time", LOANS, "return float(np.clip(since - (gone.last - gone.wait), 0.0, gone.wait))", "return gone.wait"),
+    Mutant(
+        "waits add up though they were at a time",
+        LOANS,
+        "return float(np.clip(since - (gone.last - gone.wait), 0.0, gone.wait))",
+        "return gone.wait",
+    ),
     Mutant("what others give is inherited", LOANS, 'return f"{user}\\0{request}"', "return request"),
     Mutant("a lost book forgives", LOANS, "np.maximum(lendable, 0.0).tolist()", "(0.0 * lendable).tolist()"),
-    Mutant("late give-backs are off the book", LOANS, "return replace(self, offers={**kept, **offers})", "return replace(self, offers=dict(offers))"),
-    Mutant("raises that were not written stay on the book", LOANS, "for job, offer in self.offers.items() if job in jobs}", "for job, offer in self.offers.items()}"),
+    Mutant(
+        "late give-backs are off the book",
+        LOANS,
+        "return replace(self, offers={**kept, **offers})",
+        "return replace(self, offers=dict(offers))",
+    ),
+    Mutant(
+        "raises that were not written stay on the book",
+        LOANS,
+        "for job, offer in self.offers.items() if job in jobs}",
+        "for job, offer in self.offers.items()}",
+    ),
     # --- around them
-    Mutant("values below nought", "cluster/changes.py", "if not 0 <= value <= MAX_FACTOR:", "if not value <= MAX_FACTOR:"),
-    Mutant("a job gets less than Slurm gives", "decide/planned_changes.py", "np.where(target > managed.base, np.minimum(target - jobs.base[managed.rows], MAX_FACTOR), 0)", "target - jobs.base[managed.rows] - 1"),
-    Mutant("raises are written first", "decide/planned_changes.py", "(not changes[nth].gives_back, nth)", "(changes[nth].gives_back, nth)"),
-    Mutant("what others add was not decided", "decide/scope.py", "passable, decided + theirs, most_decided + theirs)", "passable, decided, most_decided)"),
+    Mutant(
+        "values below nought", "cluster/changes.py", "if not 0 <= value <= MAX_FACTOR:", "if not value <= MAX_FACTOR:"
+    ),
+    Mutant(
+        "a job gets less than Slurm gives",
+        "decide/planned_changes.py",
+        "np.where(target > managed.base, np.minimum(target - jobs.base[managed.rows], MAX_FACTOR), 0)",
+        "target - jobs.base[managed.rows] - 1",
+    ),
+    Mutant(
+        "raises are written first",
+        "decide/planned_changes.py",
+        "(not changes[nth].gives_back, nth)",
+        "(changes[nth].gives_back, nth)",
+    ),
+    Mutant(
+        "what others add was not decided",
+        "decide/scope.py",
+        "passable, decided + theirs, most_decided + theirs)",
+        "passable, decided, most_decided)",
+    ),
     Mutant("deadlines are passed", "decide/scope.py", "Veto.SEVERAL_QOS, Veto.DEADLINE)", "Veto.SEVERAL_QOS)"),
-    Mutant("only GPUs count", "cluster/taken.py", "found: Floats = np.maximum.reduce(shares)", "found: Floats = shares[0]"),
-    Mutant("a user's own nodes are shared by all", "cluster/taken.py", "share = np.where(alone(snapshot, rows), whole, share)", "share = np.where(whole_nodes(snapshot, rows), whole, share)"),
-    Mutant("running tasks of an array count as waiting ones", "cluster/tables.py", "- started.get(int(self.job_id[row]), 0)", ""),
-)  # fmt: skip
+    Mutant(
+        "only GPUs count", "cluster/taken.py", "found: Floats = np.maximum.reduce(shares)", "found: Floats = shares[0]"
+    ),
+    Mutant(
+        "a user's own nodes are shared by all",
+        "cluster/taken.py",
+        "share = np.where(alone(snapshot, rows), whole, share)",
+        "share = np.where(whole_nodes(snapshot, rows), whole, share)",
+    ),
+    Mutant(
+        "running tasks of an array count as waiting ones",
+        "cluster/tables.py",
+        "- started.get(int(self.job_id[row]), 0)",
+        "",
+    ),
+)
 
 
 def copied(folder: Path) -> None:

@@ -97,7 +97,7 @@ class PrintingSlurm:
         self._base = np.array(priorities, dtype=np.int64)
         self.factor = np.zeros(len(self.rows), dtype=np.int64)
         carrying = np.array(carries) & (self._rng.random(len(self.rows)) < 0.5)
-        self.factor[carrying] = -self._rng.integers(1, 4, int(carrying.sum()))
+        self.factor[carrying] = self._rng.integers(1, 4, int(carrying.sum()))
         self._share = ["OK"] * len(self.rows)
         for name, text in printed.items():
             self._put(name, text)

@@ -37,11 +37,13 @@ from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import RECORD
 from rltuned.daemon.history import Known
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lending import FILE_NAME
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import PHASES, Metrics
 from rltuned.daemon.planning import Planning
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.runtime import Runtime
+from rltuned.decide.loans import Book, Offer
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
 from rltuned.slurm.cli import CliReader
@@ -155,6 +157,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
     )
     taken: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CPU)}
     commands: Counter[str] = Counter()
+    applied = 0
     for cycle in range(cycles + 1):
         clock.sleep(config.cycle.interval)
         let_a_minute_pass(directory)
@@ -165,6 +168,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         if report is None or report.outcome is not CycleOutcome.DONE:
             raise RuntimeError(f"the cycle failed: {report and report.sentence}")
         commands |= runner.counts
+        applied += heard.done["changes"].get("applied", 0)
         for phase, value in seconds.items() if cycle else ():
             others = clock.slept - slept + runner.updating - updating if phase in {"apply", "total"} else 0.0
             taken[phase].append(1000.0 * (value - others))
@@ -178,7 +182,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         "rss_after_mb": int(status["VmRSS"].split()[0]) / 1024,
         "managed": last.managed,
         "planned": last.planned,
-        "applied": heard.done["changes"].get("applied", 0),
+        "applied": applied,
         "journal_entries": len(daemon.journal.entries),
         "record_mb": (config.state.directory / RECORD).stat().st_size / 2**20,
     }
@@ -202,6 +206,8 @@ def of_size(jobs: int, nodes: int, seed: int, cycles: int, *, limited: bool = Fa
         (directory / "state").mkdir()
         journal = Journal.open(directory / "state", directory / "mirror")
         journal.update(slurm.left_behind())
+        offers = {entry.job_id: Offer(entry.submit_time, 1, 1, 1.0, 60.0, ()) for entry in slurm.left_behind()}
+        (directory / "state" / FILE_NAME).write_text(json.dumps({"book": Book(offers=offers).as_dict()}))
         journal.close()
         (directory / "ended").write_text(json.dumps(_ended(slurm, seed)), encoding="ascii")
         with slurm.answering():

@@ -40,7 +40,7 @@ def test_the_printed_queue_is_what_was_made_up(printing):
 def test_a_cycle_of_the_benchmark_plans_all_jobs_that_wait_but_those_that_fit_nowhere():
     found = plan(read_snapshot(Canned(answers(snapshot(JOBS, NODES, 1))), NOW), load(DEFAULT_MODEL), Config())
     assert set(found.scope.vetoed()) == {Veto.NEVER_RUNS}
-    assert len(found.changes) > JOBS / 2
+    assert found.raised.raises
 
 
 def test_what_scontrol_gets_is_on_the_queue_when_it_ends(printing):
@@ -56,13 +56,13 @@ def test_what_scontrol_gets_is_on_the_queue_when_it_ends(printing):
 
 
 @pytest.mark.parametrize("limited", [False, True])
-def test_cycles_write_and_take_as_many_commands_as_with_ten_jobs(limited):
+def test_cycles_write_and_take_as_many_commands_as_with_half_of_the_jobs(limited):
     long = of_size(JOBS, NODES, 1, 2, limited=limited)
-    assert long["applied"] > 0
-    assert long["journal_entries"] > JOBS / 10
+    assert long["applied"] > JOBS / 10, "what an earlier daemon raised is given back"
+    assert long["journal_entries"] > 0
     assert {len(values) for values in long["ms"].values()} == {2}
     if not limited:
-        assert long["commands"] == of_size(10, NODES, 1, 1)["commands"]
+        assert long["commands"] == of_size(JOBS // 2, NODES, 1, 2)["commands"]
     else:
         assert long["commands"] > 17, "several batches, each read before and after"
 

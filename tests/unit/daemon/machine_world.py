@@ -268,7 +268,8 @@ class World:
         self.wanted: dict[int, float] = {}
         """When a plan that was carried out last wanted each job raised, by job id (monotonic)."""
         self.planned_at = float("-inf")
-        self.decided_at = 0.0
+        self.decided_at, self.decided_of = 0.0, frozenset[int]()
+        """When the last plan was made, and which jobs sprio had listed."""
         self.raised: dict[int, int] = {}
         """Site factors that the last plan which was carried out wants, by job id."""
         self.last_bad = self.clock.monotonic()
@@ -442,7 +443,7 @@ class World:
 
     def _planner(self, snapshot: Any, policy: Any, config: Any, applied: Any, book: Any) -> Plan:
         expected = snapshot.jobs.time_limit * self.predicted
-        self.decided_at = self.clock.now
+        self.decided_at, self.decided_of = self.clock.now, self.run_reading.listed
         self.plan = plan(snapshot, policy, config, applied, expected, book=book)
         return self.plan
 
@@ -557,13 +558,14 @@ class World:
         """Where all that a plan wants was done and nobody did anything else: nobody passes whom they may not."""
         if (
             not report.acted
+            or self.plan is None
             or self.slurm.world != self.run_reading.planned
             or report.count(Outcome.APPLIED) < len(report.results)
             or self.slurm.faults.strange_job
         ):
             return
         waiting = [job for job in self.slurm.tasks() if self.slurm.could_start(job)]
-        raised = [job for job in waiting if job.marks.get(Field.SITE_FACTOR) == US and job.explicit is None]
+        raised = [job for job in waiting if job.job_id in self.plan.raised.offers]
         for one in raised:
             for other in waiting:
                 if other in raised or other.user == one.user or not _meet(one, other):
@@ -579,7 +581,7 @@ class World:
         """Why the first of these may not pass the second one; "" where it may."""
         if other.user in self.outsiders:
             return "its user has opted out"
-        if other.job_id not in self.run_reading.listed or other.explicit is not None:
+        if other.job_id not in self.decided_of or other.explicit is not None:
             return "nobody knows what was decided about it"
         if _decided(other) > _decided(one):
             return "more was decided for it"

@@ -398,6 +398,9 @@ class World:
             self.clock_changed = True
             for loan in self.loans:
                 loan.start.clean = False
+            # What accounting has not told yet may count as never to be told.
+            ended = [loan for loan in self.book.loans.values() if loan.used >= 0]
+            self.loose |= {(part.lender, part.submit_time) for loan in ended for part in loan.parts}
         self.book, self.steady_from = Book.from_dict(json.loads(self.disk)), self.jump
         assert self.book.as_dict() == json.loads(self.disk)
         # A task that started in the seconds of the last reading counts as one that started after it.

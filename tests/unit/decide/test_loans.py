@@ -354,6 +354,13 @@ def test_an_array_with_a_limit_is_lent_for_the_tasks_that_run_though_others_wait
     assert world.read().lent() == able * (MINUTE * 2 + 100.0)
 
 
+def test_a_user_who_takes_the_limit_away_once_his_array_is_raised_borrows_for_all_that_start():
+    world = array(20, 1, limit=1)
+    for task in range(5):
+        task_starts(world, 21 + task)
+    assert world.read().lent() == 5 * 100.0
+
+
 def test_short_tasks_of_an_array_with_a_limit_use_no_more_than_it():
     world = array(50, 2, limit=2)
     world.rows[11].tasks -= 30
@@ -521,6 +528,16 @@ def test_a_wall_clock_that_is_wrong_for_two_readings_changes_nothing(jump):
     assert world.lent() == right.lent() == 240.0 + 120.0
     world.jump = 0.0
     assert (world.read().lent(), world.wait()) == (right.read().lent(), right.wait())
+
+
+@pytest.mark.parametrize("jump", [90 * DAY, -90 * DAY])
+def test_a_wall_clock_that_jumps_between_a_start_and_the_reading_hides_a_minute_at_most(jump):
+    world = borrowing()
+    world.start(11)
+    world.jump = jump
+    assert world.read().lent() == 100.0
+    world.jump = 0.0
+    assert 10 * MINUTE <= world.read(10 * MINUTE).lent() <= 11 * MINUTE
 
 
 def test_a_wall_clock_that_is_wrong_gives_nobody_more_wait():
