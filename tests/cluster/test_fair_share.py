@@ -10,9 +10,9 @@ from cluster.support import Cluster, wait_until
 
 FLOOD, OTHER = "alice", "carol"
 """Users of the accounts physics and biology."""
-JOBS = {FLOOD: 32, OTHER: 8}
+JOBS = {FLOOD: 24, OTHER: 6}
 GPUS = {FLOOD: 1, OTHER: 4}
-SECONDS = {FLOOD: 4, OTHER: 15}
+SECONDS = {FLOOD: 4, OTHER: 8}
 """That each job of theirs runs."""
 SHARE = 0.5
 CHARGED = 60.0

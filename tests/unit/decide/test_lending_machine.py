@@ -33,6 +33,7 @@ from rltuned.policy.heuristics import by_name
 
 STEPS = 60
 SEEDS = 40
+MINUTES = float(os.environ.get("RLTUNED_TEST_LENDING_MINUTES", "0"))
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 PARTITIONS = {"a": {0, 1}, "b": {2, 3}, "a,b": {0, 1, 2, 3}}
 GPUS = 4
@@ -703,9 +704,9 @@ def live(seed, steps=STEPS):
     return world.seen
 
 
+@pytest.mark.timeout(600 + 60 * MINUTES)
 def test_whatever_happens_nobody_lends_more_than_a_part_of_his_wait():
-    minutes = float(os.environ.get("RLTUNED_TEST_LENDING_MINUTES", "0"))
-    until, first = time.monotonic() + 60 * minutes, random.SystemRandom().randrange(2**40) if minutes else 0
+    until, first = time.monotonic() + 60 * MINUTES, random.SystemRandom().randrange(2**40) if MINUTES else 0
     seen, done = Counter(), 0
     while done < SEEDS or time.monotonic() < until:
         try:
