@@ -151,17 +151,21 @@ class Measured:
 class Lending:
     """One run."""
 
-    def __init__(self, project: testbed.Project, *, minutes: float, interval: float, share: float, seed: int) -> None:
-        """Nothing is started yet. `interval`: seconds of a cycle; run times follow it."""
-        self.project, self.minutes, self.interval, self.share = project, minutes, interval, share
-        self.rng = random.Random(seed)  # noqa: S311  # jobs to repeat, no secret
+    def __init__(self, project: testbed.Project, options: argparse.Namespace) -> None:
+        """Nothing is started yet. `options`: of the command line."""
+        self.project = project
+        self.minutes: float = options.minutes
+        self.interval: float = options.interval
+        self.share: float = options.share
+        self.runs: float = options.runs
+        self.rng = random.Random(options.seed)  # noqa: S311  # jobs to repeat, no secret
         self.began = time.monotonic()
         self.seen = Measured()
         self.own: dict[int, deque[tuple[float, int]]] = defaultdict(deque)
         """By job: when Slurm alone gave it which priority."""
         self.users = (*USERS, *MORE_USERS)
         # A pass of backfill may end after the calculation that it began before; what it puts back stays until the next.
-        self.memory = 2.0 * 60.0 * float(slurm_conf(minutes)["PriorityCalcPeriod"] or 0) + 120.0
+        self.memory = 2.0 * 60.0 * float(slurm_conf(self.minutes)["PriorityCalcPeriod"] or 0) + 120.0
         self.log_offset = 0
         self.since = 0.0
         """Epoch seconds of the start."""
@@ -234,9 +238,9 @@ class Lending:
     # --- jobs
 
     def job(self, user: str) -> str:
-        """One sbatch command; run times are log-normal, of twice a cycle in the median."""
+        """One sbatch command; run times are log-normal."""
         shape = self.rng.choices(list(SHAPES), weights=list(SHAPES.values()))[0]
-        seconds = self.interval * min(max(2.0 * self.rng.lognormvariate(0.0, 0.8), 0.5), 15.0)
+        seconds = self.interval * min(max(self.runs * self.rng.lognormvariate(0.0, 0.8), 0.5), 8.0 * self.runs)
         return self.command(user, shape, seconds)
 
     def command(self, user: str, shape: str, seconds: float) -> str:
@@ -488,6 +492,7 @@ class Lending:
             "slurm": self.project.release,
             "minutes": self.minutes,
             "interval": self.interval,
+            "runs": self.runs,
             "share": self.share,
             "cycles": len(cycles),
             "cycles_done": sum(one["outcome"] == "done" for one in cycles),
@@ -687,6 +692,7 @@ def table(summary: Mapping[str, Any]) -> str:
         "GPU-seconds by book, by sacct": (book["gpu_seconds_by_book"], book["gpu_seconds_by_sacct"], difference),
     }
     head = f"Slurm {summary['slurm']}: {summary['minutes']:g} minutes, cycles of {summary['interval']:g} s"
+    head += f", run times of {summary['runs']:g} cycles"
     lines = [f"{head}, lend.share {summary['share']:g}, {summary['waiting_mean']:.0f} jobs waiting", ""]
     lines += [f"  {name:<36}{', '.join(map(str, values))}" for name, values in rows.items()]
     lines += [f"  kill -9: {', '.join(f'{name} {value}' for name, value in kill.items())}" for kill in summary["kills"]]
@@ -704,6 +710,7 @@ def main() -> int:
     arguments.add_argument("--slurm", choices=testbed.SUITES, default=testbed.DEFAULT_RELEASE)
     arguments.add_argument("--minutes", type=float, default=60.0)
     arguments.add_argument("--interval", type=float, default=60.0, help="seconds of a cycle (default: %(default)s)")
+    arguments.add_argument("--runs", type=float, default=6.0, help="median run time, cycles (default: %(default)s)")
     arguments.add_argument("--share", type=float, default=0.1, help="lend.share (default: %(default)s)")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--json", type=Path, help="where the summary goes, for machines")
@@ -717,9 +724,7 @@ def main() -> int:
             project, mine = testbed.Project(name, options.slurm, testbed.build(options.slurm)), True
             project.up()
         try:
-            summary = Lending(
-                project, minutes=options.minutes, interval=options.interval, share=options.share, seed=options.seed
-            ).run()
+            summary = Lending(project, options).run()
         finally:
             if mine:
                 project.down()

@@ -100,8 +100,10 @@ class Jobs:
     """The first so many make the initial state of an A/B and are not measured."""
 
 
-def mixture(jobs: int, seed: int, span: float, mean: float) -> Jobs:
-    """The built-in mixture: `jobs` jobs in `span` seconds, which run for `mean` seconds in the mean (2.5 to 15)."""
+def mixture(jobs: int, seed: int, span: float, mean: float, users: int = len(USERS)) -> Jobs:
+    """The built-in mixture: `jobs` jobs of so many users in `span` seconds, which run for `mean` seconds in the mean
+    (2.5 to 15).
+    """
     rng = np.random.default_rng(seed)
     weight = np.array([kind.weight for kind in KINDS], dtype=np.float64)
     # Shares of the classes that do not depend on luck, in an order that does.
@@ -124,7 +126,7 @@ def mixture(jobs: int, seed: int, span: float, mean: float) -> Jobs:
         mem=np.array([kind.mem for kind in picked], dtype=np.float64) * spread,
         time_limit=rng.choice(LIMITS, jobs) * MINUTE,
         gpu_type=[kind.gpu_type for kind in picked],
-        user=[USERS[at] for at in rng.integers(0, len(USERS), jobs)],
+        user=[USERS[at] for at in rng.integers(0, users, jobs)],
     )
     return Jobs(made, made.time_limit.copy(), tuple(kind.name for kind in picked), {})
 
@@ -707,7 +709,9 @@ def main(argv: Sequence[str]) -> int:
         cluster = read_cluster(project)
         if options.workload is None:
             options.factor = 1.0
-            jobs = mixture(options.jobs, options.seed, options.span, options.mean)
+            # A daemon makes an order at once only of jobs of one user: others lend a part of what they have waited.
+            users = 1 if options.policy.startswith(DAEMON) else len(USERS)
+            jobs = mixture(options.jobs, options.seed, options.span, options.mean, users)
         else:
             part = read(options.workload).take(slice(options.start, options.start + options.jobs))
             jobs = from_trace(part, from_json(cluster, project.name), options.estimates, options.seed, options.factor)

@@ -15,7 +15,9 @@ Invariants (docs/operations.md has the promises):
 - untouched: rltuned's user holds, releases, cancels and requeues nobody
 - given back: without a daemon that writes, nothing of rltuned's is left after the bound, and in no stage but active and
   canary does it write anything but to give back
-- wanted: beside a daemon that writes, what is rltuned's is in its last plan
+- wanted: beside a daemon that writes, each job with something of rltuned's is one that its last plan raises
+- never below: rltuned writes no site factor below 0, and no job with one of its own stands below what Slurm alone gives
+- lent for: the book of loans has each job that is raised
 - alive: the daemon goes on by itself after each fault
 - bounded: memory, threads, descriptors, journal
 """
@@ -61,6 +63,8 @@ SAVED = 7.0
 MOST_RSS, MOST_THREADS, MOST_FILES, MOST_JOURNAL = 300_000_000, 24, 48, 4_000_000
 FACTOR_ZERO = 0x80000000
 """slurmctld's log shows the site factor with this added."""
+ROUNDING = 2
+"""Points by which sprio's sum and squeue's priority may differ."""
 WRITING = frozenset({"active", "canary"})
 LONG = 20.0
 """Minutes of a run that has time for what takes minutes."""
@@ -227,7 +231,7 @@ class Soak:
             "cycle": {"interval": INTERVAL, "stage": self.stage},
             "policy": {"name": self.rng.choice(["saf", "sjf", "wfp3", "f1"])},
             "estimates": {"source": "limit"},
-            "decide": {"hysteresis": 0.0},
+            "lend": {"share": 1.0},
             "placement": {"apply": self.rng.choice(["off", "off", "oversubscribe"])},
             "scope": {"exclude_users": ["dave"], "canary_percent": 50.0},
             "slurm": {"timeout": 10.0},
@@ -402,6 +406,8 @@ class Soak:
         """A site factor that rltuned writes."""
         ledger = self.ledger
         self.checks["stands"] += 1
+        if value < 0:
+            self.violation("never below", f"job {job}: rltuned wrote SiteFactor={value}")
         hidden = job in ledger.held or job in ledger.admins or job in ledger.requeued
         hidden |= before is not None and ledger.lost(before.at)
         if before is not None and before.uid != OPERATOR_UID and before.value != 0 and not hidden:
@@ -730,28 +736,60 @@ class Soak:
             self.check_bounds()
             if self.stage in WRITING and not self.dry_run:
                 self.check_wanted()
+                self.check_never_below()
         self.read_log()
 
     def check_wanted(self) -> None:
-        """What carries a value of rltuned's is in its last plan, or about to be given back."""
+        """What carries a value of rltuned's is raised by its last plan, or about to be given back, and is in the
+        book.
+        """
         self.checks["wanted"] += 1
-        left: dict[int, int] = {}
+        left: dict[str, dict[int, int]] = {}
+
+        def kept(name: str) -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(self.sh(f"cat {STATE}/{name}", check=False) or "{}")
+            return found
 
         def all_wanted() -> bool:
             self.read_log()
             carried = self.carried()
             try:
-                record = json.loads(self.sh(f"cat {STATE}/decision.json", check=False) or "{}")
+                raised = {one[0] for one in kept("decision.json").get("raises", [])}
+                offers = set(map(int, kept("loans.json").get("book", {}).get("offers", [])))
             except ValueError:
                 return False
-            managed = set(record.get("jobs", {}).get("id", []))
-            waiting = set(self.pending())
-            left.clear()
-            left.update({job: value for job, value in carried.items() if job not in managed and job in waiting})
-            return not left
+            carried = {job: value for job, value in carried.items() if job in self.pending()}
+            left["wanted"] = {job: value for job, value in carried.items() if job not in raised}
+            left["lent for"] = {job: value for job, value in carried.items() if job not in offers}
+            return not any(left.values())
 
         if not self.wait(all_wanted, BOUND, 3.0):
-            self.violation("wanted", f"no plan of the last {BOUND:.0f} s wants {dict(list(left.items())[:8])}")
+            for invariant, jobs in left.items():
+                if jobs:
+                    self.violation(invariant, f"not so within {BOUND:.0f} s: {dict(list(jobs.items())[:8])}")
+
+    def check_never_below(self) -> None:
+        """No raised job stands below what Slurm alone gives, for longer than from one calculation to the next."""
+        self.checks["never below"] += 1
+        below: dict[int, tuple[int, int, int]] = {}
+
+        def none_below() -> bool:
+            self.read_log()
+            text = self.sh(
+                "timeout 20 sprio -h -o '%i %S %Y'; echo; timeout 20 squeue -h -t PD -o '%A %Q'", check=False
+            )
+            terms, _, queue = text.partition("\n\n")
+            shown = {int(job): int(value) for job, value in (row.split() for row in queue.splitlines())}
+            below.clear()
+            for row in terms.splitlines():
+                job, factor, total = map(int, row.split())
+                ours = factor > 0 and self.ledger.ours(job, factor)
+                if ours and job in shown and shown[job] < total - factor - ROUNDING:
+                    below[job] = shown[job], total, factor
+            return not below
+
+        if not self.wait(none_below, BOUND, 3.0):
+            self.violation("never below", f"priority, sum and site factor of jobs: {dict(list(below.items())[:8])}")
 
     def check_bounds(self) -> None:
         """Memory, threads, descriptors, journal."""

@@ -106,11 +106,10 @@ class Lending:
 
     def advance(self, snapshot: Snapshot, now: float, told: Told, config: Config, applied: AppliedChanges) -> Book:
         """The book once this reading is known; `now` by the clock that never jumps."""
-        told_of = self.book.offers.keys()
+        unknown, self._carried = self._carried - self.book.offers.keys(), frozenset()
         self.book = self.book.advanced(snapshot, now, told)
-        if not self._carried.isdisjoint(set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist()) - told_of):
+        if unknown and unknown & _waiting(snapshot):
             self._lost = self._lost or "it does not tell who lends for the jobs that are raised"
-        self._carried = frozenset()
         if self._lost:
             sentence = "The book of loans is lost: every waiting job counts as having lent all that it could."
             self._log.warning("loans.lost", sentence=sentence, reason=self._lost)
@@ -122,8 +121,8 @@ class Lending:
 
     def look(self, snapshot: Snapshot, journal: Journal) -> None:
         """Note which of the waiting jobs carry a raise no more by the journal: a restore gave them back."""
-        waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
-        self.book = self.book.carried((self.book.offers.keys() - waiting) | _raised(journal))
+        if self.book.offers:
+            self.book = self.book.carried((self.book.offers.keys() - _waiting(snapshot)) | _raised(journal))
 
     def promise(self, plan: Plan) -> str:
         """Put on disk what is about to be offered, beside what the jobs carry that are still to be given back. Why it
@@ -160,6 +159,10 @@ class Lending:
             self._log.warning("loans.not_kept", sentence=sentence, reason=trouble)
         self._trouble = trouble
         return trouble
+
+
+def _waiting(snapshot: Snapshot) -> set[int]:
+    return set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
 
 
 def _raised(journal: Journal) -> set[int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cluster.support import TESTBED, WANTED, Cluster
 
-SHORT = ("--minutes", "3", "--interval", "10", "--share", "1.0", "--seed", "1")
+SHORT = ("--minutes", "3", "--interval", "10", "--runs", "2", "--share", "1.0")
 """Cycles of ten seconds, and jobs of that length: a job that may lend all its wait can do so after a minute."""
 
 

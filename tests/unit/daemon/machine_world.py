@@ -897,6 +897,8 @@ class World:
         left = []
         for job, of in self.ours():
             age = now - self.wanted.get(job.job_id, float("-inf"))
+            if job.hold and self._may_be_another(job):
+                continue  # As in `leave`.
             if acting and (age <= 2 * INTERVAL or job.touched):
                 wanted, carried = self.raised.get(job.job_id), self._carried(job)[of]
                 if carried != wanted and not job.touched:

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.daemon.support import files_no_longer_than
 
-from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.daemon.claims import SITE_FACTOR, Entry, intended, landed
 from rltuned.daemon.journal import COMPACT_LINES, Journal, Settlement, entry_from_json, entry_to_json
 from rltuned.errors import JournalError
 
 
 def change(job, after=100, of=Field.SITE_FACTOR):
-    return Change(job, 1000 + job, of, 0, after, position=job)
+    return Change(job, 1000 + job, of, 0, SiteFactor(after) if type(after) is int else after, position=job)
 
 
 def _intent(journal, job, after):
@@ -47,6 +47,19 @@ def test_what_was_written_is_there_after_opening_again(roots):
     assert factors(again) == {1: 100, 3: 100}
     assert again.entries == journal.entries
     assert not again.damage
+
+
+def test_it_knows_whether_a_job_was_ever_noted(roots):
+    Journal.open(*roots).close()
+    journal = Journal.open(*roots)
+    assert not journal.used
+    write_a_cycle(journal, [1], 100)
+    journal.update(forget=[1])
+    journal.close()
+    for _ in range(2):
+        journal = Journal.open(*roots)
+        assert (journal.used, dict(journal.entries)) == (True, {})
+        journal.close()
 
 
 def test_each_line_is_json_with_a_checksum_and_a_sequence_number(roots):

@@ -185,29 +185,6 @@ def test_an_admins_change_that_a_killed_slurmctld_forgets_leaves_nothing_of_ours
         play.slurmctld_killed_and_started(after=0)
 
 
-def test_under_the_limiter_too_what_was_raised_is_given_back_first():
-    with run(release=(22, 5), jobs=5, limiter=True) as play:
-        play.lock_removed()
-        play.hours_pass(hours=1)
-
-
-def test_what_was_raised_is_given_back_first_also_after_slurmctld_came_back_with_an_older_state():
-    with run(release=(22, 5), jobs=9, limiter=True, stage=Stage.CANARY) as play:
-        play.the_policy_changes_its_mind(mind=15)
-        play.the_policy_changes_its_mind(mind=13)
-        play.slurmctld_killed_and_started(after=0)
-        play.answers_make_no_sense(cut=False, names={"jobs"})
-        play.answers_make_no_sense(cut=False, names={"jobs"})
-        play.stop(steps=None)
-
-
-def test_a_change_of_the_apply_mode_under_the_limiter_lets_nobody_be_passed():
-    with run(release=(22, 5), jobs=14, limiter=True, stage=Stage.CANARY) as play:
-        play.hours_pass(hours=1)
-        play.reload(mind=1, stage=Stage.CANARY)
-        play.hours_pass(hours=1)
-
-
 def test_what_restore_gave_back_while_both_disks_were_full_is_not_taken_for_somebody_elses_doing():
     with run(release=(22, 5)) as play:
         play.disk(copy="mirror", how="full")
@@ -258,23 +235,6 @@ def test_a_restore_by_name_that_cannot_understand_the_job_does_not_say_that_it_i
         play.restore_by_name(which=0)
 
 
-def test_a_nice_that_its_user_sets_between_the_plan_and_the_write_is_the_one_that_is_given_back():
-    with run(at_stake=False, release=(22, 5), jobs=2) as play:
-        play.change_nice(after=5, nice=50, which=1)
-        play.stopped_for_a_while(after=0, minutes=2)
-
-
-def test_a_priority_of_which_a_killed_daemon_could_not_note_that_it_landed_is_given_back_before_the_lowered_ones():
-    with run(release=(22, 5), jobs=5) as play:
-        for _ in range(9):
-            play.restore_by_name(which=0)
-        play.submit(
-            after=0, dependent=False, gpus=1, nice=0, partition="gpu", priority=1, qos="normal", tasks="", user="alice"
-        )
-        play.restore_by_name(which=0)
-        play.kill(name="daemon", steps=34, supervised=True)
-
-
 def test_ours_comes_back_with_a_slurmctld_that_forgets_an_admins_change_although_a_restore_ran_in_between():
     with run(release=(22, 5), jobs=3) as play:
         play.restore_all()
@@ -284,29 +244,6 @@ def test_ours_comes_back_with_a_slurmctld_that_forgets_an_admins_change_although
         play.restore_all()
         play.stop(steps=None)
         play.slurmctld_killed_and_started(after=0)
-
-
-def test_what_was_raised_is_given_back_first_also_by_the_priorities_that_an_older_slurmctld_comes_back_with():
-    placing = {"placement": PlacementApply.OVERSUBSCRIBE, "stage": Stage.ACTIVE}
-    with run(release=(22, 5), jobs=9, ageing=0.01, **placing) as play:
-        play.reload(mind=5, out=("olga",), placement=None, stage=Stage.CANARY)
-        play.hours_pass(hours=1)
-        play.hours_pass(hours=1)
-        play.the_wall_clock_jumps(seconds=-3600.0)
-        play.the_wall_clock_jumps(seconds=-3600.0)
-        play.time_passes(minutes=1)
-        play.cancel(after=0, which=0)
-        play.cancel(after=0, which=0)
-        play.the_policy_changes_its_mind(mind=1)
-        play.slurmctld_killed_and_started(after=0)
-        play.stop(steps=None)
-
-
-def test_a_job_that_was_lowered_is_not_given_back_while_a_raised_one_waits_for_its_next_try():
-    with run(release=(22, 5), limiter=True, jobs=5, stage=Stage.CANARY) as play:
-        play.lock_removed()
-        play.privilege_changes(level=Privilege.NONE)
-        play.the_policy_changes_its_mind(mind=1)
 
 
 def test_the_dead_man_gives_back_where_the_lock_is_gone_and_the_file_system_read_only():
@@ -351,21 +288,15 @@ def test_a_value_that_a_killed_slurmctld_brings_back_is_in_doubt_on_a_job_that_i
         play.hold(after=0, which=0, who="user")
 
 
-def test_a_lowered_job_that_asks_for_something_else_takes_its_place_back_and_nobody_else_gets_it():
-    with run(release=(22, 5), jobs=14, ageing=0.01, calm=True) as play:
-        play.release(admin=False, after=0, which=0)
-        for mind in (1, 1):
-            play.the_policy_changes_its_mind(mind=mind)
-        play.start_job(after=0, which=3)
-        play.top(after=0, which=0)
-        play.change_nice(after=0, nice=0, which=0)
-        play.the_policy_changes_its_mind(mind=1)
-        submitted = {"partition": "gpu", "priority": 1290, "qos": "normal", "tasks": "", "user": "alice"}
-        play.submit(**submitted, account="physics", after=0, dependent=False, gpus=1, nice=-20)
-        play.top(after=0, which=3)
-        for mind in (1, 1, 32):
-            play.the_policy_changes_its_mind(mind=mind)
-        for _ in range(2):
-            play.change_nice(after=0, nice=0, which=0)
-        play.change_request(after=0, what=("time_limit", 60.0), which=4)
-        play.the_policy_changes_its_mind(mind=50)
+def test_a_queue_that_nobody_can_read_for_a_while_does_not_end_what_was_lent():
+    with run(release=(22, 5), jobs=2, at_stake=False) as play:
+        play.the_policy_changes_its_mind(mind=2)
+        play.answers_make_no_sense(cut=False, names={"jobs"})
+        play.front_starts(count=1)
+
+
+def test_what_a_borrower_uses_counts_from_the_moment_of_the_reading_however_long_that_takes():
+    with run(release=(22, 5)) as play:
+        play.fault(after=0, what="slow")
+        play.a_raised_job_starts(after=0, which=0)
+        play.hours_pass(hours=1)

@@ -3,10 +3,12 @@
 import os
 
 import numpy as np
+from unit.daemon.lenders import SLACK, Lenders
 from unit.simulate.house import House, busy_slurm, config
 
 from rltuned.cluster.changes import Field, Outcome
 from rltuned.daemon.cycle_report import CycleOutcome
+from rltuned.daemon.lending import FILE_NAME
 from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.decide.scope import Veto
 from rltuned.simulate.people import NO_ONE
@@ -94,3 +96,27 @@ def test_jobs_that_start_between_reading_and_writing_are_gone_not_failed(memory_
     outcomes = [result.outcome for _ in range(25) for result in house.tick().results]
     assert outcomes.count(Outcome.GONE) > 0
     assert set(outcomes) <= {Outcome.GONE, Outcome.APPLIED, Outcome.UNCHANGED, Outcome.THROTTLED}
+
+
+def test_for_hours_nobody_lends_more_than_its_part_by_who_starts_and_ends(memory_path):
+    house = House(busy_slurm(2 * CYCLES, seed=2), config(memory_path))
+    slurm, lenders = house.slurm, Lenders(house.config.state.directory / FILE_NAME)
+    jobs, simulation, share = slurm.jobs, slurm.simulation, house.config.lend.part
+    size, most = np.maximum(jobs.gpus, 1e-3), 0.0
+    key = {row: (row + 1, int(slurm.profile.epoch + at)) for row, at in enumerate(jobs.submit_time)}
+    for _ in range(CYCLES):
+        house.cycle()
+        lenders.look()
+        started = np.isfinite(simulation.start)
+        house.wait()
+        for row in np.flatnonzero(np.isfinite(simulation.start) & ~started).tolist():
+            lenders.no_lender(key[row])
+            lenders.started(row + 1, key[row], float(size[row]), float(simulation.start[row]), unseen=False)
+        for row in np.flatnonzero(np.isfinite(simulation.end)).tolist():
+            lenders.ended(key[row], float(simulation.end[row]))
+        for row in slurm.waiting().tolist():
+            lent, beyond = lenders.lent(key[row], simulation.now)
+            assert lent <= share * (simulation.now - jobs.submit_time[row]) * size[row] + beyond + SLACK * size[row]
+            most += lent
+    assert most > 0.0
+    assert lenders.loans
