@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.shape import ClusterShape, from_json
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.cluster.tables import Bools, Floats, Ints, Rows
 from rltuned.config import DEFAULT_MODEL, Config, LendSection
 from rltuned.errors import EvaluationError, RltunedError
 from rltuned.policy import files
@@ -44,6 +44,9 @@ LATE: Final = 0.02
 """Seconds by which submissions are drawn later, at most."""
 DRIFT: Final = 0.1
 """Seconds, σ: the backfill passes are not as regular as one interval and one offset say."""
+AGE_WEIGHT: Final = 1_000_000
+MAX_AGE: Final = 3 * 3600.0
+"""Seconds."""
 STEADY: Final = 0.002
 """Seconds: an interval as near to one second is one (24.11 and 26.05 pass at whole seconds)."""
 
@@ -236,7 +239,14 @@ def _ranker(real: Replayed, model: Policy | None) -> Ranker:
     policy = by_name(name) if name in RULES else model
     if policy is None:
         raise EvaluationError(f"replay: the policy {name!r} is a model: give it")
-    return PlanRanker(policy, Config(lend=LendSection(share=1.0, most=256)))  # as `replay.by_limits`
+    return PlanRanker(policy, Config(lend=LendSection(share=1.0, most=256)), slurm=by_age)  # as `replay.by_limits`
+
+
+def by_age(simulation: Simulation, rows: Rows) -> Ints:
+    """(n,) priorities of Slurm's own under a daemon (`replay.plain_priorities`): by age, in whole seconds."""
+    age = np.floor(simulation.now) - np.floor(simulation.jobs.submit_time[rows])
+    priority: Ints = (AGE_WEIGHT * age / MAX_AGE).astype(np.int64) + 1
+    return priority
 
 
 def slurm_settings(real: Replayed) -> SimulationSettings:

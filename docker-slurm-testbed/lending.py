@@ -127,6 +127,8 @@ class Measured:
     """All that was seen."""
 
     looks: int = 0
+    missed: int = 0
+    """Looks at which something did not answer."""
     readings: int = 0
     """Of jobs' priorities."""
     below: int = 0
@@ -454,10 +456,14 @@ class Lending:
             if kills and left < 60.0 * self.minutes * (1.0 - kills[0]):
                 kills.pop(0)
                 self.kill()
-            self.take_in()
-            self.keep_waiting()
+            try:
+                self.take_in()
+                self.keep_waiting()
+            except TestbedError as error:  # a machine that is busy: Slurm has not answered in time
+                self.seen.missed += 1
+                self.tell(f"not seen: {error}")
             if self.seen.looks % 30 == 1:
-                self.tell(f"{self.seen.waiting[-1]} wait; {self.log_tail()}")
+                self.tell(f"{self.seen.waiting[-1]} wait; {self.cycles()[-1]['sentence']}")
             time.sleep(max(0.0, LOOK - (time.monotonic() - looked)))
 
     def accounting(self) -> dict[int, Run]:
@@ -507,6 +513,7 @@ class Lending:
             "cycle_seconds": {"mean": _mean([sum(one["seconds"].values()) for one in cycles])},
             "least_site_factor": seen.least,
             "looks": seen.looks,
+            "missed": seen.missed,
             "readings": seen.readings,
             "below_own": seen.below,
             "put_back_by_backfill": {"own": seen.older, "raised": seen.undone},
@@ -682,7 +689,7 @@ def table(summary: Mapping[str, Any]) -> str:
         "put off for the RPC limiter": (summary["throttled"],),
         "seconds of a cycle, mean": (summary["cycle_seconds"]["mean"],),
         "least SiteFactor": (summary["least_site_factor"],),
-        "looks, readings of jobs": (summary["looks"], summary["readings"]),
+        "looks, missed, readings of jobs": (summary["looks"], summary["missed"], summary["readings"]),
         "of these below Slurm's own": (summary["below_own"],),
         "put back by backfill: all, raised": (undone["own"], undone["raised"]),
         "raised: wanted, in force, mean": (summary["raised_wanted_mean"], summary["raised_in_force_mean"]),

@@ -255,8 +255,8 @@ def plain_priorities(scheduler_parameters: str, *, daemon: bool) -> dict[str, st
     """
     weights = {f"PriorityWeight{of}": "0" for of in ("Age", "Fairshare", "JobSize", "Partition")}
     ours = {**weights, "PriorityWeightQOS": str(HIGHEST)}
-    if daemon:
-        ours |= {"PriorityWeightAge": "1000000", "PriorityMaxAge": "0-03:00", "PriorityCalcPeriod": "1"}
+    if daemon:  # as fidelity.by_age has it
+        ours |= {"PriorityWeightAge": "1000000", "PriorityMaxAge": "0-03:00", "PriorityCalcPeriod": "00:00:01"}
     return {**ours, "SchedulerParameters": scheduler_parameters} if scheduler_parameters else ours
 
 

@@ -20,9 +20,10 @@
 `decisions`  on disk: the last one, for ``rltuned explain``, and what every cycle saw and did, for ``rltuned report``
 
 The safety argument stands on three rules. (1) Before the first write of a cycle, each intended value is on disk, and
-who lends for it; so whatever happens then, each value that can be on a job is known to be ours, and is lent for. (2) Whether a value is ours is judged by
-reading the job, right before a write and before each undo; anything else is somebody's own and stands. (3) Each step
-can be repeated: going on after a crash and restoring after a crash are the same code as going on and restoring.
+who lends for it; so whatever happens then, each value that can be on a job is known to be ours, and is lent for. (2)
+Whether a value is ours is judged by reading the job, right before a write and before each undo; anything else is
+somebody's own and stands. (3) Each step can be repeated: going on after a crash and restoring after a crash are the
+same code as going on and restoring.
 
 What may be changed freely: metrics, log events, write budgets. What must stay: the three rules. Commands are started by
 `rltuned.slurm` alone; the one process that is started here is a worker of our own, in `rollout_worker`, and no cycle

@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         "a lender that has started lends on",
         LOANS,
-        "parts = tuple(part for part in loan.parts if _waits(jobs, part.lender, part.submit_time))",
+        "parts = tuple(part for part in loan.parts if _waits(snapshot, part.lender, part.submit_time))",
         "parts = loan.parts",
     ),
     Mutant(
@@ -139,6 +139,22 @@ MUTANTS = (
         LOANS,
         "taken = tuple(part._replace(gpus=part.gpus * more) for part in taken)",
         "pass",
+    ),
+    Mutant("a lender that cannot be read is gone", LOANS, "return snapshot.is_unread(job)", "return False"),
+    Mutant(
+        "a borrower that cannot be read has ended",
+        LOANS,
+        "if loan.used >= 0 or (row is None and snapshot.is_unread(job)):",
+        "if loan.used >= 0:",
+    ),
+    Mutant(
+        "a raised job that cannot be read has run", LOANS, "if row is None and snapshot.is_unread(job):", "if False:"
+    ),
+    Mutant(
+        "a task that could not be read is new",
+        LOANS,
+        "{*snapshot.array_of, *filter(snapshot.is_unread, () if before.waiting is None else before.waiting.tasks)}",
+        "{*snapshot.array_of}",
     ),
     Mutant("who submits again has not waited", LOANS, "inherited[heir] = Inherited(submit, wait)", "pass"),
     Mutant("who submits again has not lent", LOANS, "given[heir] = known._replace(", "_ = known._replace("),

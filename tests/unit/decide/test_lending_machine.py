@@ -552,10 +552,10 @@ class World:
     def note_inheritance(self, before, book):
         for job, given in book.given.items():
             known = before.given.get(job)
-            heir = job in book.inherited and job not in before.inherited
-            if heir:
+            if job in book.inherited and before.inherited.get(job) != book.inherited[job]:
                 self.loose.add((job, given.submit_time))
-                self.allowed[job, given.submit_time] += given.seconds - (known.seconds if known else 0.0)
+                own = known.seconds if known and known.submit_time == given.submit_time else 0.0
+                self.allowed[job, given.submit_time] += given.seconds - own
                 self.seen["inherited"] += 1
 
     def check_book(self, snapshot):

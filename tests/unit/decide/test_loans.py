@@ -12,6 +12,7 @@ import pytest
 
 from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.tables import JobState
+from rltuned.cluster.unread import Unread
 from rltuned.decide.loans import UNTOLD, Book, Given, Inherited, Offer, Part, Told
 
 from .conftest import NOW, make_snapshot
@@ -47,13 +48,15 @@ class World:
     """By which the wall clock is wrong."""
     took: dict[int, tuple[float, float]] = field(default_factory=dict)
     cancelled: set[int] = field(default_factory=set)
+    unread: set[int] = field(default_factory=set)
+    """Jobs of which a row is there, and cannot be understood."""
     book: Book = field(default_factory=Book)
 
     def __post_init__(self):
         self.read(0.0)
 
     def snapshot(self):
-        rows = sorted(self.rows.items())
+        rows = sorted((job, row) for job, row in self.rows.items() if job not in self.unread)
         eligible = [row.submit if np.isnan(row.eligible) else row.eligible for _, row in rows]
         held = {JobState.RUNNING: (0,), JobState.PENDING: (), JobState.OTHER: ()}
         jobs = job_table(
@@ -71,7 +74,8 @@ class World:
             gpus=[row.gpus for _, row in rows],
         )
         array_of = {job: row.array for job, row in rows if row.array}
-        return replace(make_snapshot(jobs, now=self.now + self.jump), array_of=array_of)
+        unread = Unread(jobs=dict.fromkeys(self.unread, "column Nice: cannot understand it"))
+        return replace(make_snapshot(jobs, now=self.now + self.jump), array_of=array_of, unread=unread)
 
     def read(self, seconds=MINUTE):
         self.now += seconds
@@ -291,6 +295,45 @@ def test_what_a_lender_asks_for_changes_nothing_of_what_it_has_lent():
     world.read()
     world.rows[1].gpus, world.rows[1].request = 4, "four"
     assert world.read().lent() == 120.0
+
+
+# --- rows that cannot be understood
+
+
+@pytest.mark.parametrize("job", [1, 11])
+def test_a_row_that_cannot_be_understood_for_a_while_changes_nothing_of_a_loan(job):
+    world = borrowing()
+    world.start(11)
+    world.read()
+    world.unread = {job}
+    world.read().read()
+    world.unread = set()
+    assert world.read().lent() == 240.0
+    assert set(world.book.loans) == {11}
+    assert (world.book.left, world.book.inherited) == ({}, {})
+
+
+def test_nor_of_a_raise_or_of_what_was_given():
+    world = borrowing()
+    world.book = replace(world.book, given={1: Given(SUBMIT, 50.0, 1, ())}, inherited={1: Inherited(SUBMIT, 99.0)})
+    offer, wait = world.book.offers[11], world.wait()
+    world.unread = {1, 11}
+    world.read()
+    world.unread = set()
+    world.read()
+    assert (world.book.offers, world.lent(), world.wait()) == ({11: offer}, 50.0, wait + 2 * MINUTE)
+    world.start(11)
+    assert world.read().lent() == 150.0
+
+
+def test_a_task_of_before_that_cannot_be_understood_for_a_while_is_not_new():
+    world = World({1: Row(), 11: Row(tasks=3)})
+    task_starts(world, 20)
+    world.read().offer(11, (1, 2.0), tasks=2, able=2)
+    world.unread = {20}
+    world.read()
+    world.unread = set()
+    assert world.read().lent() == 0
 
 
 # --- arrays
