@@ -44,9 +44,8 @@ LATE: Final = 0.02
 """Seconds by which submissions are drawn later, at most."""
 DRIFT: Final = 0.1
 """Seconds, σ: the backfill passes are not as regular as one interval and one offset say."""
-AGE_WEIGHT: Final = 1_000_000
-MAX_AGE: Final = 3 * 3600.0
-"""Seconds."""
+HIGHEST: Final = 1_000_000
+"""As `replay` has it."""
 STEADY: Final = 0.002
 """Seconds: an interval as near to one second is one (24.11 and 26.05 pass at whole seconds)."""
 
@@ -239,14 +238,12 @@ def _ranker(real: Replayed, model: Policy | None) -> Ranker:
     policy = by_name(name) if name in RULES else model
     if policy is None:
         raise EvaluationError(f"replay: the policy {name!r} is a model: give it")
-    return PlanRanker(policy, Config(lend=LendSection(share=1.0, most=256)), slurm=by_age)  # as `replay.by_limits`
+    return PlanRanker(policy, Config(lend=LendSection(share=1.0, most=256)), slurm=alike)  # as `replay.by_limits`
 
 
-def by_age(simulation: Simulation, rows: Rows) -> Ints:
-    """(n,) priorities of Slurm's own under a daemon (`replay.plain_priorities`): by age, in whole seconds."""
-    age = np.floor(simulation.now) - np.floor(simulation.jobs.submit_time[rows])
-    priority: Ints = (AGE_WEIGHT * age / MAX_AGE).astype(np.int64) + 1
-    return priority
+def alike(simulation: Simulation, rows: Rows) -> Ints:  # noqa: ARG001 - of the protocol
+    """(n,) priorities of Slurm's own under a daemon (`replay.plain_priorities`): all the same."""
+    return np.full(len(rows), HIGHEST // 2, dtype=np.int64)
 
 
 def slurm_settings(real: Replayed) -> SimulationSettings:

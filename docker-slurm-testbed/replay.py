@@ -249,14 +249,12 @@ def read_cluster(project: Project) -> dict[str, Any]:
     return {"pools": pools, "partitions": partitions}
 
 
-def plain_priorities(scheduler_parameters: str, *, daemon: bool) -> dict[str, str]:
-    """Of slurm.conf in a replay: Slurm's own priority is a constant less the nice value; under the daemon, which leaves
-    alone what a nice decides, the age alone, by the second.
+def plain_priorities(scheduler_parameters: str) -> dict[str, str]:
+    """Of slurm.conf in a replay: Slurm's own priority is a constant less the nice value. Under the daemon, which leaves
+    alone what a nice decides, all jobs have the same: the earlier submission goes first (`fidelity.alike`).
     """
     weights = {f"PriorityWeight{of}": "0" for of in ("Age", "Fairshare", "JobSize", "Partition")}
     ours = {**weights, "PriorityWeightQOS": str(HIGHEST)}
-    if daemon:  # as fidelity.by_age has it
-        ours |= {"PriorityWeightAge": "1000000", "PriorityMaxAge": "0-03:00", "PriorityCalcPeriod": "00:00:01"}
     return {**ours, "SchedulerParameters": scheduler_parameters} if scheduler_parameters else ours
 
 
@@ -607,7 +605,7 @@ def replay(project: Project, jobs: Jobs, cluster: dict[str, Any], options: argpa
         + "".join(f"; {n} left out: {why}" for why, n in jobs.left_out.items())
     )
     facts: dict[str, Any] = {}
-    settings = plain_priorities(options.scheduler_parameters, daemon=options.policy.startswith(DAEMON))
+    settings = plain_priorities(options.scheduler_parameters)
     with prepared(project, settings), ExitStack() as stack, progress_bar() as bar:
         if options.policy.startswith(DAEMON):
             facts = stack.enter_context(steered(project, by_limits(options.policy, options.interval)))
