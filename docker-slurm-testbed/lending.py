@@ -160,6 +160,7 @@ class Lending:
         self.interval: float = options.interval
         self.share: float = options.share
         self.runs: float = options.runs
+        self.policy: str = options.policy
         self.rng = random.Random(options.seed)  # noqa: S311  # jobs to repeat, no secret
         self.began = time.monotonic()
         self.seen = Measured()
@@ -271,6 +272,7 @@ class Lending:
         settings: Mapping[str, Mapping[str, Any]] = {
             "cycle": {"interval": self.interval, "stage": "active"},
             "lend": {"share": self.share},
+            **({"policy": {"name": self.policy}} if self.policy else {}),
             "estimates": {"refresh": max(self.interval, 10.0)},
             "metrics": {"enabled": False},
             "log": {"format": "json", "level": "debug"},
@@ -499,6 +501,7 @@ class Lending:
             "minutes": self.minutes,
             "interval": self.interval,
             "runs": self.runs,
+            "policy": next(event["sentence"] for event in self.events() if event["event"] == "daemon.started"),
             "share": self.share,
             "cycles": len(cycles),
             "cycles_done": sum(one["outcome"] == "done" for one in cycles),
@@ -700,7 +703,8 @@ def table(summary: Mapping[str, Any]) -> str:
     }
     head = f"Slurm {summary['slurm']}: {summary['minutes']:g} minutes, cycles of {summary['interval']:g} s"
     head += f", run times of {summary['runs']:g} cycles"
-    lines = [f"{head}, lend.share {summary['share']:g}, {summary['waiting_mean']:.0f} jobs waiting", ""]
+    lines = [f"{head}, lend.share {summary['share']:g}, {summary['waiting_mean']:.0f} jobs waiting"]
+    lines += [summary["policy"], ""]
     lines += [f"  {name:<36}{', '.join(map(str, values))}" for name, values in rows.items()]
     lines += [f"  kill -9: {', '.join(f'{name} {value}' for name, value in kill.items())}" for kill in summary["kills"]]
     return "\n".join([*lines, *(f"  BROKEN: {text}" for text in summary["broken"])])
@@ -719,6 +723,7 @@ def main() -> int:
     arguments.add_argument("--interval", type=float, default=60.0, help="seconds of a cycle (default: %(default)s)")
     arguments.add_argument("--runs", type=float, default=6.0, help="median run time, cycles (default: %(default)s)")
     arguments.add_argument("--share", type=float, default=0.1, help="lend.share (default: %(default)s)")
+    arguments.add_argument("--policy", default="", help="policy.name (default: the daemon's)")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--json", type=Path, help="where the summary goes, for machines")
     options = arguments.parse_args()

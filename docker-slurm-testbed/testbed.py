@@ -404,7 +404,7 @@ METRICS_PORT = 9815
 PROMETHEUS_PORT = 9090
 # What Prometheus' own page of graphs opens with. Grafana's dashboards (deploy/grafana) ask for more of the same.
 PANELS = (
-    '{__name__=~"rltuned_(pending|managed|moved)_jobs"}',
+    '{__name__=~"rltuned_(pending|managed|raised)_jobs"}',
     "rltuned:job_wait_seconds:mean_1d",
     "sum by (outcome) (increase(rltuned_changes_total[5m]))",
 )

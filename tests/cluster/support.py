@@ -352,7 +352,8 @@ class Cluster:
         """Jobs of one user that wait, behind full nodes, each shorter than the one before it: Slurm alone would start
         them as submitted, shortest first is the other way round."""
         self.fill()
-        jobs = [(USERS[0], "--gres=gpu:1", "-t", str(15 * count - 10 * n)) for n in range(count)]
+        # No two of a size: so their priorities are not the same, and there is room for a raised job between two.
+        jobs = [(USERS[0], "--gres=gpu:1", f"-c{count - n}", "-t", str(15 * count - 10 * n)) for n in range(count)]
         ids = self.submit_many(jobs)
         self.wait_sprio(ids)
         return ids

@@ -141,11 +141,19 @@ class Lenders:
             if loan.borrower == key and loan.ended is None:
                 loan.ended = now
 
+    def requeued(self, key: Key, now: float) -> None:
+        """A job that ran waits again, with what it carries: the same ones lend for it."""
+        self.look()
+        for loan in self.loans:
+            if loan.borrower == key and loan.ended is None:
+                size = sum(part.gpus for part in loan.parts)
+                self.promises[key[0]] = Promise(key[1], loan.seconds, max(size, 1e-3), list(loan.parts))
+        self.ended(key, now)
+
     def no_lender(self, key: Key) -> None:
         """A job waits no more: what it has lent counts no more."""
         for loan in self.loans:
             loan.parts = [part for part in loan.parts if part.lender != key]
-        self.loans = [loan for loan in self.loans if loan.parts]
 
     def lost(self) -> None:
         """The file was lost: rltuned takes everybody for having lent all that was promised."""

@@ -473,7 +473,7 @@ class World:
         self._tell()
 
     def _requeued(self, job: Task) -> None:
-        self.lenders.ended(job.key, self.clock.now)
+        self.lenders.requeued(job.key, self.clock.now)
 
     def _returned(self, known: Mapping[int, Task]) -> None:
         """slurmctld is there with another state than before."""
