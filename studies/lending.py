@@ -22,7 +22,7 @@ from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
 from rltuned.evaluate.executors import Executor, LocalExecutor
-from rltuned.evaluate.frontier import RATIOS, SHARES, TESTED, Point, contenders, points
+from rltuned.evaluate.frontier import RATIOS, TESTED, Point, contenders, points
 from rltuned.evaluate.state import state_path
 from rltuned.workers.progress import Progress, progress_bar, silent
 from rltuned.workload import Workload
@@ -33,6 +33,8 @@ from studies.traces import read
 HERE: Final = Path(__file__).resolve().parent
 TABLE: Final = HERE / "lending.csv"
 UNFINISHED: Final = HERE / "results"
+SHARES: Final = (0.1, 0.2, 0.5)
+"""`lend.share`: the default, and where most of what a site can gain lies. `rltuned gate` replays more."""
 SEEDS: Final = (7, 11)
 WEIGHTS: Final = {"fair share": "age=1000,fairshare=100000", "age": "age=100000,fairshare=1000"}
 """By what decides in Slurm's own order."""

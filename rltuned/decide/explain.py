@@ -16,11 +16,12 @@ from rltuned.policy.heuristics import RULES
 
 STOP_MEANING: Final[Mapping[Stop, str]] = {
     Stop.UNSEEN: "too far back and too large to be seen by the policy in this cycle",
-    Stop.MOST: "others that the policy wants more go ahead already, as many as may at a time",
+    Stop.MOST: "others that the policy wants more go ahead already, as many as may (of one user, half of them)",
     Stop.LENT: "the job before it has lent its part, or cannot lend as much as this one would use",
     Stop.DECIDED: "the site or its people decided more for the job before it, or that one is left alone",
     Stop.FRONT: "nobody whom it could pass is before it",
     Stop.SIBLING: "a job of the same user that asks for the same is before it",
+    Stop.FEW: "most of the jobs before it would still be: it goes further when half of them can be passed",
 }
 """No ids in it: users read it, too."""
 

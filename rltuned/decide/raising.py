@@ -6,17 +6,20 @@ from others itself, until the size of the raised job is covered, and each for th
 for. What a job may lend is a part of its wait, times its size, less what it has lent. A job that cannot lend its part
 is not passed: the raised job stands behind it.
 
-A raised job gets the least priority that has it before the first job that it passes. No job gets less than Slurm gives
+A raised job gets the least priority that has it before the first job that it passes. It keeps the place that it has as
+long as that is lent, and moves further ahead only where that at least halves the number of those before it: so little
+is written. No job gets less than Slurm gives
 it. Nobody passes a job for which the site or its people decided more, nor one that has lent all that it could. Passing
 jobs that cannot start is free, and so is passing the own user's jobs; of one user's jobs that ask for the same, Slurm's
 order stands. A job that is wanted more and has nobody to pass is not passed by one that is wanted less.
 """
 
 import enum
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +49,7 @@ class Stop(enum.IntEnum):
     UNSEEN = 1
     """The policy has not seen it."""
     MOST = 2
-    """As many jobs as may be are raised already."""
+    """As many jobs as may be are raised already, or as many of its user's."""
     LENT = 3
     """The job before it has lent its part, or cannot lend as much."""
     DECIDED = 4
@@ -55,6 +58,8 @@ class Stop(enum.IntEnum):
     """Nobody whom it could pass is before it."""
     SIBLING = 6
     """A job of the same user that asks for the same is before it."""
+    FEW = 7
+    """It could go further, but most of those that are before it would still be."""
 
 
 class Raise(NamedTuple):
@@ -126,37 +131,41 @@ def raise_jobs(
         settings: of the rule.
     """
     rule = _Rule(managed, book, settings)
-    wanted = managed.at[window[_wanted(managed, window, scores)]]
+    wanted = managed.at[window[_wanted(managed, rule, window, scores)]]
     cost = np.zeros(len(managed.scope.rows))
     cost[managed.at[window]] = seconds
     left_out: set[int] = set()
     while True:
         attempt = _Attempt(rule, cost, left_out)
         attempt.run(wanted)
-        values, without_room = attempt.values(managed)
+        values, without_room = attempt.values()
         if not without_room:
             break
         left_out |= without_room
     return _result(managed, rule, attempt, values)
 
 
-def _wanted(managed: ManagedJobs, window: Rows, scores: Floats) -> Order:
+def _wanted(managed: ManagedJobs, rule: "_Rule", window: Rows, scores: Floats) -> Order:
     """(w,) places in the window, the most wanted first. Of a user's jobs that ask for the same, Slurm's order stands:
     a policy that prefers fresh jobs must not let the old ones wait for ever.
     """
-    jobs, rows = managed.snapshot.jobs, managed.rows[window]
     by_slurm = np.empty(len(window), dtype=np.intp)
     by_slurm[np.lexsort((managed.tie[managed.at[window]], -managed.base[window]))] = np.arange(len(window))
     order = np.lexsort((by_slurm, -scores))
-    same = np.zeros(len(window), dtype=np.int64)
-    for column in (jobs.user.codes[rows], managed.pools.pool_of[window], jobs.nodes[rows], jobs.gpus[rows],
-                   jobs.cpus[rows], jobs.time_limit[rows]):  # fmt: skip
-        same = same * (len(window) + 1) + np.unique(column, return_inverse=True)[1]
-        same = np.unique(same, return_inverse=True)[1].astype(np.int64)
+    same = rule.same[managed.at[window]]
     places = np.argsort(same[order], kind="stable")
     result: Order = np.empty(len(window), dtype=np.intp)
     result[places] = np.lexsort((by_slurm, same))
     return result
+
+
+def _alike(columns: Sequence[npt.NDArray[Any]]) -> Ints:
+    """(P,) a number for each row, the same where all (P,) columns are the same."""
+    same = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        same = same * (len(same) + 1) + np.unique(column, return_inverse=True)[1]
+        same = np.unique(same, return_inverse=True)[1].astype(np.int64)
+    return same
 
 
 class _Queue(NamedTuple):
@@ -191,6 +200,9 @@ class _Rule:
         self.unit = len(rows) + 2
         self.tie = managed.tie
         self.base = scope.base
+        self.current = scope.base.copy()
+        """(P,) priority that each has now."""
+        self.current[managed.at] = managed.current
         self.high: Ints = self.key(scope.base, np.arange(len(rows)))
         self.low: Ints = self.key(scope.least, np.arange(len(rows)))
         self.lent = book.lent(jobs, rows)
@@ -207,7 +219,9 @@ class _Rule:
         self.ids = jobs.job_id[rows]
         self.submitted = jobs.submit_time[rows].astype(np.int64)
         self.waiting_tasks = np.maximum(jobs.array_tasks[rows], 1)
-        self.asks = jobs.nodes[rows], jobs.gpus[rows], jobs.cpus[rows], jobs.time_limit[rows], self.pool
+        asks = jobs.nodes[rows], jobs.gpus[rows], jobs.cpus[rows], jobs.time_limit[rows], self.pool
+        self.same = _alike((self.user, *asks))
+        """(P,) of jobs of one user that ask for the same, the same number."""
         self.reservation: Bools = jobs.reservation.codes[rows] >= 0
         self._share_nodes = _overlap(managed.all_pools.nodes)
         tiers = [{part.priority_tier for part in filter(None, snapshot.partitions_of(name))} for name in
@@ -239,13 +253,6 @@ class _Rule:
             self._queues[where] = _Queue(job[order], key[order], -key[order], bool(len(several)))
         return self._queues[where]
 
-    def siblings(self, one: int, others: Rows) -> Bools:
-        """(n,) which of these jobs are of the same user and ask for the same as `one`."""
-        same: Bools = self.user[others] == self.user[one]
-        for asked in self.asks:
-            same &= asked[others] == asked[one]
-        return same
-
     def meet(self, one: int, others: Rows) -> Bools:
         """(n,) which of these managed jobs stand in one queue with that one and share nodes with it."""
         same = (self.tier[others] == self.tier[one]) & (self.reservation[others] == self.reservation[one])
@@ -255,7 +262,7 @@ class _Rule:
         """(n,) which of these raised jobs, none of which lends, that one may not stand before."""
         ahead = self.meet(one, raised) & (self.high[raised] >= self.low[one])
         barred: Bools = (self.user[raised] != self.user[one]) | (self.most_decided[raised] > self.decided[one])
-        return np.asarray(ahead & (barred | self.siblings(one, raised)), dtype=np.bool_)
+        return np.asarray(ahead & (barred | (self.same[raised] == self.same[one])), dtype=np.bool_)
 
 
 def _overlap(nodes: Bools) -> Bools:
@@ -289,16 +296,18 @@ class _Attempt:
         self.stopped_by = np.zeros(len(rule.ids), dtype=np.int64)
 
     def run(self, wanted: Rows) -> None:
-        """Raise of the wanted jobs, positions among the pending ones, as many as may be."""
+        """Raise of the wanted jobs, positions among the pending ones, as many as may be: of one user half of them."""
+        rule, of_user = self.rule, Counter[int]()
         for at in wanted.tolist():
-            if len(self.raises) >= self.rule.most:
+            user = int(rule.user[at])
+            if len(self.raises) >= rule.most or of_user[user] >= (rule.most + 1) // 2:
                 self.stop[at] = Stop.MOST
             elif at in self.left_out:
                 self.stop[at] = Stop.LENT
-            else:
-                self._raise(at)
+            elif self._raise(at):
+                of_user[user] += 1
 
-    def _raise(self, at: int) -> None:
+    def _raise(self, at: int) -> bool:
         rule = self.rule
         own = rule.reserved.get(int(rule.ids[at]), ())
         for lender, amount in own:
@@ -308,11 +317,12 @@ class _Attempt:
             for lender, amount in own:
                 self.left[lender] -= amount
             self.kept[at] = self.stop[at] == Stop.FRONT
-            return
+            return False
         for lender, gpus in found.lenders:
             self.left[lender] -= gpus * self.cost[at]
         self.raises.append(found)
         self.raised[at] = True
+        return True
 
     def _found(self, at: int) -> Raise | None:
         """How far ahead a job can go; notes what stops it."""
@@ -323,9 +333,12 @@ class _Attempt:
         who, key = who[here], queue.key[:ahead][here]
         others = rule.user[who] != rule.user[at]
         closed = ~rule.passable[who] | (rule.most_decided[who] > rule.decided[at]) | (others & rule.exhausted[who])
-        closed |= rule.siblings(at, who)
+        closed |= rule.same[who] == rule.same[at]
         total = len(who)
         begin = int(np.flatnonzero(closed)[-1]) + 1 if closed.any() else 0
+        if 2 * begin > total and rule.current[at] <= rule.base[at]:
+            self._note(at, who, begin, begin)
+            return None
         lends = others.copy()
         if queue.twice:  # a job lends once, in the last place in which it is passed
             lends[:] = False
@@ -355,13 +368,29 @@ class _Attempt:
         top = rule.key(np.array([one.high for one in self.raises if one.high < _FIRST], dtype=np.int64), before)
         able &= low * rule.unit - rule.tie[at] < top[rule.bars(at, before)].min(initial=_FIRST)
         found = np.flatnonzero(able)
-        nth = int(found[0]) if len(found) else -1
-        self._note(at, who, begin, begin + nth if len(found) else total)
-        if nth < 0 or low[nth] <= rule.base[at]:  # of several partitions, it stands there in the best one already
+        start = begin + int(found[0]) if len(found) else total
+        self._note(at, who, begin, start)
+        if 2 * start > (now := self._stands(at, key)):
+            here = now - begin
+            lent = now < total and here >= 0 and able[here] and low[here] <= rule.current[at] <= high[here]
+            stays = lent and rule.current[at] > rule.base[at]
+            if start < now and (stays or 2 * start > total):
+                self.stop[at] = Stop.FEW
+            if stays:
+                start = now
+            elif 2 * start > total:
+                return None
+        nth = start - begin
+        if start == total or low[nth] <= rule.base[at]:  # of several partitions, it stands in the best one already
             return None
-        start, end = begin + nth, min(int(last[nth]) + 1, total)
+        end = min(int(last[nth]) + 1, total)
         lenders = _lenders(who[start:end], gpus[start:end], size)
         return Raise(at, int(low[nth]), int(high[nth]), int(who[start]), lenders)
+
+    def _stands(self, at: int, key: Ints) -> int:
+        """How many of these, by descending key, are before a job now."""
+        now = int(self.rule.current[at]) * self.rule.unit - int(self.rule.tie[at])
+        return int(np.searchsorted(-key, -now))
 
     def _note(self, at: int, who: Rows, begin: int, start: int) -> None:
         """Why the job goes no further ahead than before `who[start]`; those before `begin` may not be passed."""
@@ -371,18 +400,16 @@ class _Attempt:
         elif start > begin or (rule.exhausted[before] and rule.user[before] != rule.user[at]):
             self.stop[at] = Stop.LENT
         else:
-            sibling = bool(rule.siblings(at, who[start - 1 : start])[0])
-            self.stop[at] = Stop.SIBLING if sibling else Stop.DECIDED
+            self.stop[at] = Stop.SIBLING if rule.same[before] == rule.same[at] else Stop.DECIDED
         self.stopped_by[at] = rule.ids[before] if start else 0
 
-    def values(self, managed: ManagedJobs) -> tuple[Ints, set[int]]:
+    def values(self) -> tuple[Ints, set[int]]:
         """Priorities of the raised jobs, in the order of `raises`; and those that there is no room for: a job that is
         wanted less would stand before one that does not lend to it.
 
         A job that stands right keeps the priority that it has.
         """
         rule, raises = self.rule, self.raises
-        current = dict(zip(managed.at.tolist(), managed.current.tolist(), strict=True))
         at = np.array([one.at for one in raises], dtype=np.intp)
         ties = rule.tie[at].tolist()
         value, key = [0] * len(raises), [0] * len(raises)
@@ -390,7 +417,7 @@ class _Attempt:
             one = raises[nth]
             behind = max(compress(key[nth + 1 :], rule.meet(one.at, at[nth + 1 :])), default=0)
             least = max(one.low, (behind + ties[nth]) // rule.unit + 1)
-            now = current[one.at]
+            now = int(rule.current[one.at])
             value[nth] = now if least <= now <= one.high else min(least, one.high)
             key[nth] = value[nth] * rule.unit - ties[nth]
         without_room = {

@@ -274,25 +274,30 @@ class Simulation:
         nodes = np.where(np.isnan(s.jobs["start"]), s.jobs["least"], s.jobs["on"])
         return np.where(self.ranged, nodes / np.maximum(self.asked.nodes, 1), 1.0)
 
-    def snapshot(self, epoch: float = 0.0, priority: Ints | None = None) -> Snapshot:
+    def snapshot(self, epoch: float = 0.0, priority: Ints | None = None, site_factor: Ints | None = None) -> Snapshot:
         """The cluster as the daemon would read it now: running jobs, then pending ones in the order of their rank.
 
         Job ids are rows + 1. Held jobs are not shown.
 
         Args:
             epoch: what to add to all times.
-            priority: (N,) of the workload's jobs; without it, the earlier submission has the higher one.
+            priority: (N,) of the workload's jobs, that Slurm alone gives; without it, the earlier submission has the
+                higher one.
+            site_factor: (N,) what is added to it; None: nothing.
         """
-        table = self.job_table(np.concatenate((self.running, self.pending)), epoch, priority)
+        table = self.job_table(np.concatenate((self.running, self.pending)), epoch, priority, site_factor)
         return Snapshot(self.now + epoch, RELEASE, table, self.node_table(), self.shape.partitions)
 
-    def job_table(self, rows: Rows, epoch: float = 0.0, priority: Ints | None = None) -> JobTable:
+    def job_table(
+        self, rows: Rows, epoch: float = 0.0, priority: Ints | None = None, site_factor: Ints | None = None
+    ) -> JobTable:
         """Of these running and pending jobs; the arguments are those of `snapshot`."""
         s = self.state
         ptr, nodes = self.allocations(rows)
         active = s.jobs["fate"][rows] == JobFate.RUNNING
         submit = self.submitted[rows] + epoch
         value = (len(self.jobs) - rows).astype(np.int64) if priority is None else priority[rows]
+        factor = np.zeros(len(rows), dtype=np.int64) if site_factor is None else site_factor[rows]
         changing: dict[str, Any] = {
             "state": np.where(active, JobState.RUNNING, JobState.PENDING).astype(np.int8),
             "submit_time": submit,
@@ -300,7 +305,8 @@ class Simulation:
             "start_time": np.where(active, s.jobs["start"][rows] + epoch, np.nan),
             "end_time": np.where(active, s.jobs["ends_by"][rows] + epoch, np.nan),
             "time_limit": self.estimates.time_limit[rows],
-            "priority": value,
+            "priority": value + factor,
+            "site_factor": factor,
             "base": value,
             "base_least": value,
             "oversubscribe": Category(

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.changes import Field
+from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import Applied, Field
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.config import Config
@@ -75,6 +76,8 @@ class PlanRanker:
         """
         self.policy, self.config, self.search, self._slurm, self._elastic = policy, config, search, slurm, elastic
         self._book = Book()
+        self._factors: dict[int, int] = {}
+        """By row, what raises the jobs that wait."""
 
     def fixed(self, simulation: Simulation) -> Floats | None:  # noqa: ARG002 - of the protocol
         """None: there is a new plan at each refresh."""
@@ -86,7 +89,13 @@ class PlanRanker:
         if self._slurm is not None:
             priority = np.zeros(len(simulation.jobs), dtype=np.int64)
             priority[rows] = self._slurm(simulation, rows)
-        snapshot = simulation.snapshot(priority=priority)
+        self._factors = {row: self._factors[row] for row in rows.tolist() if row in self._factors}
+        factors = np.zeros(len(simulation.jobs), dtype=np.int64)
+        factors[list(self._factors)] = list(self._factors.values())
+        snapshot = simulation.snapshot(priority=priority, site_factor=factors)
+        applied = AppliedChanges(
+            {row + 1: Applied(row + 1, int(simulation.submitted[row]), factor) for row, factor in self._factors.items()}
+        )
         running = len(snapshot.jobs) - len(rows)
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
@@ -97,6 +106,7 @@ class PlanRanker:
             snapshot,
             self.policy,
             self.config,
+            applied,
             estimates=estimates,
             search=self.search,
             ended=ended,
@@ -111,6 +121,8 @@ class PlanRanker:
         for change in result.changes:
             if change.field is Field.OVERSUBSCRIBE:
                 simulation.set_isolated(change.job_id - 1, isolated=True)
+            else:
+                self._factors[change.job_id - 1] = int(change.after)
         if self._elastic:
             self._resize(simulation, result)
         return keys[running:]

@@ -62,7 +62,11 @@ def wait_running(cluster: Cluster, jobs: Iterable[int]) -> dict[int, tuple[str, 
     """The nodes of the jobs, once all of them run."""
     wanted = list(jobs)
     query = f"squeue -h -t R -j {','.join(map(str, wanted))} -o %A"
-    wait_until(lambda: len(cluster.sh(query, check=False).stdout.split()) == len(wanted), f"{wanted} run")
+    try:
+        wait_until(lambda: len(cluster.sh(query, check=False).stdout.split()) == len(wanted), f"{wanted} run")
+    except AssertionError as error:
+        error.add_note(cluster.sh("squeue -l; sinfo -N -l; scontrol show config | grep SchedulerParam").stdout)
+        raise
     return {job: where_of(cluster, job) for job in wanted}
 
 

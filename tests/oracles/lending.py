@@ -1,9 +1,11 @@
 """docs/lending.md in plain Python: who goes ahead, and who lends for it. Slow, to be read beside that page.
 
 It is the executable specification of `rltuned.decide.raising`: tests compare the two. Nothing is kept that could be
-looked up, and each job that is wanted tries each place from the front of the queue on.
+looked up, and each job that is wanted tries each place from the front of the queue on: it takes the first one, but
+keeps its own where at least half of those that are before it would still be.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -135,7 +137,8 @@ class Lending:
         for wanted in self.wanted:
             if len(raised) == self.most:
                 break
-            if wanted in self.left_out:
+            of_user = sum(one.job.user == by_id[wanted].user for one in raised)
+            if wanted in self.left_out or of_user >= math.ceil(self.most / 2):
                 continue
             others = [parts for borrower, parts in promises.items() if borrower != wanted]
             left = {job.job_id: job.lendable - sum(parts.get(job.job_id, 0.0) for parts in others) for job in self.jobs}
@@ -145,7 +148,7 @@ class Lending:
         return raised
 
     def raise_one(self, job: Job, raised: Sequence[Raised], left: Mapping[int, float]) -> Raised | None:
-        """As far ahead as it can go; None: it stays where it is."""
+        """As far ahead as it can go, where that is worth a write; None: it goes back to where Slurm has it."""
         alone = Place(-min(job.priorities), job.turn)
         gone = {one.job.job_id for one in raised} | {one.job_id for one in self.first}
         bounds = [
@@ -160,26 +163,42 @@ class Lending:
             for place in {Place(-priority, other.turn) for priority in other.priorities}
             if place < alone
         )
-        for first in range(len(ahead)):
-            passed = [other for _, _, other in ahead[first:]]
-            if any(map(job.may_not_pass, passed)):
-                continue
-            behind = [*bounds, ahead[first - 1][0]] if first else bounds
-            found = Raised(job, {}, ahead[first][0], max(behind, default=None))
-            if not found.stands(found.least) or not stays_behind(found, raised):
-                continue
-            lenders = self.lenders(job, passed, left)
-            if lenders is None:
-                continue
-            found.lenders = lenders
-            if found.least > max(job.priorities):
-                return found
-            if first == 0:
-                self.first.append(job)
-            return None
-        if not ahead:
+        places = [self.place(job, ahead, first, bounds, raised, left) for first in range(len(ahead))]
+        first = next((nth for nth, found in enumerate(places) if found is not None), len(ahead))
+        stands = sum(place < Place(-job.current, job.turn) for place, _, _ in ahead)
+        if first < len(ahead) and 2 * first > stands:
+            there = places[stands] if stands < len(ahead) else None
+            if there is not None and job.current > max(job.priorities) and there.stands(job.current):
+                first = stands
+            elif 2 * first > len(ahead):
+                return None
+        found = places[first] if first < len(ahead) else None
+        if found is not None and found.least > max(job.priorities):
+            return found
+        if first == 0:
             self.first.append(job)
         return None
+
+    def place(
+        self,
+        job: Job,
+        ahead: Sequence[tuple[Place, int, Job]],
+        first: int,
+        bounds: Sequence[Place],
+        raised: Sequence[Raised],
+        left: Mapping[int, float],
+    ) -> Raised | None:
+        """The job behind the first so many of those ahead; None: it may not stand there."""
+        passed = [other for _, _, other in ahead[first:]]
+        if any(map(job.may_not_pass, passed)):
+            return None
+        behind = [*bounds, ahead[first - 1][0]] if first else bounds
+        found = Raised(job, {}, ahead[first][0], max(behind, default=None))
+        lenders = self.lenders(job, passed, left)
+        if lenders is None or not found.stands(found.least) or not stays_behind(found, raised):
+            return None
+        found.lenders = lenders
+        return found
 
     def lenders(self, job: Job, passed: Sequence[Job], left: Mapping[int, float]) -> dict[int, float] | None:
         """Who lends, of the jobs that it passes in Slurm's order; None: one of them cannot lend its part."""

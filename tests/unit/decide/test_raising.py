@@ -119,6 +119,36 @@ def test_a_job_that_has_lent_its_part_is_passed_by_nobody_else():
     assert (behind.targets, behind.stop(3)) == ({}, (Stop.LENT, 2))
 
 
+def test_a_job_goes_ahead_where_at_least_half_of_those_before_it_are_passed():
+    made = decided(4, [4], book=has_lent(WHOLE, job=2))
+    assert (made.targets, made.stop(4)) == ({}, (Stop.LENT, 2)), "one of three"
+    assert decided(5, [5], book=has_lent(WHOLE, job=2)).order == [1, 2, 5, 3, 4], "two of four"
+    # The third alone can lend for so long.
+    made = decided(4, [4], eligible_time=[NOW - HOUR, NOW - HOUR, NOW - 2 * HOUR, NOW - HOUR], seconds=370.0)
+    assert (made.targets, made.stop(4)) == ({}, (Stop.FEW, 2))
+    # Who goes ahead already, and could not do so now, is given back.
+    made = decided(4, [4], book=has_lent(WHOLE, job=2), ours={4: 250})
+    assert (made.targets, made.found.offers) == ({}, {})
+
+
+def test_a_raised_job_keeps_its_place_while_that_is_lent_and_moves_where_half_of_those_before_it_are_passed():
+    five = {"seconds": 100.0, "book": has_lent(WHOLE)}
+    # It stands behind the second, and could pass that one, too: one of two.
+    made = decided(5, [5], ours={5: 250}, **five)
+    assert (made.targets, made.order) == ({5: 901}, [1, 5, 2, 3, 4])
+    # Behind the third: two of three.
+    made = decided(6, [6], ours={6: 350}, **five)
+    assert (made.targets, made.order) == ({6: 901}, [1, 6, 2, 3, 4, 5])
+    # It could pass one of three.
+    book = has_lent(WHOLE, job=2)
+    made = decided(6, [6], ours={6: 250}, book=book)
+    assert (made.targets, made.order, made.lenders(6)) == ({6: 750}, [1, 2, 3, 6, 4, 5], {4: 1.0})
+    assert made.stop(6) == (Stop.FEW, 2)
+    # What it stands before can lend no more: it goes back as far as it must.
+    made = decided(7, [7], ours={7: 450}, book=has_lent(WHOLE, job=3))
+    assert (made.targets, made.order) == ({7: 701}, [1, 2, 3, 7, 4, 5, 6])
+
+
 def test_one_that_cannot_lend_as_much_as_the_other_would_use_is_not_passed():
     made = decided(3, [3], book=has_lent(WHOLE - 99.0))
     assert (made.order, made.stop(3)) == ([1, 3, 2], (Stop.LENT, 1))
@@ -133,6 +163,18 @@ def test_the_last_of_the_lenders_needs_its_part_only():
     made = decided(3, [3], gpus=[1, 4, 2], gpu_type="p100", book=lent)
     assert (made.order, made.lenders(3)) == ([3, 1, 2], {1: 1.0, 2: 1.0})
     assert decided(3, [3], gpus=[1, 4, 2], gpu_type="p100", book=lent, seconds=101.0).order == [1, 2, 3]
+
+
+def test_of_one_user_half_of_those_that_may_be_raised_are():
+    users = ["a", "a", *"b" * 5]
+    made = decided(7, [3, 4, 5, 6, 7], user=users, cpus=[1, 1, 2, 3, 4, 5, 6], seconds=60.0, most=3)
+    assert (list(made.targets), made.stop(5)) == ([3, 4], (Stop.MOST, 0))
+    users[-1] = "c"
+    assert list(decided(7, [3, 4, 5, 6, 7], user=users, seconds=60.0, most=3, cpus=[1, 1, 2, 3, 4, 5, 6]).targets) == [
+        3,
+        4,
+        7,
+    ]
 
 
 def test_what_one_raised_job_borrows_the_next_cannot():
@@ -305,8 +347,9 @@ def test_of_a_job_in_several_partitions_each_place_counts_and_it_lends_once():
     made = decided(4, [4], base=base, base_least=least, **several)
     assert (made.targets, made.lenders(4)) == ({4: 1001}, {2: 1.0, 1: 1.0, 3: 1.0})
     # It has lent its part: the place in its worse partition is not passed either.
+    least = [950, 900, 800, 700]
     made = decided(4, [4], base=base, base_least=least, book=has_lent(WHOLE), **several)
-    assert (made.targets, made.lenders(4)) == ({4: 801}, {3: 1.0})
+    assert (made.targets, made.lenders(4)) == ({4: 901}, {2: 1.0, 3: 1.0})
     # In the better partition it is passed, though in the other one it stays behind: it lends.
     made = decided(2, [2], partition=["gpu,share", "gpu"], base=[1000, 800], base_least=[500, 800])
     assert (made.targets, made.lenders(2)) == ({2: 1001}, {1: 1.0})
@@ -385,8 +428,8 @@ def test_of_jobs_of_the_same_priority_the_earlier_submission_is_the_first():
 
 def test_where_no_priority_lies_between_two_jobs_it_goes_behind_the_next_with_room():
     """The first has lent its part, the second has the same priority: there is no number between them."""
-    made = decided(4, [4], priority=[500, 500, 450, 400], book=has_lent(WHOLE))
-    assert (made.targets, made.lenders(4)) == ({4: 451}, {3: 1.0})
+    made = decided(5, [5], priority=[500, 500, 450, 430, 400], book=has_lent(WHOLE))
+    assert (made.targets, made.lenders(5)) == ({5: 451}, {3: 1.0})
     made = decided(3, [3], priority=[500, 500, 400], book=has_lent(WHOLE))
     assert made.targets == {}
     assert decided(3, [3], priority=[501, 500, 400], book=has_lent(WHOLE)).targets == {3: 501}
