@@ -50,7 +50,7 @@ def job_table(n: int, held_nodes: Sequence[Sequence[int]] | None = None, **colum
         "mem": (np.float64, 1000.0),
         "tmp": (np.float64, 0.0),
         "dependent": (np.bool_, False),
-        "deadline": (np.bool_, False),
+        "deadline": (np.float64, np.nan),
         "held": (np.bool_, False),
         "priority": (np.int64, 1000),
         "nice": (np.int64, 0),

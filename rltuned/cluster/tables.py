@@ -116,8 +116,8 @@ class JobTable:
     req_nodes: Category
     exc_nodes: Category
     dependent: Bools
-    deadline: Bools
-    """Slurm ends it where it cannot end before a moment that its user gave (sbatch(1) --deadline)."""
+    deadline: Floats
+    """Slurm ends it where it cannot end before this moment, which its user gave (sbatch(1) --deadline); NaN: none."""
     held: Bools
     """Priority 0: held by user, admin or BadConstraints."""
     priority: Ints

@@ -108,6 +108,7 @@ class Lending:
         """The book once this reading is known; `now` by the clock that never jumps."""
         unknown, self._carried = self._carried - self.book.offers.keys(), frozenset()
         self.book = self.book.advanced(snapshot, now, told)
+        unknown -= self.book.offers.keys()  # it ran when the file was written, and waits again
         if unknown and unknown & _waiting(snapshot):
             self._lost = self._lost or "it does not tell who lends for the jobs that are raised"
         if self._lost:

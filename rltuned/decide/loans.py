@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from rltuned.cluster.tables import Category, Floats, Ints, JobState, JobTable, Rows, Snapshot
+from rltuned.cluster.tables import Floats, JobState, JobTable, Rows, Snapshot
 from rltuned.cluster.taken import sizes_held
 
 FORMAT: Final = 1
@@ -99,7 +99,7 @@ class Left(NamedTuple):
     """A job that has left the queue without being seen running: cancelled, or over within one cycle."""
 
     owner: str
-    """Its user and request."""
+    """Its user and what it asked for, but for limit and memory: who changes these has waited as long."""
     last: float
     """When it was seen last, by the clock that never jumps."""
     wait: float
@@ -123,11 +123,9 @@ NOTHING_TOLD: Final = Told()
 class _Waiting(NamedTuple):
     """The queue of the last reading, to find out who left it."""
 
-    job_id: Ints
-    submit_time: Ints
-    user: Category
-    request: Category
+    jobs: JobTable
     wait: Floats
+    """(P,) of the pending jobs."""
     tasks: Collection[int]
     """Tasks of arrays that had started."""
 
@@ -342,8 +340,10 @@ def _parts(found: Iterable[Any]) -> tuple[Part, ...]:
     return tuple(Part(int(lender), int(submit), _amount(gpus)) for lender, submit, gpus in found)
 
 
-def _owner(user: str, request: str) -> str:
-    return f"{user}\0{request}"
+def _owner(jobs: JobTable, row: int) -> str:
+    cpus = 0 if jobs.gpus[row] else jobs.cpus[row]
+    asked = jobs.partition.value(row), jobs.nodes[row], jobs.gpus[row], jobs.gpu_type.value(row), cpus
+    return "\0".join(map(str, (jobs.user.value(row), *asked)))
 
 
 def _by_row(found: Mapping[tuple[int, int], float], jobs: JobTable, rows: Rows) -> Floats:
@@ -361,13 +361,11 @@ def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Boo
     rows = jobs.pending
     left = dict(before.left)
     if before.waiting is not None:
-        was = before.waiting
-        for at in np.flatnonzero(~np.isin(was.job_id, jobs.job_id)).tolist():
-            job = int(was.job_id[at])
-            if snapshot.is_unread(job):
-                continue
-            if was.request.codes[at] >= 0 and was.user.codes[at] >= 0:
-                owner = _owner(was.user.value(at), was.request.value(at))
+        was, waited = before.waiting.jobs, before.waiting.wait
+        for at in np.flatnonzero(~np.isin(was.job_id[was.pending], jobs.job_id)).tolist():
+            row = was.pending[at]
+            job = int(was.job_id[row])
+            if not snapshot.is_unread(job) and was.user.codes[row] >= 0:
                 lent = before.given[job].seconds if job in before.given else 0.0
                 lent += sum(
                     part.gpus * loan.charged(before.time)
@@ -375,7 +373,7 @@ def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Boo
                     for part in loan.parts
                     if part.lender == job
                 )
-                left[job] = Left(owner, before.time, float(was.wait[at]), lent, cancelled=False)
+                left[job] = Left(_owner(was, row), before.time, float(waited[at]), lent, cancelled=False)
     for job in [job for job in left if told.took(job) is not None]:
         del left[job]  # it has run
     left = {
@@ -406,10 +404,7 @@ def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Boo
         left = {job: left[job] for job in last}
     book = replace(after, given=given, inherited=inherited, left=left)
     waiting = _Waiting(
-        jobs.job_id[rows],
-        jobs.submit_time[rows].astype(np.int64),
-        jobs.user.take(rows),
-        jobs.request.take(rows),
+        jobs,
         book.wait(snapshot, rows),
         {*snapshot.array_of, *filter(snapshot.is_unread, () if before.waiting is None else before.waiting.tasks)},
     )
@@ -452,18 +447,12 @@ def _split(parts: Iterable[Part], gpus: float) -> tuple[tuple[Part, ...], tuple[
 
 def _of_owners(jobs: JobTable, owners: Collection[str], but: Collection[int]) -> dict[str, list[int]]:
     """Rows of the waiting jobs of these users and requests, the last one that was submitted last; without `but`."""
-    users, requests = ({name: code for code, name in enumerate(column.names)} for column in (jobs.user, jobs.request))
-    wanted = {}
-    for owner in owners:
-        user, _, request = owner.partition("\0")
-        wanted[users.get(user, -1) * (len(requests) + 1) + requests.get(request, -1)] = owner
-    rows = jobs.pending
-    keys = jobs.user.codes[rows].astype(np.int64) * (len(requests) + 1) + jobs.request.codes[rows]
-    rows = rows[np.isin(keys, list(wanted)) & (jobs.user.codes[rows] >= 0) & (jobs.request.codes[rows] >= 0)]
+    users = {owner.partition("\0")[0] for owner in owners}
+    rows = jobs.pending[jobs.user.take(jobs.pending).mapped(users.__contains__, none=False)]
     found: dict[str, list[int]] = defaultdict(list)
     for row in rows[np.lexsort((jobs.job_id[rows], jobs.submit_time[rows]))].tolist():
         if int(jobs.job_id[row]) not in but:
-            found[_owner(jobs.user.value(row), jobs.request.value(row))].append(row)
+            found[_owner(jobs, row)].append(row)
     return found
 
 

@@ -43,7 +43,7 @@ class Veto(enum.StrEnum):
         ),
     )
     NEGATIVE_NICE = "negative-nice", "an admin gave it a negative nice: what was decided about this job stands"
-    DEADLINE = "deadline", "it has a --deadline: Slurm ends it if it starts too late, so no job is moved before it"
+    DEADLINE = "deadline", "its --deadline is near: Slurm ends it if it starts too late, so no job is moved before it"
     PARTITION = "partition", "its partition is outside the configured scope"
     QOS = "qos", "its QOS is outside the configured scope"
     ACCOUNT = "account", "its account is outside the configured scope"
@@ -92,6 +92,10 @@ _WAITS_FOR_ROOM: Final = frozenset(
 )
 """Reasons of a job that only room or its turn keeps from starting (job_reason_codes.html of Slurm's documentation)."""
 
+
+NEAR: Final = 6 * 3600.0
+"""Seconds: a job with a deadline that has to start within so long is left alone. One that may start later lends as any
+other does: else a deadline in a year's time would keep everybody from passing."""
 
 _CANNOT_START: Final = frozenset({Veto.HELD, Veto.DEPENDENCY, Veto.NOT_ELIGIBLE, Veto.NEVER_RUNS, Veto.BLOCKED})
 _NOT_PASSED: Final = frozenset(
@@ -165,7 +169,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     apply(Veto.HETEROGENEOUS, jobs.het_job_id[rows] > 0)
     apply(Veto.NO_PRIORITY, ~known)
     apply(Veto.NEGATIVE_NICE, jobs.nice[rows] < 0)
-    apply(Veto.DEADLINE, jobs.deadline[rows])
+    apply(Veto.DEADLINE, jobs.deadline[rows] - jobs.time_limit[rows] < snapshot.time + NEAR)
     scope = config.scope
     apply(Veto.PARTITION, ~_allowed(jobs.partition, rows, scope.partitions, scope.exclude_partitions, several=True))
     apply(Veto.QOS, ~_allowed(jobs.qos, rows, scope.qos, scope.exclude_qos, several=True))

@@ -139,6 +139,14 @@ def test_a_file_that_tells_nothing_of_a_job_that_is_raised_is_lost(tmp_path):
     assert lent(run, tmp_path) > LENDABLE
 
 
+def test_what_is_requeued_while_the_daemon_is_down_loses_no_file(tmp_path):
+    run = borrowed(tmp_path)
+    run.slurm.requeue(2)
+    run = again(tmp_path, run.slurm)
+    run.tick()
+    assert not run.events("loans.lost")
+
+
 def test_a_new_installation_has_lost_nothing(tmp_path):
     run = flooded(tmp_path)
     run.tick()

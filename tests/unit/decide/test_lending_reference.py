@@ -153,7 +153,7 @@ def by_rltuned(queue, wanted, promised, share, most):
         decided=column("decided"),
         array_tasks=[tasks for tasks, _ in column("tasks")],
         array_limit=[limit for _, limit in column("tasks")],
-        deadline=column("deadline"),
+        deadline=[NOW if near else np.nan for near in column("deadline")],
         reason=["Licenses" if blocked else "Priority" for blocked in column("blocked")],
         reservation=["lab" if reserved else "" for reserved in column("reserved")],
     )

@@ -29,7 +29,8 @@ class Row:
     start: float = np.nan
     submit: float = SUBMIT
     user: str = "lender"
-    request: str = "one"
+    minutes: int = 10
+    """Time limit."""
     tasks: int = 0
     limit: int = 0
     array: int = 0
@@ -68,7 +69,7 @@ class World:
             eligible_time=eligible,
             start_time=[row.start for _, row in rows],
             user=[row.user for _, row in rows],
-            request=[row.request for _, row in rows],
+            time_limit=[60.0 * row.minutes for _, row in rows],
             array_tasks=[row.tasks for _, row in rows],
             array_limit=[row.limit for _, row in rows],
             gpus=[row.gpus for _, row in rows],
@@ -293,7 +294,7 @@ def test_what_a_lender_asks_for_changes_nothing_of_what_it_has_lent():
     world = borrowing()
     world.start(11)
     world.read()
-    world.rows[1].gpus, world.rows[1].request = 4, "four"
+    world.rows[1].gpus = 4
     assert world.read().lent() == 120.0
 
 
@@ -476,8 +477,9 @@ def test_a_cancelled_job_passes_its_wait_and_what_it_lent_to_the_next_of_the_sam
     world.read(HOUR)
     assert (world.wait(12), world.lent(12)) == (wait + HOUR, 100.0)
     # To one of them, of the same user and request.
-    world.rows |= {13: Row(submit=world.now), 14: Row(submit=world.now), 15: Row(submit=world.now, user="other")}
-    world.rows[16] = Row(submit=world.now, request="two")
+    # Another limit makes no other job of it.
+    world.rows |= {13: Row(submit=world.now), 14: Row(submit=world.now, minutes=11), 15: Row(submit=world.now, user="other")}
+    world.rows[16] = Row(submit=world.now, gpus=2)
     cancel(world, 12)
     world.read(0.0)
     assert [world.wait(job) for job in (13, 14, 15, 16)] == [MINUTE, wait + HOUR + MINUTE, MINUTE, MINUTE]

@@ -134,7 +134,7 @@ def test_a_second_cycle_has_nothing_to_write():
         ({"het_job_id": [1]}, Veto.HETEROGENEOUS),
         ({"site_known": [False]}, Veto.NO_PRIORITY),
         ({"nice": [-10]}, Veto.NEGATIVE_NICE),
-        ({"deadline": [True]}, Veto.DEADLINE),
+        ({"deadline": [NOW + 3600]}, Veto.DEADLINE),
         ({"partition": ["share"]}, Veto.PARTITION),
         ({"qos": ["high"]}, Veto.QOS),
         ({"qos": ["normal,high"]}, Veto.QOS),
@@ -180,9 +180,20 @@ def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others
     assert "rltuned doctor" in answer.veto
 
 
+def test_a_job_whose_deadline_is_far_away_is_a_job_as_any_other():
+    """By its limit: what counts is when it has to start."""
+    columns = {"user": ["a", "b", "c"], "time_limit": [80_000.0, 900.0, 60.0], "submit_time": NOW - 86_400.0}
+    columns["eligible_time"] = columns["submit_time"]
+    far, near = ([NOW + seconds, float("nan"), float("nan")] for seconds in (110_000.0, 100_000.0))
+    made = plan(make_snapshot(pending(3, deadline=far, **columns)), by_name("sjf"), QUIET)
+    assert (made.scope.vetoed(), made.raised.raises[0].lenders) == ({}, ((0, 1.0),))
+    made = plan(make_snapshot(pending(3, deadline=near, **columns)), by_name("sjf"), QUIET)
+    assert (list(made.scope.vetoed()), made.raised.raises[0].lenders) == ([Veto.DEADLINE], ((1, 1.0),))
+
+
 def _third(name, value):
     plain = {
-        "priority": 9000, "held": False, "site_factor": 0, "dependent": False, "deadline": False,
+        "priority": 9000, "held": False, "site_factor": 0, "dependent": False, "deadline": float("nan"),
             "eligible_time": NOW - 60,
         "het_job_id": 0, "site_known": True, "nice": 0,
         "partition": "gpu", "qos": "normal", "account": "acct", "user": "alice",

@@ -255,7 +255,7 @@ def test_what_somebody_else_adds_to_a_priority_was_decided_and_what_he_takes_awa
 @pytest.mark.parametrize(
     ("columns", "scope"),
     [
-        ({"deadline": [True, False, False]}, {}),
+        ({"deadline": [NOW + HOUR, np.nan, np.nan]}, {}),
         ({"site_known": [False, True, True]}, {}),
         ({"qos": ["normal,low", "normal", "normal"]}, {}),
         ({"qos": ["high", "normal", "normal"]}, {"exclude_qos": ("high",)}),
@@ -284,7 +284,7 @@ def test_nobody_passes_a_job_that_is_out_of_scope_or_of_which_too_little_is_know
 )
 def test_passing_a_job_that_cannot_start_costs_nobody_anything(columns):
     # It would stop everybody if it could start.
-    made = decided(3, [3], deadline=[False, True, False], gpus=[1, 1, 2], **columns)
+    made = decided(3, [3], deadline=[np.nan, NOW + HOUR, np.nan], gpus=[1, 1, 2], **columns)
     assert (made.targets, made.lenders(3)) == ({3: 1001}, {1: 1.0})
 
 
