@@ -132,10 +132,10 @@ def plan(
     window = managed.positions(observation.rows)
     scored = policy.explained(observation) if isinstance(policy, Actor) else None
     scores = policy.score(observation) if scored is None else scored.scores
-    rollout = None
+    rollout, failed = None, False
     if len(scores) != len(window) or not np.isfinite(scores).all():
-        # A policy that fails must not decide: Slurm's own order, through the same path, undoes what is applied.
-        scores, scored = managed.base[window].astype(np.float64), None
+        # A policy that fails must not decide: Slurm's own order stands, and whoever goes ahead is given back.
+        scores, scored, failed = managed.base[window].astype(np.float64), None, True
     elif search is not None:
         rows, base = observation.rows, managed.base[window]
         rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, base))
@@ -143,7 +143,8 @@ def plan(
     seen = estimates[observation.rows]
     median = seen if distribution is None else distribution.median[observation.rows]
     seconds = charged_seconds(median, snapshot.jobs.time_limit[observation.rows])
-    raised = raise_jobs(managed, window, preference, seconds, book, config.lend)
+    asking = window[:0] if failed else window
+    raised = raise_jobs(managed, asking, preference[: len(asking)], seconds[: len(asking)], book, config.lend)
     queue = managed.queue(raised.target)
     return Plan(
         policy=policy.name,

@@ -1,6 +1,7 @@
 """The rule: who goes ahead, and who lends for it (docs/lending.md).
 
-In the order of the policy, a job goes ahead as far as those that it passes can lend. It passes jobs of Slurm's own
+In the order of the policy, a job goes ahead as far as those that it passes can lend; who goes ahead already
+comes first, while it is wanted more than the first that it passes. It passes jobs of Slurm's own
 order. The first of these that belong to other users and could run where it can run lend: each as many GPUs as it keeps
 from others itself, until the size of the raised job is covered, and each for the seconds that the raised job is charged
 for. What a job may lend is a part of its wait, times its size, less what it has lent. A job that cannot lend its part
@@ -146,13 +147,24 @@ def raise_jobs(
 
 
 def _wanted(managed: ManagedJobs, rule: "_Rule", window: Rows, scores: Floats) -> Order:
-    """(w,) places in the window, the most wanted first. Of a user's jobs that ask for the same, Slurm's order stands:
-    a policy that prefers fresh jobs must not let the old ones wait for ever.
+    """(w,) places in the window, the most wanted first. Who goes ahead already comes first, in the order in which they
+    stand, while it is wanted more than the first that it passes: a policy that changes its mind each minute would have
+    all of them written anew. Of a user's jobs that ask for the same, Slurm's order stands: a policy that prefers fresh
+    jobs must not let the old ones wait for ever.
     """
+    at = managed.at[window]
     by_slurm = np.empty(len(window), dtype=np.intp)
-    by_slurm[np.lexsort((managed.tie[managed.at[window]], -managed.base[window]))] = np.arange(len(window))
+    by_slurm[np.lexsort((managed.tie[at], -managed.base[window]))] = np.arange(len(window))
     order = np.lexsort((by_slurm, -scores))
-    same = rule.same[managed.at[window]]
+    turn = np.full(len(rule.ids), len(order))
+    turn[at[order]] = np.arange(len(order))
+    stays, stands = rule.current[at] > rule.base[at], -rule.key(rule.current[at], at)
+    for nth in np.flatnonzero(stays).tolist():
+        queue = rule.queue(int(at[nth]))
+        first = queue.at[np.searchsorted(queue.behind, stands[nth])]
+        stays[nth] = turn[at[nth]] < turn[first]
+    order = order[np.lexsort((np.where(stays, stands, turn[at])[order], ~stays[order]))]
+    same = rule.same[at]
     places = np.argsort(same[order], kind="stable")
     result: Order = np.empty(len(window), dtype=np.intp)
     result[places] = np.lexsort((by_slurm, same))
@@ -415,7 +427,10 @@ class _Attempt:
         value, key = [0] * len(raises), [0] * len(raises)
         for nth in range(len(raises) - 1, -1, -1):
             one = raises[nth]
-            behind = max(compress(key[nth + 1 :], rule.meet(one.at, at[nth + 1 :])), default=0)
+            # One that is wanted less, and stands where this one cannot go, changes nothing for it.
+            most = one.high * rule.unit - ties[nth]
+            met = compress(key[nth + 1 :], rule.meet(one.at, at[nth + 1 :]))
+            behind = max((other for other in met if other < most), default=0)
             least = max(one.low, (behind + ties[nth]) // rule.unit + 1)
             now = int(rule.current[one.at])
             value[nth] = now if least <= now <= one.high else min(least, one.high)

@@ -234,7 +234,9 @@ def give_priorities(raised: Sequence[Raised]) -> None:
     """The least that keep the order of the policy, as far as there is room; who stands right keeps what it has."""
     for nth in reversed(range(len(raised))):
         one = raised[nth]
-        behind = [Place(-other.priority, other.job.turn) for other in raised[nth + 1 :] if one.job.meets(other.job)]
+        met = [Place(-other.priority, other.job.turn) for other in raised[nth + 1 :] if one.job.meets(other.job)]
+        # One that is wanted less, and stands where this one cannot go, changes nothing for it.
+        behind = [other for other in met if one.after is None or Place(-one.highest, one.job.turn) < other]
         least = one.least
         while any(other < Place(-least, one.job.turn) for other in behind):
             least += 1

@@ -117,7 +117,7 @@ class DaemonRestore:
         return held and not entry.claims and facts is not None and entry.cleared != (facts.started or 1.0)
 
     def give_back(self, jobs: Collection[int]) -> tuple[tuple[int, ...], set[int]]:
-        """Give back those that are due, within the budget. Which were, and which are left."""
+        """Give back those that are due, within the budget. Which were, and which are left, or started as they were."""
         due = self.retries.due(jobs, self.runtime.clock.monotonic())
         if self.writer is None or not due:
             return (), set(jobs)
@@ -125,8 +125,8 @@ class DaemonRestore:
         room = self.slurmctld.budget.allowance(2 * len(due), self.runtime.clock.monotonic()) // 2
         tried = due[: room or 1]
         report = self._try(tried, self.writer())
-        stuck = {item.job_id for item in report.left if not item.final}
-        return report.restored, set(jobs).difference(tried) | stuck
+        final = {item.job_id for item in report.left if item.final}
+        return report.restored, set(jobs).difference(report.restored, final)
 
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
         report = Restore(

@@ -197,6 +197,7 @@ def test_a_file_that_cannot_be_written_is_said_once_and_nobody_is_raised_until_i
     path = tmp_path / "state" / FILE_NAME
     path.unlink()
     path.mkdir()
+    run.slurm.jobs[12].time_limit = 500.0
     run.slurm.submit(900, time_limit=1.0)
     reports = [run.tick() for _ in range(3)]
     assert run.slurm.jobs[12].site_factor == 0, "what nobody wants any more is given back"
@@ -259,10 +260,11 @@ def test_who_starts_by_a_write_that_nobody_has_seen_borrows(tmp_path, killed):
 
 
 def one_more(directory, **values):
-    """Job 12 goes ahead, alone; then comes one that is wanted more."""
+    """Job 12 goes ahead, alone; then it asks for more, and another one comes that is wanted."""
     run = house(directory, lend=LendSection(most=1), **values)
     run.ticks(2)
     assert [job for job in run.slurm.jobs.values() if job.site_factor] == [run.slurm.jobs[12]]
+    run.slurm.jobs[12].time_limit = 500.0
     run.slurm.submit(900, time_limit=1.0)
     return run
 

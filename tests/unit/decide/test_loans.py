@@ -478,7 +478,11 @@ def test_a_cancelled_job_passes_its_wait_and_what_it_lent_to_the_next_of_the_sam
     assert (world.wait(12), world.lent(12)) == (wait + HOUR, 100.0)
     # To one of them, of the same user and request.
     # Another limit makes no other job of it.
-    world.rows |= {13: Row(submit=world.now), 14: Row(submit=world.now, minutes=11), 15: Row(submit=world.now, user="other")}
+    world.rows |= {
+        13: Row(submit=world.now),
+        14: Row(submit=world.now, minutes=11),
+        15: Row(submit=world.now, user="other"),
+    }
     world.rows[16] = Row(submit=world.now, gpus=2)
     cancel(world, 12)
     world.read(0.0)

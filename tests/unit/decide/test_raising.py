@@ -149,6 +149,26 @@ def test_a_raised_job_keeps_its_place_while_that_is_lent_and_moves_where_half_of
     assert (made.targets, made.order) == ({7: 701}, [1, 2, 3, 7, 4, 5, 6])
 
 
+def test_who_goes_ahead_stays_though_others_are_wanted_more_by_now():
+    columns = {"user": [*"abcd"], "book": has_lent(WHOLE - 100.0)}
+    assert decided(4, [4, 3], **columns).order == [4, 1, 3, 2]
+    # The first can lend once, and the third goes ahead of it already.
+    made = decided(4, [4, 3], ours={3: 205}, **columns)
+    assert (made.targets, made.order) == ({3: 1005, 4: 901}, [3, 1, 4, 2])
+    # It is wanted less than the one that it passes: by that one's turn nobody is before it.
+    made = decided(4, [4, 1, 3], ours={3: 205}, **columns)
+    assert (made.targets, made.order) == ({3: 901, 4: 1001}, [4, 1, 3, 2])
+    # Those that go ahead keep their order, whatever the policy says now.
+    made = decided(4, [3, 4], ours={4: 310, 3: 205})
+    assert (made.targets, made.order) == ({4: 1010, 3: 1005}, [4, 3, 1, 2])
+
+
+def test_where_a_job_goes_that_is_wanted_less_changes_nothing_for_one_that_cannot_go_there():
+    book = Book(time=NOW, given={1: Given(int(NOW - HOUR), WHOLE - 60.0, 1, ())})
+    made = decided(5, [4, 5], seconds=[100.0, 60.0], user=[*"abcdd"], cpus=[1, 1, 1, 1, 2], book=book)
+    assert (made.order, made.targets) == ([5, 1, 4, 2, 3], {4: 901, 5: 1001})
+
+
 def test_one_that_cannot_lend_as_much_as_the_other_would_use_is_not_passed():
     made = decided(3, [3], book=has_lent(WHOLE - 99.0))
     assert (made.order, made.stop(3)) == ([1, 3, 2], (Stop.LENT, 1))
