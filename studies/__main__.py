@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write(found, pages / "results.md")
         _say(f"{pages / 'results.md'}: written")
         readme = ROOT / "README.md"
-        readme.write_text(with_results(readme.read_text(encoding="utf-8")), encoding="utf-8")
+        readme.write_text(with_results(readme.read_text(encoding="utf-8"), found.lending), encoding="utf-8")
         _say(f"{readme}: written")
     except RltunedError as error:
         _say(f"error: {error}")

@@ -71,6 +71,10 @@ chosen after the fact: no admin could have chosen better. No budgets between acc
 user."""
 KNOWN: Final = {"true": "all", NOISY: "σ = 1.5", HISTORY: "predicted", "limit": "users' limits"}
 """What is known of run times, in words, by `Protocol.estimates`."""
+_CONFIRMED: Final = """\
+What `rltuned gate` confirms, over Slurm's own order on the same jobs ([how it is measured](docs/results.md)): at a
+site's load, fair share deciding, limits as users write them, run times as the daemon predicts them. Jobs certainly wait
+less, and no more accounts wait longer than by chance."""
 NONE_CONFIRMED: Final = """\
 No figures stand here until they are measured as a site runs: at a site's load, with time limits as users write them,
 with the daemon's own predictions of run times, and confirmed by `rltuned gate` on the same jobs. Those of earlier
@@ -243,12 +247,37 @@ def _lending(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
             yield row((*about, shown, *ratios, *shares))
 
 
-def in_short() -> Iterator[str]:
-    """What stands in README.md between its marks."""
-    yield NONE_CONFIRMED
+def in_short(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """What stands in README.md between its marks, of the rows of `studies.lending`: those that the gate confirms."""
+    measured = [one for one in rows if one["weights"] == "fair share"]
+    confirmed = [one for one in measured if one["certain"] == "yes" and not one["harms"]]
+    if not confirmed:
+        yield NONE_CONFIRMED
+        return
+    yield from (*_CONFIRMED.split("\n"), "")
+    yield from heading(("jobs of", "", "Slurm's mean wait", "mean wait", "slowdown", "p99 of the wait"), 4)
+    traces = list(dict.fromkeys(one["trace"] for one in measured))
+    for trace in traces:
+        of = [one for one in confirmed if one["trace"] == trace]
+        best = min(of, key=lambda one: float(one["j"]), default=None)
+        for one in of:
+            as_installed = one["policy"] == "rl" and float(one["share"]) == DEFAULT_SHARE
+            if as_installed or one is best:
+                yield row(_in_short(one, as_installed=as_installed))
+    if uncertain := [trace for trace in traces if not any(one["trace"] == trace for one in confirmed)]:
+        yield from ("", f"Measured, too, and nothing is certain: {', '.join(uncertain)}.")
 
 
-def with_results(readme: str) -> str:
+def _in_short(one: Mapping[str, str], *, as_installed: bool) -> tuple[str, ...]:
+    nodes, _, gpus = one["nodes"].partition("x")
+    order = "the model" if one["policy"] == "rl" else one["policy"]
+    what = "as installed" if as_installed else f"as its gate chooses ({order}, lends {one['share']})"
+    wait = f"{float(one['wait']):.2f} [{float(one['lo']):.2f}, {float(one['hi']):.2f}]"
+    others = (f"{float(one[of]):.2f}" for of in ("slowdown", "p99"))
+    return f"{one['trace']}, {nodes} × {gpus} GPUs", what, f"{float(one['slurm_wait_h']):.1f} h", wait, *others
+
+
+def with_results(readme: str, rows: Sequence[Mapping[str, str]]) -> str:
     """Make README.md with the table of `in_short`.
 
     Raises:
@@ -259,4 +288,4 @@ def with_results(readme: str) -> str:
     _, ended, after = rest.partition(last)
     if not begun or not ended:
         raise EvaluationError(f"README.md: the lines {first.strip()} and {last.strip()} are missing")
-    return f"{before}{first}\n" + "\n".join(_wrapped([*in_short()])) + f"\n\n{last}{after}"
+    return f"{before}{first}\n" + "\n".join(_wrapped([*in_short(rows)])) + f"\n\n{last}{after}"

@@ -248,10 +248,28 @@ def test_the_page_shows_the_default_share_and_the_best_one_that_harms_nobody(tmp
     assert (shown[1][0], shown[1][3:5], shown[1][6]) == ("Venus, 64 × 8", ["1.05", "5.8"], "**0.50 [0.50, 0.50]**")
     assert shown[1][-1] == "0.012 (0.040)"
     assert not shown[2][6].startswith("**"), "it gains nothing"
-    readme = with_results("".join(["before\n", *README_MARKS, "after\n"]))
-    assert "No figures stand here until" in readme
+
+
+def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
+    empty = "".join(["before\n", *README_MARKS, "after\n"])
+    rows = [
+        lent("saf", "0.1", "0.7", certain="no"),
+        lent("rl", "0.1", "0.8", certain="yes", wait="0.731", slurm_wait_h="5.49"),
+        lent("rl", "0.2", "0.5", "GPUs in use", certain="yes"),
+        lent("saf", "0.5", "0.6", certain="yes"),
+        lent("rl", "0.1", "0.3", certain="yes", weights="age", wait="0.01"),
+        lent("rl", "0.1", "0.9", certain="no", trace="Graham"),
+    ]
+    shown = [line for line in with_results(empty, rows).splitlines() if line.startswith("| Venus")]
+    assert [line.strip("| ").split(" | ")[1:4] for line in shown] == [
+        ["as installed", "5.5 h", "0.73 [0.50, 0.50]"],
+        ["as its gate chooses (saf, lends 0.5)", "0.5 h", "0.50 [0.50, 0.50]"],
+    ]
+    assert "nothing is certain: Graham." in with_results(empty, rows)
+    for none in ([], rows[:1], rows[2:3]):
+        assert "No figures stand here until" in with_results(empty, none)
     with pytest.raises(EvaluationError, match="are missing"):
-        with_results("no marks\n")
+        with_results("no marks\n", [])
 
 
 @pytest.fixture
