@@ -7,7 +7,7 @@ from others itself, until the size of the raised job is covered, and each for th
 for. What a job may lend is a part of its wait, times its size, less what it has lent. A job that cannot lend its part
 is not passed: the raised job stands behind it.
 
-A raised job gets the least priority that has it before the first job that it passes. It keeps the place that it has as
+A raised job gets a priority just above that of the first job that it passes. It keeps the place that it has as
 long as that is lent, and moves further ahead only where that at least halves the number of those before it: so little
 is written. No job gets less than Slurm gives
 it. Nobody passes a job for which the site or its people decided more, nor one that has lent all that it could. Passing
@@ -37,6 +37,11 @@ LEAST_SECONDS: Final = 60.0
 OF_LIMIT: Final = 0.05
 """Share of its time limit that a job is charged for at least, before it has ended: what a prediction that is wrong, or
 that somebody has poisoned, costs the lenders at most."""
+_SPARE: Final = 64
+"""So much less than its priority is the room that all raised jobs leave above the first that they pass: priorities
+change each minute by what jobs age, and each that falls behind another one would be written again."""
+_WIDEST: Final = 2**32 - 1000
+"""Slurm's priorities are 32 bits wide."""
 _ROUNDING: Final = 1e-6
 """GPU-seconds."""
 _FIRST: Final = np.iinfo(np.int64).max
@@ -433,7 +438,8 @@ class _Attempt:
             behind = max((other for other in met if other < most), default=0)
             least = max(one.low, (behind + ties[nth]) // rule.unit + 1)
             now = int(rule.current[one.at])
-            value[nth] = now if least <= now <= one.high else min(least, one.high)
+            spare = max(min(min(one.high, _WIDEST) - one.low, one.low // _SPARE), 0) // rule.most
+            value[nth] = now if least <= now <= one.high else min(least + spare, one.high)
             key[nth] = value[nth] * rule.unit - ties[nth]
         without_room = {
             one.at

@@ -123,7 +123,7 @@ class Lending:
         """The raised jobs with their priorities, the most wanted first."""
         while True:
             raised = self.raise_in_turn()
-            give_priorities(raised)
+            give_priorities(raised, self.most)
             without = {one.job.job_id for nth, one in enumerate(raised) if any(wrongly_before(one, raised[:nth]))}
             if not without:
                 return raised
@@ -230,8 +230,8 @@ def stays_behind(found: Raised, raised: Sequence[Raised]) -> bool:
     return all(Place(-other.highest, other.job.turn) < place for other in barred)
 
 
-def give_priorities(raised: Sequence[Raised]) -> None:
-    """The least that keep the order of the policy, as far as there is room; who stands right keeps what it has."""
+def give_priorities(raised: Sequence[Raised], most: int) -> None:
+    """Those that keep the order of the policy, as far as there is room; who stands right keeps what it has."""
     for nth in reversed(range(len(raised))):
         one = raised[nth]
         met = [Place(-other.priority, other.job.turn) for other in raised[nth + 1 :] if one.job.meets(other.job)]
@@ -243,7 +243,10 @@ def give_priorities(raised: Sequence[Raised]) -> None:
         if least <= one.job.current and one.stands(one.job.current):
             one.priority = one.job.current
         else:
-            one.priority = least if one.stands(least) else one.highest
+            # As much above it as leaves room for all that may be raised.
+            highest = 2**32 - 1000 if one.after is None else min(one.highest, 2**32 - 1000)
+            wanted = least + max(min(one.least // 64, highest - one.least), 0) // most
+            one.priority = wanted if one.stands(wanted) else one.highest
 
 
 def wrongly_before(one: Raised, wanted_more: Sequence[Raised]) -> Iterator[bool]:

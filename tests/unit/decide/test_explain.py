@@ -254,9 +254,9 @@ def test_a_plan_is_a_line_for_each_raised_job_and_one_for_those_that_wait():
     head, _, *rows, last = lines_of(lending())
     assert "3 jobs go ahead, 3 changes to write" in head
     assert [row.split() for row in rows] == [
-        ["7", "0.17", "1", "1", "(1)", "7", "→", "1", "9958", "→", "10003"],
-        ["6", "0.33", "1", "1", "(1)", "6", "→", "2", "9965", "→", "10002"],
-        ["4", "1.0", "1", "1", "(1)", "4", "→", "3", "9979", "→", "10001"],
+        ["7", "0.17", "1", "1", "(1)", "7", "→", "1", "9958", "→", "10030"],
+        ["6", "0.33", "1", "1", "(1)", "6", "→", "2", "9965", "→", "10020"],
+        ["4", "1.0", "1", "1", "(1)", "4", "→", "3", "9979", "→", "10010"],
     ]
     assert last == "8 jobs wait: 7 managed, 1 left to Slurm (1 held)"
     assert len(lines_of(made)) == len(rows) + 3, "it fits into 80 columns with long ids and priorities, too"
