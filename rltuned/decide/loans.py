@@ -383,7 +383,7 @@ def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Boo
     }
     given, inherited = dict(after.given), dict(after.inherited)
     heirs = sorted((job for job, one in left.items() if one.cancelled), key=lambda job: left[job].last)
-    next_ones = _of_owners(jobs, {left[job].owner for job in heirs}, inherited) if heirs else {}
+    next_ones = _of_owners(jobs, {left[job].owner for job in heirs}, inherited, min(heirs)) if heirs else {}
     for job in heirs:
         gone, rows_left = left[job], next_ones.get(left[job].owner)
         # The last one that was submitted: nobody looks through thousands of jobs of one request.
@@ -445,10 +445,13 @@ def _split(parts: Iterable[Part], gpus: float) -> tuple[tuple[Part, ...], tuple[
     return tuple(taken), tuple(rest)
 
 
-def _of_owners(jobs: JobTable, owners: Collection[str], but: Collection[int]) -> dict[str, list[int]]:
-    """Rows of the waiting jobs of these users and requests, the last one that was submitted last; without `but`."""
+def _of_owners(jobs: JobTable, owners: Collection[str], but: Collection[int], first: int) -> dict[str, list[int]]:
+    """Rows of the waiting jobs of these users and requests, the last one that was submitted last; without `but`, and
+    with ids above `first`.
+    """
     users = {owner.partition("\0")[0] for owner in owners}
-    rows = jobs.pending[jobs.user.take(jobs.pending).mapped(users.__contains__, none=False)]
+    rows = jobs.pending[jobs.job_id[jobs.pending] > first]
+    rows = rows[jobs.user.take(rows).mapped(users.__contains__, none=False)]
     found: dict[str, list[int]] = defaultdict(list)
     for row in rows[np.lexsort((jobs.job_id[rows], jobs.submit_time[rows]))].tolist():
         if int(jobs.job_id[row]) not in but:

@@ -1,18 +1,17 @@
 """The rule: who goes ahead, and who lends for it (docs/lending.md).
 
-In the order of the policy, a job goes ahead as far as those that it passes can lend; who goes ahead already
-comes first, while it is wanted more than the first that it passes. It passes jobs of Slurm's own
+In the order of the policy, a job goes ahead as far as those that it passes can lend. It passes jobs of Slurm's own
 order. The first of these that belong to other users and could run where it can run lend: each as many GPUs as it keeps
 from others itself, until the size of the raised job is covered, and each for the seconds that the raised job is charged
 for. What a job may lend is a part of its wait, times its size, less what it has lent. A job that cannot lend its part
 is not passed: the raised job stands behind it.
 
-A raised job gets a priority just above that of the first job that it passes. It keeps the place that it has as
-long as that is lent, and moves further ahead only where that at least halves the number of those before it: so little
-is written. No job gets less than Slurm gives
-it. Nobody passes a job for which the site or its people decided more, nor one that has lent all that it could. Passing
-jobs that cannot start is free, and so is passing the own user's jobs; of one user's jobs that ask for the same, Slurm's
-order stands. A job that is wanted more and has nobody to pass is not passed by one that is wanted less.
+A raised job gets a priority just above that of the first job that it passes. It keeps its place as long as that is
+lent, and moves further ahead only where that at least halves the number of those before it that it could pass: so
+little is written. No job gets less than Slurm gives it. Nobody passes a job for which the site or its people decided
+more, nor one that has lent all that it could. Passing jobs that cannot start is free, and so is passing the own user's
+jobs; of one user's jobs that ask for the same, Slurm's order stands. A job that is wanted more and has nobody to pass
+is not passed by one that is wanted less.
 """
 
 import enum
@@ -65,7 +64,7 @@ class Stop(enum.IntEnum):
     SIBLING = 6
     """A job of the same user that asks for the same is before it."""
     FEW = 7
-    """It could go further, but most of those that are before it would still be."""
+    """It could go further, but most of those that it could pass would still be before it."""
 
 
 class Raise(NamedTuple):
@@ -147,28 +146,18 @@ def raise_jobs(
         values, without_room = attempt.values()
         if not without_room:
             break
-        left_out |= without_room
+        left_out.add(without_room[-1])
     return _result(managed, rule, attempt, values)
 
 
 def _wanted(managed: ManagedJobs, rule: "_Rule", window: Rows, scores: Floats) -> Order:
-    """(w,) places in the window, the most wanted first. Who goes ahead already comes first, in the order in which they
-    stand, while it is wanted more than the first that it passes: a policy that changes its mind each minute would have
-    all of them written anew. Of a user's jobs that ask for the same, Slurm's order stands: a policy that prefers fresh
-    jobs must not let the old ones wait for ever.
+    """(w,) places in the window, the most wanted first. Of a user's jobs that ask for the same, Slurm's order stands:
+    a policy that prefers fresh jobs must not let the old ones wait for ever.
     """
     at = managed.at[window]
     by_slurm = np.empty(len(window), dtype=np.intp)
     by_slurm[np.lexsort((managed.tie[at], -managed.base[window]))] = np.arange(len(window))
     order = np.lexsort((by_slurm, -scores))
-    turn = np.full(len(rule.ids), len(order))
-    turn[at[order]] = np.arange(len(order))
-    stays, stands = rule.current[at] > rule.base[at], -rule.key(rule.current[at], at)
-    for nth in np.flatnonzero(stays).tolist():
-        queue = rule.queue(int(at[nth]))
-        first = queue.at[np.searchsorted(queue.behind, stands[nth])]
-        stays[nth] = turn[at[nth]] < turn[first]
-    order = order[np.lexsort((np.where(stays, stands, turn[at])[order], ~stays[order]))]
     same = rule.same[at]
     places = np.argsort(same[order], kind="stable")
     result: Order = np.empty(len(window), dtype=np.intp)
@@ -240,7 +229,7 @@ class _Rule:
         self.same = _alike((self.user, *asks))
         """(P,) of jobs of one user that ask for the same, the same number."""
         self.reservation: Bools = jobs.reservation.codes[rows] >= 0
-        self._share_nodes = _overlap(managed.all_pools.nodes)
+        self.share_nodes = _overlap(managed.all_pools.nodes)
         tiers = [{part.priority_tier for part in filter(None, snapshot.partitions_of(name))} for name in
                  jobs.partition.names]  # fmt: skip
         self._in_tier: dict[int, Bools] = {}
@@ -262,7 +251,7 @@ class _Rule:
         if where not in self._queues:
             tier, reserved, pool = where
             met = self._waiting & self._in_tier[tier] & (self.reservation == reserved)
-            members = np.flatnonzero(met & self._share_nodes[pool][self.pool])
+            members = np.flatnonzero(met & self.share_nodes[pool][self.pool])
             several = members[self.low[members] < self.high[members]]
             job = np.concatenate((members, several))
             key = np.concatenate((self.high[members], self.low[several]))
@@ -273,7 +262,7 @@ class _Rule:
     def meet(self, one: int, others: Rows) -> Bools:
         """(n,) which of these managed jobs stand in one queue with that one and share nodes with it."""
         same = (self.tier[others] == self.tier[one]) & (self.reservation[others] == self.reservation[one])
-        return np.asarray(same & self._share_nodes[self.pool[one], self.pool[others]], dtype=np.bool_)
+        return np.asarray(same & self.share_nodes[self.pool[one], self.pool[others]], dtype=np.bool_)
 
     def bars(self, one: int, raised: Rows) -> Bools:
         """(n,) which of these raised jobs, none of which lends, that one may not stand before."""
@@ -309,23 +298,36 @@ class _Attempt:
                 self.left[at] -= amount
         self.raised, self.kept = np.zeros((2, len(rule.ids)), dtype=np.bool_)
         """(P,) who goes ahead; who is wanted, and has nobody to pass."""
+        self.of_user = Counter[int]()
         self.stop = np.full(len(rule.ids), Stop.UNSEEN, dtype=np.int8)
         self.stopped_by = np.zeros(len(rule.ids), dtype=np.int64)
 
     def run(self, wanted: Rows) -> None:
-        """Raise of the wanted jobs, positions among the pending ones, as many as may be: of one user half of them."""
-        rule, of_user = self.rule, Counter[int]()
+        """Raise of the wanted jobs, positions among the pending ones, as many as may be: of one user half of them.
+
+        Who goes ahead already, and still can, is not replaced by others on the same nodes, which are wanted more today
+        and less in a minute: they follow when some of those have started.
+        """
+        rule, later = self.rule, list[int]()
+        ahead = rule.current > rule.base
+        rivals = rule.share_nodes[:, rule.pool[wanted[ahead[wanted]]]].sum(axis=1)
+        """(K,) raised jobs that share nodes with those of each pool."""
         for at in wanted.tolist():
-            user = int(rule.user[at])
-            if len(self.raises) >= rule.most or of_user[user] >= (rule.most + 1) // 2:
-                self.stop[at] = Stop.MOST
-            elif at in self.left_out:
-                self.stop[at] = Stop.LENT
-            elif self._raise(at):
-                of_user[user] += 1
+            if not ahead[at] and rivals[rule.pool[at]] >= rule.most:
+                later.append(at)
+            elif self._raise(at) and not ahead[at]:
+                rivals += rule.share_nodes[:, rule.pool[at]]
+        for at in later:
+            self._raise(at)
 
     def _raise(self, at: int) -> bool:
-        rule = self.rule
+        rule, user = self.rule, int(self.rule.user[at])
+        if len(self.raises) >= rule.most or self.of_user[user] >= (rule.most + 1) // 2:
+            self.stop[at] = Stop.MOST
+            return False
+        if at in self.left_out:
+            self.stop[at] = Stop.LENT
+            return False
         own = rule.reserved.get(int(rule.ids[at]), ())
         for lender, amount in own:
             self.left[lender] += amount
@@ -339,6 +341,7 @@ class _Attempt:
             self.left[lender] -= gpus * self.cost[at]
         self.raises.append(found)
         self.raised[at] = True
+        self.of_user[user] += 1
         return True
 
     def _found(self, at: int) -> Raise | None:
@@ -353,9 +356,6 @@ class _Attempt:
         closed |= rule.same[who] == rule.same[at]
         total = len(who)
         begin = int(np.flatnonzero(closed)[-1]) + 1 if closed.any() else 0
-        if 2 * begin > total and rule.current[at] <= rule.base[at]:
-            self._note(at, who, begin, begin)
-            return None
         lends = others.copy()
         if queue.twice:  # a job lends once, in the last place in which it is passed
             lends[:] = False
@@ -387,17 +387,12 @@ class _Attempt:
         found = np.flatnonzero(able)
         start = begin + int(found[0]) if len(found) else total
         self._note(at, who, begin, start)
-        if 2 * start > (now := self._stands(at, key)):
-            here = now - begin
-            lent = now < total and here >= 0 and able[here] and low[here] <= rule.current[at] <= high[here]
-            stays = lent and rule.current[at] > rule.base[at]
-            if start < now and (stays or 2 * start > total):
-                self.stop[at] = Stop.FEW
-            if stays:
-                start = now
-            elif 2 * start > total:
-                return None
-        nth = start - begin
+        nth, here = start - begin, self._stands(at, key) - begin
+        may = rule.current[at] > rule.base[at] and 0 <= here < len(able) and bool(able[here])
+        if may and 2 * nth > here and low[here] <= rule.current[at] <= high[here]:
+            # Most of those that it could pass would still be before it.
+            self.stop[at] = Stop.FEW if nth < here else self.stop[at]
+            nth, start = here, begin + here
         if start == total or low[nth] <= rule.base[at]:  # of several partitions, it stands in the best one already
             return None
         end = min(int(last[nth]) + 1, total)
@@ -420,7 +415,7 @@ class _Attempt:
             self.stop[at] = Stop.SIBLING if rule.same[before] == rule.same[at] else Stop.DECIDED
         self.stopped_by[at] = rule.ids[before] if start else 0
 
-    def values(self) -> tuple[Ints, set[int]]:
+    def values(self) -> tuple[Ints, list[int]]:
         """Priorities of the raised jobs, in the order of `raises`; and those that there is no room for: a job that is
         wanted less would stand before one that does not lend to it.
 
@@ -441,11 +436,11 @@ class _Attempt:
             spare = max(min(min(one.high, _WIDEST) - one.low, one.low // _SPARE), 0) // rule.most
             value[nth] = now if least <= now <= one.high else min(least + spare, one.high)
             key[nth] = value[nth] * rule.unit - ties[nth]
-        without_room = {
+        without_room = [
             one.at
             for nth, one in enumerate(raises)
             if any(key[nth] > other for other in compress(key[:nth], rule.bars(one.at, at[:nth])))
-        }
+        ]
         return np.array(value, dtype=np.int64), without_room
 
 

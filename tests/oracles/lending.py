@@ -2,7 +2,7 @@
 
 It is the executable specification of `rltuned.decide.raising`: tests compare the two. Nothing is kept that could be
 looked up, and each job that is wanted tries each place from the front of the queue on: it takes the first one, but
-keeps its own where at least half of those that are before it would still be.
+keeps its own where most of those that it could pass would still be before it.
 """
 
 import math
@@ -42,6 +42,11 @@ class Job:
     lent: float
     current: int
     """Priority that it has now, the highest of its partitions'."""
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether it goes ahead already."""
+        return self.current > max(self.priorities)
 
     @property
     def exhausted(self) -> bool:
@@ -124,31 +129,46 @@ class Lending:
         while True:
             raised = self.raise_in_turn()
             give_priorities(raised, self.most)
-            without = {one.job.job_id for nth, one in enumerate(raised) if any(wrongly_before(one, raised[:nth]))}
+            without = [one.job.job_id for nth, one in enumerate(raised) if any(wrongly_before(one, raised[:nth]))]
             if not without:
                 return raised
-            self.left_out |= without
+            self.left_out.add(without[-1])
 
     def raise_in_turn(self) -> list[Raised]:
         by_id = {job.job_id: job for job in self.jobs}
         raised: list[Raised] = []
         self.first = []
         promises = {one: dict(parts) for one, parts in self.promised.items()}
+        carrying = [by_id[one] for one in self.wanted if by_id[one].is_raised]
+        later = []
         for wanted in self.wanted:
-            if len(raised) == self.most:
-                break
-            of_user = sum(one.job.user == by_id[wanted].user for one in raised)
-            if wanted in self.left_out or of_user >= math.ceil(self.most / 2):
-                continue
-            others = [parts for borrower, parts in promises.items() if borrower != wanted]
-            left = {job.job_id: job.lendable - sum(parts.get(job.job_id, 0.0) for parts in others) for job in self.jobs}
-            if (found := self.raise_one(by_id[wanted], raised, left)) is not None:
-                raised.append(found)
-                promises[wanted] = {at: gpus * self.seconds[wanted] for at, gpus in found.lenders.items()}
+            rivals = [*carrying, *(one.job for one in raised if not one.job.is_raised)]
+            if (
+                not by_id[wanted].is_raised
+                and sum(bool(by_id[wanted].nodes & one.nodes) for one in rivals) >= self.most
+            ):
+                later.append(wanted)  # who goes ahead already is not replaced
+            else:
+                self.raise_in(wanted, by_id, raised, promises)
+        for wanted in later:
+            self.raise_in(wanted, by_id, raised, promises)
         return raised
 
+    def raise_in(
+        self, wanted: int, by_id: Mapping[int, Job], raised: list[Raised], promises: dict[int, dict[int, float]]
+    ) -> None:
+        """One of the wanted jobs, where it can go ahead; of one user half of those that may be raised."""
+        of_user = sum(one.job.user == by_id[wanted].user for one in raised)
+        if len(raised) == self.most or wanted in self.left_out or of_user >= math.ceil(self.most / 2):
+            return
+        others = [parts for borrower, parts in promises.items() if borrower != wanted]
+        left = {job.job_id: job.lendable - sum(parts.get(job.job_id, 0.0) for parts in others) for job in self.jobs}
+        if (found := self.raise_one(by_id[wanted], raised, left)) is not None:
+            raised.append(found)
+            promises[wanted] = {at: gpus * self.seconds[wanted] for at, gpus in found.lenders.items()}
+
     def raise_one(self, job: Job, raised: Sequence[Raised], left: Mapping[int, float]) -> Raised | None:
-        """As far ahead as it can go, where that is worth a write; None: it goes back to where Slurm has it."""
+        """As far ahead as it can go, or where it stands; None: it goes back to where Slurm has it."""
         alone = Place(-min(job.priorities), job.turn)
         gone = {one.job.job_id for one in raised} | {one.job_id for one in self.first}
         bounds = [
@@ -166,12 +186,11 @@ class Lending:
         places = [self.place(job, ahead, first, bounds, raised, left) for first in range(len(ahead))]
         first = next((nth for nth, found in enumerate(places) if found is not None), len(ahead))
         stands = sum(place < Place(-job.current, job.turn) for place, _, _ in ahead)
-        if first < len(ahead) and 2 * first > stands:
-            there = places[stands] if stands < len(ahead) else None
-            if there is not None and job.current > max(job.priorities) and there.stands(job.current):
-                first = stands
-            elif 2 * first > len(ahead):
-                return None
+        # Those that may be passed by nobody count for nothing.
+        begin = max((nth + 1 for nth, (_, _, other) in enumerate(ahead) if job.may_not_pass(other)), default=0)
+        if job.is_raised and begin <= stands < len(ahead) and 2 * (first - begin) > stands - begin:
+            there = places[stands]
+            first = stands if there is not None and there.stands(job.current) else first
         found = places[first] if first < len(ahead) else None
         if found is not None and found.least > max(job.priorities):
             return found

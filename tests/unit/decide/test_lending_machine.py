@@ -352,7 +352,7 @@ class World:
             array_limit=[job.at_once for job in jobs],
             nice=[job.nice for job in jobs],
             decided=[f"nice={job.nice}" if job.nice else "" for job in jobs],
-            deadline=[self.now if job.deadline else np.nan for job in jobs],
+            deadline=[self.wall if job.deadline else np.nan for job in jobs],
             held=[job.held for job in jobs],
             reason=["Licenses" if job.blocked else "Priority" for job in jobs],
             site_known=[not job.held for job in jobs],

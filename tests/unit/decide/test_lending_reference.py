@@ -181,21 +181,9 @@ def by_rltuned(queue, wanted, promised, share, most):
 
 
 def in_turn(seen, reference):
-    """The wanted ones that are managed: who goes ahead already, and is wanted more than the first that it passes, as
-    they stand, then the others; of one user's jobs that ask for the same, in Slurm's order.
-    """
+    """The wanted ones that are managed; of one user's jobs that ask for the same, in Slurm's order."""
     jobs = {job.job_id: job for job in reference.jobs}
-
-    def stays(job):
-        met = [other for other in reference.jobs if other.can_start and jobs[job].meets(other)]
-        places = [(-priority, other.turn, other.job_id) for other in met for priority in other.priorities]
-        first = min(place for place in places if place[:2] > (-jobs[job].current, jobs[job].turn))[2]
-        wanted = [*seen, *jobs]
-        return jobs[job].current > max(jobs[job].priorities) and wanted.index(job) < wanted.index(first)
-
-    ahead = [job for job in seen if jobs[job].current > max(jobs[job].priorities) and stays(job)]
-    ahead.sort(key=lambda job: (-jobs[job].current, jobs[job].turn))
-    order = [*ahead, *(job for job in seen if job not in ahead)]
+    order = list(seen)
     for at, one in enumerate(order):
         alike = [nth for nth in range(at, len(order)) if jobs[order[nth]].is_like(jobs[one])]
         ordered = sorted((order[nth] for nth in alike), key=lambda job: (-max(jobs[job].priorities), jobs[job].turn))

@@ -119,19 +119,7 @@ def test_a_job_that_has_lent_its_part_is_passed_by_nobody_else():
     assert (behind.targets, behind.stop(3)) == ({}, (Stop.LENT, 2))
 
 
-def test_a_job_goes_ahead_where_at_least_half_of_those_before_it_are_passed():
-    made = decided(4, [4], book=has_lent(WHOLE, job=2))
-    assert (made.targets, made.stop(4)) == ({}, (Stop.LENT, 2)), "one of three"
-    assert decided(5, [5], book=has_lent(WHOLE, job=2)).order == [1, 2, 5, 3, 4], "two of four"
-    # The third alone can lend for so long.
-    made = decided(4, [4], eligible_time=[NOW - HOUR, NOW - HOUR, NOW - 2 * HOUR, NOW - HOUR], seconds=370.0)
-    assert (made.targets, made.stop(4)) == ({}, (Stop.FEW, 2))
-    # Who goes ahead already, and could not do so now, is given back.
-    made = decided(4, [4], book=has_lent(WHOLE, job=2), ours={4: 250})
-    assert (made.targets, made.found.offers) == ({}, {})
-
-
-def test_a_raised_job_keeps_its_place_while_that_is_lent_and_moves_where_half_of_those_before_it_are_passed():
+def test_a_raised_job_keeps_its_place_while_that_is_lent_and_moves_where_that_halves_the_number_before_it():
     five = {"seconds": 100.0, "book": has_lent(WHOLE)}
     # It stands behind the second, and could pass that one, too: one of two.
     made = decided(5, [5], ours={5: 250}, **five)
@@ -139,28 +127,31 @@ def test_a_raised_job_keeps_its_place_while_that_is_lent_and_moves_where_half_of
     # Behind the third: two of three.
     made = decided(6, [6], ours={6: 350}, **five)
     assert (made.targets, made.order) == ({6: 901}, [1, 6, 2, 3, 4, 5])
-    # It could pass one of three.
-    book = has_lent(WHOLE, job=2)
-    made = decided(6, [6], ours={6: 250}, book=book)
-    assert (made.targets, made.order, made.lenders(6)) == ({6: 750}, [1, 2, 3, 6, 4, 5], {4: 1.0})
-    assert made.stop(6) == (Stop.FEW, 2)
+    # It could pass one of three that it may pass.
+    waits = [NOW - HOUR, *[NOW - 1800.0] * 2, *[NOW - 7200.0] * 4]
+    made = decided(
+        7, [7], ours={7: 250}, eligible_time=waits, submit_time=NOW - 7200.0, seconds=190.0, book=Book(time=NOW)
+    )
+    assert (made.order, made.stop(7)) == ([7, 1, 2, 3, 4, 5, 6], (Stop.FRONT, 0))
+    lent = has_lent(WHOLE, submit_time=NOW - 7200.0)
+    made = decided(7, [7], ours={7: 250}, eligible_time=waits, submit_time=NOW - 7200.0, seconds=190.0, book=lent)
+    assert (made.targets, made.stop(7)) == ({7: 650}, (Stop.FEW, 3))
     # What it stands before can lend no more: it goes back as far as it must.
     made = decided(7, [7], ours={7: 450}, book=has_lent(WHOLE, job=3))
     assert (made.targets, made.order) == ({7: 701}, [1, 2, 3, 7, 4, 5, 6])
 
 
-def test_who_goes_ahead_stays_though_others_are_wanted_more_by_now():
-    columns = {"user": [*"abcd"], "book": has_lent(WHOLE - 100.0)}
-    assert decided(4, [4, 3], **columns).order == [4, 1, 3, 2]
-    # The first can lend once, and the third goes ahead of it already.
-    made = decided(4, [4, 3], ours={3: 205}, **columns)
-    assert (made.targets, made.order) == ({3: 1005, 4: 901}, [3, 1, 4, 2])
-    # It is wanted less than the one that it passes: by that one's turn nobody is before it.
-    made = decided(4, [4, 1, 3], ours={3: 205}, **columns)
-    assert (made.targets, made.order) == ({3: 901, 4: 1001}, [4, 1, 3, 2])
-    # Those that go ahead keep their order, whatever the policy says now.
-    made = decided(4, [3, 4], ours={4: 310, 3: 205})
-    assert (made.targets, made.order) == ({4: 1010, 3: 1005}, [4, 3, 1, 2])
+def test_who_goes_ahead_is_not_replaced_by_others_on_the_same_nodes():
+    columns = {"user": [*"abcd"], "cpus": [1, 2, 3, 4]}
+    assert decided(4, [4, 3], most=1, **columns).order == [4, 1, 2, 3]
+    made = decided(4, [4, 3], most=1, ours={3: 205}, **columns)
+    assert (made.targets, made.stop(4)) == ({3: 1005}, (Stop.MOST, 0))
+    # It has nobody left to pass: another one goes ahead.
+    made = decided(4, [4, 3], most=1, ours={3: 205}, decided=["qos=1", "qos=1", "", "qos=1"], **columns)
+    assert (made.order, made.stop(3)) == ([4, 1, 2, 3], (Stop.DECIDED, 2))
+    # Other nodes are no matter of its own.
+    elsewhere = {"gpu_type": ["p100", "m40", "p100", "m40"]}
+    assert decided(4, [4, 3], most=1, ours={3: 205}, **columns, **elsewhere).order == [1, 4, 2, 3]
 
 
 def test_where_a_job_goes_that_is_wanted_less_changes_nothing_for_one_that_cannot_go_there():
