@@ -21,7 +21,7 @@ STOP_MEANING: Final[Mapping[Stop, str]] = {
     Stop.DECIDED: "the site or its people decided more for the job before it, or that one is left alone",
     Stop.FRONT: "nobody whom it could pass is before it",
     Stop.SIBLING: "a job of the same user that asks for the same is before it",
-    Stop.FEW: "it keeps its place: it goes further when it can pass half of the jobs before it",
+    Stop.FEW: "it keeps its place: it moves when it can pass more of the jobs before it",
 }
 """No ids in it: users read it, too."""
 

@@ -190,8 +190,14 @@ class Lending:
         begin = max((nth + 1 for nth, (_, _, other) in enumerate(ahead) if job.may_not_pass(other)), default=0)
         if job.is_raised and begin <= stands < len(ahead) and 2 * (first - begin) > stands - begin:
             there = places[stands]
-            first = stands if there is not None and there.stands(job.current) else first
-        found = places[first] if first < len(ahead) else None
+            if there is not None and there.stands(job.current):
+                return self.worth_it(job, there, stands)
+        if first < len(ahead) and 20 * (len(ahead) - first) < len(ahead) - begin:
+            return None
+        return self.worth_it(job, places[first] if first < len(ahead) else None, first)
+
+    def worth_it(self, job: Job, found: Raised | None, first: int) -> Raised | None:
+        """It there, unless it stands there anyway."""
         if found is not None and found.least > max(job.priorities):
             return found
         if first == 0:
