@@ -202,6 +202,36 @@ def _third(name, value):
     return [plain, plain, *value]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_queue_in_which_waits_grow_and_nothing_else_happens_is_hardly_written(seed):
+    """No two jobs change places for ever, and no place moves on in each cycle."""
+    rng, cycles = np.random.default_rng(seed), 40
+    n = int(rng.choice([15, 40]))
+    came = NOW - rng.uniform(0.0, 36_000.0, n)
+    snap = make_snapshot(
+        pending(
+            n,
+            user=[f"user{user}" for user in rng.integers(0, 6, n)],
+            time_limit=rng.choice([600.0, 3600.0, 14_400.0, 86_400.0], n),
+            gpus=rng.integers(1, 5, n),
+            priority=10 * rng.integers(1, 1000, n),
+            submit_time=came,
+            eligible_time=came,
+        )
+    )
+    applied, book, writes = AppliedChanges(), Book(time=NOW), []
+    for cycle in range(cycles):
+        snap = replace(snap, time=NOW + 60.0 * cycle)
+        made = plan(snap, by_name("saf"), QUIET, applied, book=book.advanced(snap, snap.time))
+        book = made.book
+        snap, new = apply_to(snap, made.changes)
+        applied = AppliedChanges({**applied.by_job, **new.by_job})
+        writes.append(len(made.changes))
+    assert sum(writes) > 0
+    assert sum(writes[1:]) / cycles < 1.0
+    assert not all(writes[-10:])
+
+
 def test_our_own_values_do_not_count_as_slurms_own():
     snap = make_snapshot(pending(3, time_limit=[3000.0, 2000.0, 1000.0]))
     after, applied = apply_to(snap, plan(snap, by_name("sjf"), QUIET).changes)
