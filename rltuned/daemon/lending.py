@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.cluster.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Request
+from rltuned.cluster.changes import Field, Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config
+from rltuned.daemon.apply import Result
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import Log
 from rltuned.decide.loans import Book, Told
@@ -59,6 +61,9 @@ def _largest(data: Mapping[str, Any]) -> LargestRequests:
             for job, (submit, gpus, limit) in data.get("largest", {}).items()
         }
     )
+
+
+_WRITTEN: Final = frozenset({Outcome.APPLIED, Outcome.UNCHANGED, Outcome.ALTERED})
 
 
 class Lending:
@@ -134,9 +139,17 @@ class Lending:
         self.book = self.book if trouble else book
         return trouble
 
-    def take_in(self, plan: Plan, journal: Journal, restored: Collection[int]) -> None:
-        """Note the jobs that carry a raise of ours by the journal; without those that have just been given back."""
-        self.book = self.book.carried(_raised(journal).difference(restored))
+    def take_in(
+        self, plan: Plan, journal: Journal, restored: Collection[int], before: Book, results: Collection[Result]
+    ) -> None:
+        """Note the jobs that carry a raise of ours by the journal; without those that have just been given back. Where
+        what was to be written was not (`results`), those who lent `before` lend.
+        """
+        written = {change.job_id for change, outcome, _ in results if outcome in _WRITTEN}
+        wanted = {change.job_id for change in plan.changes if change.field is Field.SITE_FACTOR}
+        stand = {job: before.offers[job]._replace(unwanted=True) for job in wanted - written if job in before.offers}
+        book = self.book.offering({**self.book.offers, **stand})
+        self.book = book.carried(_raised(journal).difference(restored))
         jobs = plan.snapshot.jobs
         self.largest = self.largest.grown(jobs)
         self._shrunk = self.largest.shrunk(jobs)

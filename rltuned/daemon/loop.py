@@ -316,7 +316,7 @@ class Daemon:
                     restored, results = self.execution.carry_out(snapshot, made, self._began, book.offers, against)
                 except JournalError as error:
                     blocked = str(error)
-        self._lending.take_in(made, self.journal, restored)
+        self._lending.take_in(made, self.journal, restored, book, results)
         if writes:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self.permissions.alarms and not stopped)

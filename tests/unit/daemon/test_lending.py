@@ -300,6 +300,24 @@ def test_nobody_is_raised_on_what_was_promised_to_a_job_that_may_start_raised(tm
     assert run.slurm.jobs[12].site_factor == 0 or befalls == "started"
 
 
+def test_who_starts_before_it_is_moved_borrows_of_those_whom_it_passed(tmp_path):
+    slurm = ModelSlurm(VirtualClock())
+    for user, priority, limit in (("ann", 1000, 86_400.0), ("bob", 900, 86_400.0), ("cat", 500, 600.0)):
+        slurm.submit(priority, user=user, time_limit=limit)
+    run = again(tmp_path, slurm)
+    run.tick()
+    assert slurm.order() == [3, 1, 2]
+    # Ann's people decide more for her job: the third is to go behind it.
+    slurm.jobs[1].nice, slurm.jobs[1].multifactor = -20, 950
+    began = slurm.reads
+    slurm.before_read = lambda number: slurm.start(3) if number == began + 2 else None
+    (result,) = run.tick().results
+    assert (result.change.job_id, result.outcome) == (3, Outcome.GONE)
+    slurm.before_read = lambda _: None
+    run.tick()
+    assert [part.lender for part in on_disk(tmp_path).loans[3].parts] == [1]
+
+
 def test_a_strange_row_keeps_nobody_else_from_being_raised(tmp_path):
     run = one_more(tmp_path)
     run.slurm.strange.add(12)
