@@ -7,8 +7,8 @@ for. What a job may lend is a part of its wait, times its size, less what it has
 is not passed: the raised job stands behind it.
 
 A raised job gets a priority just above that of the first job that it passes. It keeps its place as long as that is
-lent, and moves further ahead only where that at least halves the number of those before it that it could pass; nobody
-goes ahead for less than a twentieth of those: so little is written. No job gets less than Slurm gives it. Nobody passes
+lent. It goes ahead, and further ahead, only where that at least halves the number of those before it that it could
+pass: so little is written. No job gets less than Slurm gives it. Nobody passes
 a job for which the site or its people decided more, nor one that has lent all that it could. Passing jobs that cannot
 start is free, and so is passing the own user's jobs; of one user's jobs that ask for the same, Slurm's order stands. A
 job that is wanted more and has nobody to pass is not passed by one that is wanted less.
@@ -36,9 +36,6 @@ LEAST_SECONDS: Final = 60.0
 OF_LIMIT: Final = 0.05
 """Share of its time limit that a job is charged for at least, before it has ended: what a prediction that is wrong, or
 that somebody has poisoned, costs the lenders at most."""
-WORTH: Final = 20
-"""A job passes at least one in so many of those that it could pass, or it is not worth two writes. Priorities of one
-user's jobs differ by what they age, and which of them are before which changes each minute."""
 _SPARE: Final = 64
 """So much less than its priority is the room that all raised jobs leave above the first that they pass: priorities
 change each minute by what jobs age, and each that falls behind another one would be written again."""
@@ -308,18 +305,20 @@ class _Attempt:
     def run(self, wanted: Rows) -> None:
         """Raise of the wanted jobs, positions among the pending ones, as many as may be: of one user half of them.
 
-        Who goes ahead already, and still can, is not replaced by others on the same nodes, which are wanted more today
-        and less in a minute: they follow when some of those have started.
+        Who goes ahead already, and still can, is not replaced by others that are wanted more now and less in a minute:
+        they follow when some of those have started. Unless nobody goes ahead yet on any of their nodes.
         """
         rule, later = self.rule, list[int]()
         ahead = rule.current > rule.base
-        rivals = rule.share_nodes[:, rule.pool[wanted[ahead[wanted]]]].sum(axis=1)
-        """(K,) raised jobs that share nodes with those of each pool."""
+        there: Bools = np.any(rule.share_nodes[:, rule.pool[wanted[ahead[wanted]]]], axis=1)
+        """(K,) whether somebody goes ahead on some of the nodes of each pool."""
+        free = rule.most - int(ahead[wanted].sum())
         for at in wanted.tolist():
-            if not ahead[at] and rivals[rule.pool[at]] >= rule.most:
+            if not ahead[at] and free <= 0 and there[rule.pool[at]]:
                 later.append(at)
             elif self._raise(at) and not ahead[at]:
-                rivals += rule.share_nodes[:, rule.pool[at]]
+                free -= 1
+                there |= rule.share_nodes[:, rule.pool[at]]
         for at in later:
             self._raise(at)
 
@@ -396,7 +395,7 @@ class _Attempt:
             # Most of those that it could pass would still be before it.
             self.stop[at] = Stop.FEW if nth < here else self.stop[at]
             nth, start = here, begin + here
-        elif start < total and WORTH * (total - start) < total - begin:
+        elif start < total and 2 * nth > total - begin:
             self.stop[at] = Stop.FEW
             return None
         if start == total or low[nth] <= rule.base[at]:  # of several partitions, it stands in the best one already

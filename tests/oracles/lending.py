@@ -143,10 +143,8 @@ class Lending:
         later = []
         for wanted in self.wanted:
             rivals = [*carrying, *(one.job for one in raised if not one.job.is_raised)]
-            if (
-                not by_id[wanted].is_raised
-                and sum(bool(by_id[wanted].nodes & one.nodes) for one in rivals) >= self.most
-            ):
+            there = any(by_id[wanted].nodes & one.nodes for one in rivals)
+            if not by_id[wanted].is_raised and len(rivals) >= self.most and there:
                 later.append(wanted)  # who goes ahead already is not replaced
             else:
                 self.raise_in(wanted, by_id, raised, promises)
@@ -192,7 +190,7 @@ class Lending:
             there = places[stands]
             if there is not None and there.stands(job.current):
                 return self.worth_it(job, there, stands)
-        if first < len(ahead) and 20 * (len(ahead) - first) < len(ahead) - begin:
+        if first < len(ahead) and 2 * (first - begin) > len(ahead) - begin:
             return None
         return self.worth_it(job, places[first] if first < len(ahead) else None, first)
 
