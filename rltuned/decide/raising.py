@@ -7,8 +7,8 @@ for. What a job may lend is a part of its wait, times its size, less what it has
 is not passed: the raised job stands behind it.
 
 A raised job gets a priority just above that of the first job that it passes. It keeps its place as long as that is
-lent. It goes ahead, and further ahead, only where that at least halves the number of those before it that it could
-pass: so little is written. No job gets less than Slurm gives it. Nobody passes
+lent, and goes further ahead only where that at least halves the number of those before it that it could pass: so little
+is written. No job gets less than Slurm gives it. Nobody passes
 a job for which the site or its people decided more, nor one that has lent all that it could. Passing jobs that cannot
 start is free, and so is passing the own user's jobs; of one user's jobs that ask for the same, Slurm's order stands. A
 job that is wanted more and has nobody to pass is not passed by one that is wanted less.
@@ -64,7 +64,7 @@ class Stop(enum.IntEnum):
     SIBLING = 6
     """A job of the same user that asks for the same is before it."""
     FEW = 7
-    """It could go further, or ahead at all, but most of those that it could pass would still be before it."""
+    """It could go further, but most of those that it could pass would still be before it."""
 
 
 class Raise(NamedTuple):
@@ -395,9 +395,6 @@ class _Attempt:
             # Most of those that it could pass would still be before it.
             self.stop[at] = Stop.FEW if nth < here else self.stop[at]
             nth, start = here, begin + here
-        elif start < total and 2 * nth > total - begin:
-            self.stop[at] = Stop.FEW
-            return None
         if start == total or low[nth] <= rule.base[at]:  # of several partitions, it stands in the best one already
             return None
         end = min(int(last[nth]) + 1, total)

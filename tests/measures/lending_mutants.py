@@ -82,7 +82,6 @@ MUTANTS = (
     Mutant("an offer without a raise", RAISING, "if start == total or low[nth] <=", "if start == total or 0 >="),
     Mutant("a raised job moves for each", RAISING, "if may and 2 * nth > here", "if may and nth > here"),
     Mutant("it keeps a place that is not lent", RAISING, " and bool(able[here])", ""),
-    Mutant("few are passed", RAISING, "elif start < total and 2 * nth", "elif start > total and 2 * nth"),
     Mutant("one user takes all", RAISING, " or self.of_user[user] >= (rule.most + 1) // 2", ""),
     Mutant("who goes ahead is replaced", RAISING, "if not ahead[at] and free <= 0", "if False and free <= 0"),
     Mutant("raises in other pools are in the way", RAISING, "free <= 0 and there[rule.pool[at]]", "free <= 0"),

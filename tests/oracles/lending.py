@@ -190,8 +190,6 @@ class Lending:
             there = places[stands]
             if there is not None and there.stands(job.current):
                 return self.worth_it(job, there, stands)
-        if first < len(ahead) and 2 * (first - begin) > len(ahead) - begin:
-            return None
         return self.worth_it(job, places[first] if first < len(ahead) else None, first)
 
     def worth_it(self, job: Job, found: Raised | None, first: int) -> Raised | None:

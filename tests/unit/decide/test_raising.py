@@ -141,18 +141,6 @@ def test_a_raised_job_keeps_its_place_while_that_is_lent_and_moves_where_that_ha
     assert (made.targets, made.order) == ({7: 701}, [1, 2, 3, 7, 4, 5, 6])
 
 
-def test_a_job_goes_ahead_where_it_passes_half_of_those_that_it_could_pass():
-    # The third alone can lend for so long.
-    waits = {"eligible_time": [NOW - HOUR, NOW - HOUR, NOW - 2 * HOUR, NOW - HOUR], "seconds": 370.0}
-    made = decided(4, [4], **waits)
-    assert (made.targets, made.stop(4)) == ({}, (Stop.FEW, 2)), "one of three"
-    # Those that it may not pass do not count.
-    assert decided(4, [4], decided=["qos=9", "", "", ""], **waits).order == [1, 2, 4, 3]
-    # Who goes ahead already, and could not do so now, is given back.
-    made = decided(4, [4], ours={4: 250}, **waits)
-    assert (made.targets, made.found.offers) == ({}, {})
-
-
 def test_who_goes_ahead_is_not_replaced_by_others_on_the_same_nodes():
     columns = {"user": [*"abcd"], "cpus": [1, 2, 3, 4]}
     assert decided(4, [4, 3], most=1, **columns).order == [4, 1, 2, 3]
