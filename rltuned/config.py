@@ -184,7 +184,7 @@ class LendSection(_Section):
     """Part of the time that it has waited, times its size, that a job may lend: 0 to 1. 0: only a user's own jobs pass
     each other. "auto": what the verdict that policy.name = "auto" goes by says, and 0.1 where there is none."""
     most: Annotated[int, Field(ge=0, le=256)] = 16
-    """Jobs that are ahead of others' at a time, half of them of one user."""
+    """Jobs that are ahead of others' at a time; of one user, half of them before others have their turn."""
 
     @property
     def part(self) -> float:

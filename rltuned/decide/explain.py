@@ -16,7 +16,7 @@ from rltuned.policy.heuristics import RULES
 
 STOP_MEANING: Final[Mapping[Stop, str]] = {
     Stop.UNSEEN: "too far back and too large to be seen by the policy in this cycle",
-    Stop.MOST: "others that the policy wants more go ahead already, as many as may (of one user, half of them)",
+    Stop.MOST: "others that the policy wants more go ahead already, as many as may at a time",
     Stop.LENT: "the job before it has lent its part, or cannot lend as much as this one would use",
     Stop.DECIDED: "the site or its people decided more for the job before it, or that one is left alone",
     Stop.FRONT: "nobody whom it could pass is before it",

@@ -54,7 +54,7 @@ class Stop(enum.IntEnum):
     UNSEEN = 1
     """The policy has not seen it."""
     MOST = 2
-    """As many jobs as may be are raised already, or as many of its user's."""
+    """As many jobs as may be are raised already."""
     LENT = 3
     """The job before it has lent its part, or cannot lend as much."""
     DECIDED = 4
@@ -298,33 +298,38 @@ class _Attempt:
                 self.left[at] -= amount
         self.raised, self.kept = np.zeros((2, len(rule.ids)), dtype=np.bool_)
         """(P,) who goes ahead; who is wanted, and has nobody to pass."""
-        self.of_user = Counter[int]()
         self.stop = np.full(len(rule.ids), Stop.UNSEEN, dtype=np.int8)
         self.stopped_by = np.zeros(len(rule.ids), dtype=np.int64)
 
     def run(self, wanted: Rows) -> None:
-        """Raise of the wanted jobs, positions among the pending ones, as many as may be: of one user half of them.
+        """Raise of the wanted jobs, positions among the pending ones, as many as may be.
 
-        Who goes ahead already, and still can, is not replaced by others that are wanted more now and less in a minute:
-        they follow when some of those have started. Unless nobody goes ahead yet on any of their nodes.
+        Two kinds follow when others had their turn: of one user, those beyond half of the places; and who does not go
+        ahead yet, where all places are taken by jobs that do: others are wanted more now, and less in a minute. Unless
+        nobody goes ahead yet on any of its nodes.
         """
-        rule, later = self.rule, list[int]()
+        rule, half, later = self.rule, (self.rule.most + 1) // 2, list[int]()
         ahead = rule.current > rule.base
-        there: Bools = np.any(rule.share_nodes[:, rule.pool[wanted[ahead[wanted]]]], axis=1)
+        carrying = wanted[ahead[wanted]]
+        there: Bools = np.any(rule.share_nodes[:, rule.pool[carrying]], axis=1)
         """(K,) whether somebody goes ahead on some of the nodes of each pool."""
-        free = rule.most - int(ahead[wanted].sum())
+        free = rule.most - sum(min(count, half) for count in Counter(rule.user[carrying].tolist()).values())
+        of_user = Counter[int]()
         for at in wanted.tolist():
-            if not ahead[at] and free <= 0 and there[rule.pool[at]]:
+            user, new = int(rule.user[at]), not ahead[at]
+            if of_user[user] >= half or (new and free <= 0 and there[rule.pool[at]]):
                 later.append(at)
-            elif self._raise(at) and not ahead[at]:
-                free -= 1
-                there |= rule.share_nodes[:, rule.pool[at]]
+            elif self._raise(at):
+                of_user[user] += 1
+                if new:
+                    free -= 1
+                    there |= rule.share_nodes[:, rule.pool[at]]
         for at in later:
             self._raise(at)
 
     def _raise(self, at: int) -> bool:
-        rule, user = self.rule, int(self.rule.user[at])
-        if len(self.raises) >= rule.most or self.of_user[user] >= (rule.most + 1) // 2:
+        rule = self.rule
+        if len(self.raises) >= rule.most:
             self.stop[at] = Stop.MOST
             return False
         if at in self.left_out:
@@ -343,7 +348,6 @@ class _Attempt:
             self.left[lender] -= gpus * self.cost[at]
         self.raises.append(found)
         self.raised[at] = True
-        self.of_user[user] += 1
         return True
 
     def _found(self, at: int) -> Raise | None:

@@ -131,7 +131,7 @@ class Background:
 
     def output(self) -> str:
         """What it has written so far, standard output and error together."""
-        return self.cluster.sh(f"cat {self.stem}.log", service=self.service).stdout
+        return self.cluster.sh(f"cat {self.stem}.log", service=self.service, check=False).stdout
 
     def returncode(self) -> int | None:
         """Its exit status (128 + n when signal n ended it); None while it runs."""

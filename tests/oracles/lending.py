@@ -6,6 +6,7 @@ keeps its own where most of those that it could pass would still be before it.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -140,12 +141,16 @@ class Lending:
         self.first = []
         promises = {one: dict(parts) for one, parts in self.promised.items()}
         carrying = [by_id[one] for one in self.wanted if by_id[one].is_raised]
+        half = math.ceil(self.most / 2)
+        counted = sum(min(count, half) for count in Counter(job.user for job in carrying).values())
         later = []
         for wanted in self.wanted:
-            rivals = [*carrying, *(one.job for one in raised if not one.job.is_raised)]
-            there = any(by_id[wanted].nodes & one.nodes for one in rivals)
-            if not by_id[wanted].is_raised and len(rivals) >= self.most and there:
-                later.append(wanted)  # who goes ahead already is not replaced
+            job, new = by_id[wanted], [one.job for one in raised if not one.job.is_raised]
+            there = any(job.nodes & one.nodes for one in (*carrying, *new))
+            # Who goes ahead already is not replaced; of one user half of them have their turn.
+            taken = not job.is_raised and counted + len(new) >= self.most and there
+            if taken or sum(one.job.user == job.user for one in raised) >= half:
+                later.append(wanted)
             else:
                 self.raise_in(wanted, by_id, raised, promises)
         for wanted in later:
@@ -155,9 +160,8 @@ class Lending:
     def raise_in(
         self, wanted: int, by_id: Mapping[int, Job], raised: list[Raised], promises: dict[int, dict[int, float]]
     ) -> None:
-        """One of the wanted jobs, where it can go ahead; of one user half of those that may be raised."""
-        of_user = sum(one.job.user == by_id[wanted].user for one in raised)
-        if len(raised) == self.most or wanted in self.left_out or of_user >= math.ceil(self.most / 2):
+        """One of the wanted jobs, where it can go ahead."""
+        if len(raised) == self.most or wanted in self.left_out:
             return
         others = [parts for borrower, parts in promises.items() if borrower != wanted]
         left = {job.job_id: job.lendable - sum(parts.get(job.job_id, 0.0) for parts in others) for job in self.jobs}

@@ -302,7 +302,7 @@ def test_jobs_behind_the_window_keep_slurms_order():
     hidden = np.setdiff1d(np.arange(n), result.window)
     assert len(result.window) == 256
     assert (result.target[hidden] == jobs.priority[hidden]).all()
-    assert np.count_nonzero(result.target > jobs.priority) == 8
+    assert np.count_nonzero(result.target > jobs.priority) == 16
 
 
 def test_the_canary_writes_only_for_its_partitions_or_its_share():

@@ -176,16 +176,14 @@ def test_the_last_of_the_lenders_needs_its_part_only():
     assert decided(3, [3], gpus=[1, 4, 2], gpu_type="p100", book=lent, seconds=101.0).order == [1, 2, 3]
 
 
-def test_of_one_user_half_of_those_that_may_be_raised_are():
-    users = ["a", "a", *"b" * 5]
-    made = decided(7, [3, 4, 5, 6, 7], user=users, cpus=[1, 1, 2, 3, 4, 5, 6], seconds=60.0, most=3)
-    assert (list(made.targets), made.stop(5)) == ([3, 4], (Stop.MOST, 0))
+def test_of_one_user_half_of_those_that_may_be_raised_come_before_others():
+    users, columns = ["a", "a", *"b" * 5], {"cpus": [1, 1, 2, 3, 4, 5, 6], "seconds": 60.0, "most": 3}
+    assert list(decided(7, [3, 4, 5, 6, 7], user=users, **columns).targets) == [3, 4, 5]
     users[-1] = "c"
-    assert list(decided(7, [3, 4, 5, 6, 7], user=users, seconds=60.0, most=3, cpus=[1, 1, 2, 3, 4, 5, 6]).targets) == [
-        3,
-        4,
-        7,
-    ]
+    assert list(decided(7, [3, 4, 5, 6, 7], user=users, **columns).targets) == [3, 4, 7]
+    # Also where all places are taken by that user's jobs.
+    ours = {3: 250, 4: 350, 5: 450}
+    assert list(decided(7, [3, 4, 5, 6, 7], user=users, ours=ours, **columns).targets) == [3, 4, 7]
 
 
 def test_what_one_raised_job_borrows_the_next_cannot():
