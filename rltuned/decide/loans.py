@@ -412,9 +412,9 @@ def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Boo
 
 
 def _waits(snapshot: Snapshot, job: int, submit_time: int) -> bool:
-    jobs = snapshot.jobs
-    if (row := jobs.row_of.get(job)) is None:
-        return snapshot.is_unread(job)  # nothing tells that it does not
+    jobs, row = snapshot.jobs, snapshot.jobs.row_of.get(job)
+    if snapshot.is_unread(job) or row is None:
+        return snapshot.is_unread(job)  # nothing tells that it does not, whatever else its row says
     return bool(jobs.state[row] == JobState.PENDING and int(jobs.submit_time[row]) == submit_time)
 
 

@@ -148,7 +148,12 @@ MUTANTS = (
         "taken = tuple(part._replace(gpus=part.gpus * more) for part in taken)",
         "pass",
     ),
-    Mutant("a lender that cannot be read is gone", LOANS, "return snapshot.is_unread(job)", "return False"),
+    Mutant(
+        "a lender that cannot be read is gone",
+        LOANS,
+        "return snapshot.is_unread(job)  # nothing",
+        "return False  # nothing",
+    ),
     Mutant(
         "a borrower that cannot be read has ended",
         LOANS,

@@ -424,6 +424,7 @@ class World:
             self._check_foreign(before, changed)
         finally:
             self.in_tick = False
+        self._check_book()  # each version of the file is of one cycle
 
     def _note(self, report: CycleReport | None) -> None:
         """What the last plan wants, if it could be carried out; and what the cycle has learned of others."""

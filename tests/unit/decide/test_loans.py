@@ -314,6 +314,16 @@ def test_a_row_that_cannot_be_understood_for_a_while_changes_nothing_of_a_loan(j
     assert (world.book.left, world.book.inherited) == ({}, {})
 
 
+def test_a_lender_whose_submit_time_cannot_be_understood_lends_on():
+    world = borrowing()
+    world.start(11)
+    world.read()
+    world.rows[1].submit = 0.0  # its row is there, and says something else
+    strange = replace(world.snapshot(), unread=Unread(jobs={1: "column SubmitTime: cannot understand it"}))
+    assert set(world.book.advanced(strange, world.book.time + MINUTE).loans) == {11}
+    assert set(world.book.advanced(world.snapshot(), world.book.time + MINUTE).loans) == set()
+
+
 def test_nor_of_a_raise_or_of_what_was_given():
     world = borrowing()
     world.book = replace(world.book, given={1: Given(SUBMIT, 50.0, 1, ())}, inherited={1: Inherited(SUBMIT, 99.0)})
