@@ -236,15 +236,21 @@ def _lending(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
         for one in several:
             if one is not best and float(one["share"]) != DEFAULT_SHARE:
                 continue
-            nodes, _, gpus = one["nodes"].partition("x")
             load, waits = number(float(one["load"]), 2), number(float(one["slurm_wait_h"]), 1)
-            wait = f"{float(one['wait']):.2f} [{float(one['lo']):.2f}, {float(one['hi']):.2f}]"
-            shown = f"**{wait}**" if one is best else wait
+            shown = f"**{_wait(one)}**" if one is best else _wait(one)
             ratios = (f"{float(one[of]):.2f}" for of in ("slowdown", "p99", "gpus"))
             digits = {"worse": 2, "worst_tenth": 1, "late": 3}
             shares = (f"{float(one[of]):.{n}f} ({float(one[f'{of}_chance']):.{n}f})" for of, n in digits.items())
-            about = (f"{one['trace']}, {nodes} × {gpus}", one["weights"], one["policy"], load, waits, one["share"])
+            about = (_where(one), one["weights"], one["policy"], load, waits, one["share"])
             yield row((*about, shown, *ratios, *shares))
+
+
+def _where(one: Mapping[str, str]) -> str:
+    return f"{one['trace']}, {one['nodes'].replace('x', ' × ')}"
+
+
+def _wait(one: Mapping[str, str]) -> str:
+    return f"{float(one['wait']):.2f} [{float(one['lo']):.2f}, {float(one['hi']):.2f}]"
 
 
 def in_short(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
@@ -269,12 +275,10 @@ def in_short(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 def _in_short(one: Mapping[str, str], *, as_installed: bool) -> tuple[str, ...]:
-    nodes, _, gpus = one["nodes"].partition("x")
     order = "the model" if one["policy"] == "rl" else one["policy"]
     what = "as installed" if as_installed else f"as its gate chooses ({order}, lends {one['share']})"
-    wait = f"{float(one['wait']):.2f} [{float(one['lo']):.2f}, {float(one['hi']):.2f}]"
     others = (f"{float(one[of]):.2f}" for of in ("slowdown", "p99"))
-    return f"{one['trace']}, {nodes} × {gpus} GPUs", what, f"{float(one['slurm_wait_h']):.1f} h", wait, *others
+    return f"{_where(one)} GPUs", what, f"{float(one['slurm_wait_h']):.1f} h", _wait(one), *others
 
 
 def with_results(readme: str, rows: Sequence[Mapping[str, str]]) -> str:

@@ -29,6 +29,7 @@ FILE_NAME: Final = "loans.json"
 BEFORE: Final = "borrowed.json"
 """What the version before wrote: of it, the largest requests are taken over once."""
 MOST_BYTES: Final = 64 * 1024 * 1024
+_WRITTEN: Final = frozenset({Outcome.APPLIED, Outcome.UNCHANGED, Outcome.ALTERED})
 
 
 def read_book(directory: Path) -> tuple[Book, LargestRequests] | None:
@@ -61,9 +62,6 @@ def _largest(data: Mapping[str, Any]) -> LargestRequests:
             for job, (submit, gpus, limit) in data.get("largest", {}).items()
         }
     )
-
-
-_WRITTEN: Final = frozenset({Outcome.APPLIED, Outcome.UNCHANGED, Outcome.ALTERED})
 
 
 class Lending:

@@ -412,10 +412,10 @@ def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Boo
 
 
 def _waits(snapshot: Snapshot, job: int, submit_time: int) -> bool:
+    if snapshot.is_unread(job):
+        return True  # nothing tells that it does not, whatever else its row says
     jobs, row = snapshot.jobs, snapshot.jobs.row_of.get(job)
-    if snapshot.is_unread(job) or row is None:
-        return snapshot.is_unread(job)  # nothing tells that it does not, whatever else its row says
-    return bool(jobs.state[row] == JobState.PENDING and int(jobs.submit_time[row]) == submit_time)
+    return row is not None and bool(jobs.state[row] == JobState.PENDING and int(jobs.submit_time[row]) == submit_time)
 
 
 def _give(given: dict[int, Given], borrower: int, parts: Iterable[Part], seconds: float) -> None:

@@ -439,7 +439,7 @@ class _Attempt:
             behind = max((other for other in met if other < most), default=0)
             least = max(one.low, (behind + ties[nth]) // rule.unit + 1)
             now = int(rule.current[one.at])
-            spare = max(min(min(one.high, _WIDEST) - one.low, one.low // _SPARE), 0) // rule.most
+            spare = max(min(one.high - one.low, _WIDEST - one.low, one.low // _SPARE), 0) // rule.most
             value[nth] = now if least <= now <= one.high else min(least + spare, one.high)
             key[nth] = value[nth] * rule.unit - ties[nth]
         without_room = [

@@ -89,7 +89,8 @@ class PlanRanker:
         if self._slurm is not None:
             priority = np.zeros(len(simulation.jobs), dtype=np.int64)
             priority[rows] = self._slurm(simulation, rows)
-        self._factors = {row: self._factors[row] for row in rows.tolist() if row in self._factors}
+        waiting = set(rows.tolist())
+        self._factors = {row: factor for row, factor in self._factors.items() if factor and row in waiting}
         factors = np.zeros(len(simulation.jobs), dtype=np.int64)
         factors[list(self._factors)] = list(self._factors.values())
         snapshot = simulation.snapshot(priority=priority, site_factor=factors)

@@ -167,7 +167,7 @@ def test_a_job_of_several_partitions_of_one_tier_is_ranked_and_each_partitions_o
     only_k80 = cluster.submit_many([("alice", "-p", "k80", "--gres=gpu:2", f"-t{n}") for n in (600, 400)])
     both = cluster.submit("alice", "-p", "gpu,k80", "--gres=gpu:1", "-t200")
     jobs = [*only_gpu, both, *only_k80]
-    # Raised jobs stand one point apart: what they age meanwhile must not matter.
+    # Raised jobs stand a few points apart: what they age meanwhile must not matter.
     with cluster.conf(PriorityWeightAge="0"):
         cluster.wait_sprio(jobs)
         cycle = rltuned.cycle()

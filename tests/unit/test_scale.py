@@ -59,6 +59,7 @@ def test_what_scontrol_gets_is_on_the_queue_when_it_ends(printing):
 def test_cycles_write_and_take_as_many_commands_as_with_half_of_the_jobs(limited):
     long = of_size(JOBS, NODES, 1, 2, limited=limited)
     assert long["applied"] > JOBS / 10, "what an earlier daemon raised is given back"
+    assert long["journal_entries"] > 0
     assert {len(values) for values in long["ms"].values()} == {2}
     if not limited:
         assert long["commands"] == of_size(JOBS // 2, NODES, 1, 2)["commands"]

@@ -127,7 +127,7 @@ def test_a_raised_job_keeps_its_place_while_that_is_lent_and_moves_where_that_ha
     # Behind the third: two of three.
     made = decided(6, [6], ours={6: 350}, **five)
     assert (made.targets, made.order) == ({6: 901}, [1, 6, 2, 3, 4, 5])
-    # It could pass one of three that it may pass.
+    # It could pass one of three that it may pass; where all before it can lend, it goes to the front.
     waits = [NOW - HOUR, *[NOW - 1800.0] * 2, *[NOW - 7200.0] * 4]
     made = decided(
         7, [7], ours={7: 250}, eligible_time=waits, submit_time=NOW - 7200.0, seconds=190.0, book=Book(time=NOW)
@@ -356,9 +356,8 @@ def test_of_a_job_in_several_partitions_each_place_counts_and_it_lends_once():
     made = decided(4, [4], base=base, base_least=least, **several)
     assert (made.targets, made.lenders(4)) == ({4: 1001}, {2: 1.0, 1: 1.0, 3: 1.0})
     # It has lent its part: the place in its worse partition is not passed either.
-    least = [950, 900, 800, 700]
     made = decided(4, [4], base=base, base_least=least, book=has_lent(WHOLE), **several)
-    assert (made.targets, made.lenders(4)) == ({4: 901}, {2: 1.0, 3: 1.0})
+    assert (made.targets, made.lenders(4)) == ({4: 801}, {3: 1.0})
     # In the better partition it is passed, though in the other one it stays behind: it lends.
     made = decided(2, [2], partition=["gpu,share", "gpu"], base=[1000, 800], base_least=[500, 800])
     assert (made.targets, made.lenders(2)) == ({2: 1001}, {1: 1.0})
@@ -437,8 +436,8 @@ def test_of_jobs_of_the_same_priority_the_earlier_submission_is_the_first():
 
 def test_where_no_priority_lies_between_two_jobs_it_goes_behind_the_next_with_room():
     """The first has lent its part, the second has the same priority: there is no number between them."""
-    made = decided(5, [5], priority=[500, 500, 450, 430, 400], book=has_lent(WHOLE))
-    assert (made.targets, made.lenders(5)) == ({5: 451}, {3: 1.0})
+    made = decided(4, [4], priority=[500, 500, 450, 400], book=has_lent(WHOLE))
+    assert (made.targets, made.lenders(4)) == ({4: 451}, {3: 1.0})
     made = decided(3, [3], priority=[500, 500, 400], book=has_lent(WHOLE))
     assert made.targets == {}
     assert decided(3, [3], priority=[501, 500, 400], book=has_lent(WHOLE)).targets == {3: 501}

@@ -167,7 +167,7 @@ def test_queue_and_gpus_over_time_add_up_to_the_waits_and_the_work(made, site):
 
 
 def test_in_active_stage_it_says_what_was_done_and_holds_the_replay_of_its_own_order_against_reality(tmp_path):
-    site = make_site(tmp_path, jobs=300, stage=Stage.ACTIVE, load=1.3)
+    site = make_site(tmp_path, jobs=300, stage=Stage.ACTIVE)
     report = reported(tmp_path / "r.json", *site.words)
     assert report["mode"] == "active"
     assert report["replay"]["nearness"]["of"] == "saf:0.1"
