@@ -20,18 +20,18 @@ LONGEST_DELAY = 2.5
 """Seconds: sched_min_interval, by which slurmctld puts off a pass that it has been asked for, is 2."""
 
 
-def reconfigure(cluster: Cluster, scheduler_parameters: str | None) -> None:
-    """Takes other SchedulerParameters over (None: the testbed's) without a restart, and waits until slurmctld is
-    back."""
-    change = f"s/^SchedulerParameters=.*/SchedulerParameters={scheduler_parameters}/" if scheduler_parameters else ""
-    cluster.sh(f"sed '{change}' /etc/slurm/slurm.conf.testbed >/etc/slurm/slurm.conf && scontrol reconfigure")
+def reconfigure(cluster: Cluster, **settings: str) -> None:
+    """Takes the testbed's slurm.conf with other values over without a restart, and waits until slurmctld is back."""
+    changes = ";".join(f"s/^{name}=.*/{name}={value}/" for name, value in settings.items())
+    cluster.sh(f"sed '{changes}' /etc/slurm/slurm.conf.testbed >/etc/slurm/slurm.conf && scontrol reconfigure")
     cluster.slurmctld.wait_ready()
 
 
 @contextlib.contextmanager
-def queue_at_rest(cluster: Cluster) -> Iterator[None]:
+def queue_at_rest(cluster: Cluster, **settings: str) -> Iterator[None]:
     """While it lasts Slurm starts no job; afterwards it starts what fits, within a second or two."""
-    reconfigure(cluster, STILL)
+    settings = {"SchedulerParameters": STILL, **settings}
+    reconfigure(cluster, **settings)
     seen: list[list[str]] = []
 
     def no_new_pass() -> bool:
@@ -39,7 +39,7 @@ def queue_at_rest(cluster: Cluster) -> Iterator[None]:
         if len(seen) % 8 == 0:
             # The schedulers take a new configuration over when its time, in whole seconds, is another one: they miss a
             # second change within a second.
-            reconfigure(cluster, STILL)
+            reconfigure(cluster, **settings)
         return len(seen) > 1 and seen[-1] == seen[-2]
 
     # On a busy machine a pass that was due before the change comes after it.
@@ -47,7 +47,7 @@ def queue_at_rest(cluster: Cluster) -> Iterator[None]:
     try:
         yield
     finally:
-        reconfigure(cluster, None)
+        reconfigure(cluster)
 
 
 def expanded(cluster: Cluster, nodes: str) -> tuple[str, ...]:
