@@ -571,6 +571,8 @@ class Book(NamedTuple):
     time: float
     offers: dict[int, dict[int, float]]
     """GPUs by lender, by raised job."""
+    arrays: frozenset[int]
+    """Raised jobs of which several tasks wait."""
     loans: dict[int, Loan]
     given: dict[int, tuple[float, int, list[int]]]
     """GPU-seconds that each lender gave to borrowers that have ended, their number, and the last of them."""
@@ -619,6 +621,7 @@ def books(text: str) -> list[Book]:
             Book(
                 data["time"],
                 {int(job): _by_lender(offer[-2]) for job, offer in data["offers"].items()},
+                frozenset(int(job) for job, offer in data["offers"].items() if offer[1] > 1),
                 {int(job): Loan(loan[3], loan[4], _by_lender(loan[6])) for job, loan in data["loans"].items()},
                 {int(job): (given[1], given[2], given[3]) for job, given in data["given"].items()},
             )
@@ -673,7 +676,9 @@ def _used(before: Book, after: Book, lender: int, borrower: int, runs: Mapping[i
     """GPU-seconds by the accounting of a run that was settled between two versions; None: nobody knows which it was."""
     loan, run = before.loans.get(borrower), runs.get(borrower)
     gpus = (before.offers.get(borrower, {}) if loan is None else loan.parts).get(lender)
-    if run is None or not run.ended or gpus is None or borrower in after.offers:
+    # Of tasks that came and went between two readings nobody knows more than how long that took.
+    unseen = loan is None and borrower in before.arrays
+    if run is None or not run.ended or gpus is None or unseen or borrower in after.offers:
         return None
     return gpus * run.seconds
 

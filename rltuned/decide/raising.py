@@ -8,10 +8,10 @@ is not passed: the raised job stands behind it.
 
 A raised job gets a priority just above that of the first job that it passes. It keeps its place as long as that is
 lent, and goes further ahead only where that at least halves the number of those before it that it could pass: so little
-is written. No job gets less than Slurm gives it. Nobody passes
-a job for which the site or its people decided more, nor one that has lent all that it could. Passing jobs that cannot
-start is free, and so is passing the own user's jobs; of one user's jobs that ask for the same, Slurm's order stands. A
-job that is wanted more and has nobody to pass is not passed by one that is wanted less.
+is written. No job gets less than Slurm gives it. Nobody passes a job for which the site or its people decided more, nor
+one that has lent all that it could. Passing jobs that cannot start is free, and so is passing the own user's jobs; of
+one user's jobs that ask for the same, Slurm's order stands. A job that is wanted more and has nobody to pass is not
+passed by one that is wanted less.
 """
 
 import enum
