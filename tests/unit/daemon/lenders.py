@@ -115,8 +115,11 @@ class Lenders:
             for loan in self.loans:
                 if not same and loan.borrower == (int(job), submit) and loan.ended is None:
                     loan.seconds, loan.parts = seconds, self.promises[int(job)].take()
-        for _submit, seconds, began, _start, used, _ended, parts in book["loans"].values():
+        for job, (submit, seconds, began, _start, used, _ended, parts) in book["loans"].items():
             self._claim(parts, max(seconds, book["time"] - began) if used < 0 else used)
+            if used < 0 and int(job) not in self.promises:  # should it have been requeued since that reading
+                lent = [Lent((lender, submitted), gpus) for lender, submitted, gpus in parts]
+                self.promises[int(job)] = Promise(submit, seconds, max(sum(part.gpus for part in lent), 1e-3), lent)
         for lender, (submit, seconds, *_) in book["given"].items():
             self._claim([(int(lender), submit, 1.0)], seconds)
         return True

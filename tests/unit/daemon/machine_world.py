@@ -481,7 +481,9 @@ class World:
         present = {job.key: job for job in self.slurm.tasks()}
         for job in known.values():
             now = present.get(job.key)
-            if job.state == "R" and (now is None or now.state != "R"):
+            if job.state == "R" and now is not None and now.state == "PD":
+                self.lenders.requeued(job.key, self.clock.now)
+            elif job.state == "R" and now is None:
                 self.lenders.ended(job.key, self.clock.now)
         for job in present.values():
             before = known.get(job.job_id)
