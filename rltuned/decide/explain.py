@@ -22,6 +22,7 @@ STOP_MEANING: Final[Mapping[Stop, str]] = {
     Stop.FRONT: "nobody whom it could pass is before it",
     Stop.SIBLING: "a job of the same user that asks for the same is before it",
     Stop.FEW: "it keeps its place: it moves when it can pass more of the jobs before it",
+    Stop.AHEAD: "a job that is wanted more is there already",
 }
 """No ids in it: users read it, too."""
 

@@ -65,6 +65,8 @@ class Stop(enum.IntEnum):
     """A job of the same user that asks for the same is before it."""
     FEW = 7
     """It could go further, but most of those that it could pass would still be before it."""
+    AHEAD = 8
+    """A job that is wanted more stands there, or no priority lies between the two."""
 
 
 class Raise(NamedTuple):
@@ -378,14 +380,14 @@ class _Attempt:
         part = covered[starts] + size - covered[payer]
         next_gap = gaps[np.searchsorted(gaps, starts)]
         partly = (next_gap == last) & (self.left[who[payer]] >= part * seconds - _ROUNDING)
-        able = (next_gap > last) | (next_gap >= total) | partly
+        lent = (next_gap > last) | (next_gap >= total) | partly
         low = (key[starts] + rule.tie[at]) // rule.unit + 1
         high = np.append(_FIRST, -((-key[:-1] - rule.tie[at]) // rule.unit) - 1)[starts]
         # Who is wanted more and has nobody to pass stays ahead.
         kept = np.flatnonzero(self.kept & (rule.high >= rule.low[at]))
         if len(kept := kept[rule.meet(at, kept)]):
             high = np.minimum(high, (rule.high[kept].min() + rule.tie[at] - 1) // rule.unit)
-        able &= low <= high  # else no priority lies between these two
+        able = lent & (low <= high)  # else no priority lies between these two
         # It stays behind the raised jobs that it may not pass.
         before = np.array([one.at for one in self.raises if one.high < _FIRST], dtype=np.intp)
         top = rule.key(np.array([one.high for one in self.raises if one.high < _FIRST], dtype=np.int64), before)
@@ -393,6 +395,8 @@ class _Attempt:
         found = np.flatnonzero(able)
         start = begin + int(found[0]) if len(found) else total
         self._note(at, who, begin, start)
+        if start > begin and lent[start - begin - 1]:
+            self.stop[at], self.stopped_by[at] = Stop.AHEAD, 0
         nth, here = start - begin, self._stands(at, key) - begin
         may = rule.current[at] > rule.base[at] and 0 <= here < len(able) and bool(able[here])
         if may and 2 * nth > here and low[here] <= rule.current[at] <= high[here]:

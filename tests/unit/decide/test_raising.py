@@ -158,6 +158,9 @@ def test_where_a_job_goes_that_is_wanted_less_changes_nothing_for_one_that_canno
     book = Book(time=NOW, given={1: Given(int(NOW - HOUR), WHOLE - 60.0, 1, ())})
     made = decided(5, [4, 5], seconds=[100.0, 60.0], user=[*"abcdd"], cpus=[1, 1, 1, 1, 2], book=book)
     assert (made.order, made.targets) == ([5, 1, 4, 2, 3], {4: 901, 5: 1001})
+    # Another user's job does not pass the one that is wanted more, though the first could lend to it.
+    made = decided(5, [4, 5], seconds=[100.0, 60.0], user=[*"abcde"], cpus=[1, 1, 1, 1, 2], book=book)
+    assert (made.order, made.stop(4), made.stop(5)) == ([1, 4, 5, 2, 3], (Stop.LENT, 1), (Stop.AHEAD, 0))
 
 
 def test_one_that_cannot_lend_as_much_as_the_other_would_use_is_not_passed():

@@ -46,21 +46,21 @@ def test_the_columns_take_75_bytes_for_each_pending_job():
 
 
 def test_a_record_has_the_users_own_jobs_and_not_a_number_or_name_of_the_others():
-    ids = 70_000 + 11 * np.arange(56)
-    users = ["alice" if number % 4 else "bob" for number in range(56)]
+    ids = 70_000 + 11 * np.arange(64)
+    users = ["alice" if number % 4 else "bob" for number in range(64)]
     jobs = pending(
-        56,
+        64,
         job_id=ids,
         user=users,
         account=["lab-of-" + user for user in users],
-        qos=["normal" if number % 5 else "fast" for number in range(56)],
-        time_limit=600.0 * (56 - np.arange(56)),
-        held=[number % 8 == 0 for number in range(56)],
+        qos=["normal" if number % 5 else "fast" for number in range(64)],
+        time_limit=600.0 * (64 - np.arange(64)),
+        held=[number % 8 == 0 for number in range(64)],
     )
     given = {int(job): Given(int(jobs.submit_time[row]), 30.0, 1, (int(ids[-1 - row]),)) for row, job in enumerate(ids)}
     made = records(make_snapshot(jobs), book=Book(given=given))
     # Every reason why a job goes no further ahead: admins are told of which job it is.
-    made.jobs["stop"] = [list(STOP_MEANING)[number // 8 % len(STOP_MEANING)] for number in range(56)]
+    made.jobs["stop"] = [list(STOP_MEANING)[number // 8 % len(STOP_MEANING)] for number in range(64)]
     for user, other in (("alice", "bob"), ("bob", "alice")):
         record = made.record(user)
         mine = {int(job) for job, whose in zip(ids, users, strict=True) if whose == user}
