@@ -153,6 +153,10 @@ class Lenders:
                 self.promises[key[0]] = Promise(key[1], loan.seconds, max(size, 1e-3), list(loan.parts))
         self.ended(key, now)
 
+    def unseen(self, key: Key, since: float) -> None:
+        """Slurm has forgotten that a job ran: nobody knows of it, if it began after that."""
+        self.loans = [loan for loan in self.loans if loan.borrower != key or loan.began <= since]
+
     def no_lender(self, key: Key) -> None:
         """A job waits no more: what it has lent counts no more."""
         for loan in self.loans:

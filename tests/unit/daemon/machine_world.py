@@ -479,12 +479,12 @@ class World:
     def _returned(self, known: Mapping[int, Task]) -> None:
         """slurmctld is there with another state than before."""
         present = {job.key: job for job in self.slurm.tasks()}
+        self.lenders.look()
         for job in known.values():
             now = present.get(job.key)
-            if job.state == "R" and now is not None and now.state == "PD":
-                self.lenders.requeued(job.key, self.clock.now)
-            elif job.state == "R" and now is None:
-                self.lenders.ended(job.key, self.clock.now)
+            if job.state == "R" and (now is None or now.state != "R"):
+                self.lenders.unseen(job.key, self._read() - SLACK)
+                (self.lenders.ended if now is None else self.lenders.requeued)(job.key, self.clock.now)
         for job in present.values():
             before = known.get(job.job_id)
             if before is None or before.site_factor != job.site_factor:
@@ -533,12 +533,16 @@ class World:
                     f" lend {most:.0f}: {list(self.lenders.of(job.key))}",
                 )
 
+    def _read(self) -> float:
+        """When the reading was of which the file is."""
+        return min(self.clock.now, *(self.lenders.time - offset for offset in self.offsets))
+
     def _check_book(self) -> None:
         """The file never says that a job has lent less than it has."""
         lenders = self.lenders
         if not lenders.look():
             return
-        read = min(self.clock.now, *(lenders.time - offset for offset in self.offsets))
+        read = self._read()
         for job in self.slurm.tasks():
             if job.state != "PD" or job.array:
                 continue
