@@ -285,5 +285,11 @@ def test_the_site_of_the_documentation_has_no_broken_link(publish: Path):
     run("make", "docs", f"PUBLISH={publish.parent}", "PYTHON=false", cwd=ROOT)
     page = (ROOT / "build/site/docs/installation.html").read_text()
     assert "rltuned runs on slurmctld" in page
+    # The alerts lead to their sections.
+    rules = (ROOT / "deploy/prometheus/rltuned.rules.yml").read_text()
+    links = re.findall(r"runbook_url: https://rltuned\.example\.org/(\S+)#(\S+)", rules)
+    assert len(links) == rules.count("runbook_url:") > 20
+    for path, anchor in links:
+        assert f'id="{anchor}"' in (ROOT / "build/site" / path).read_text(), anchor
     # Nothing is loaded from elsewhere.
     assert re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="https?://', page) == []

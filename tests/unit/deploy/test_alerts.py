@@ -128,7 +128,7 @@ def test_the_section_of_an_alert_says_its_severity_what_it_means_what_to_look_at
     opening, *points = re.split(r"^- (?=\*\*)", SECTIONS[name], flags=re.MULTILINE)
     assert opening.startswith({"info": "Information: "}.get(severity, f"{severity.capitalize()}: "))
     assert [point.split("**")[1] for point in points] == ["Means:", "Look at:", "Do:"]
-    assert annotation(ALERTS[name], "runbook_url") == f"https://rltuned.example.org/runbook/#{name.lower()}"
+    assert annotation(ALERTS[name], "runbook_url") == f"https://rltuned.example.org/docs/runbook.html#{name.lower()}"
 
 
 def test_settings_and_metrics_that_the_runbook_names_exist():
