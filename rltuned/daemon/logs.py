@@ -7,6 +7,7 @@ move a terminal's cursor. Writing a log never fails: a full disk behind stderr m
 import contextlib
 import json
 import logging
+import os
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, TextIO
 
@@ -14,6 +15,8 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 MAX_TEXT: Final = 2_000
+PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}
+"""syslog(3)'s, by the level of an event."""
 
 
 Log = FilteringBoundLogger
@@ -45,11 +48,26 @@ def make(level: str, form: str, stream: TextIO) -> Log:
             structlog.processors.format_exc_info,
             _escape,
             _json if as_json else _text,
+            lambda _logger, level, text: prioritised(level, str(text), stream),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         context_class=dict,
     )
     return logger
+
+
+def prioritised(level: str, text: str, stream: TextIO) -> str:
+    """`text`, each line with the priority of its level in front where systemd has connected the stream to journald.
+
+    journald takes it off again (sd-daemon(3)); systemd.exec(5) has what JOURNAL_STREAM says.
+    """
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # it is no file
+        return text
+    if os.environ.get("JOURNAL_STREAM") != f"{found.st_dev}:{found.st_ino}":
+        return text
+    return "\n".join(f"<{PRIORITIES[level]}>{line}" for line in text.split("\n"))
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:

@@ -362,3 +362,19 @@ def test_a_command_that_needs_the_simulator_names_the_extra_where_it_is_missing(
     done = subprocess.run([sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True)
     said = f"rltuned: this needs numba, which is not installed: {how_to_install('simulate')}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+def test_under_systemd_an_error_has_its_priority_in_the_journal(site, tmp_path):
+    command = [
+        sys.executable,
+        "-c",
+        "from rltuned.commands.main import main; main()",
+        "plan",
+        "--config",
+        tmp_path / "no",
+    ]
+    # A shell knows which file its standard error is when it starts the command, as systemd does.
+    connected = 'JOURNAL_STREAM=$(stat -Lc %d:%i /dev/stderr) exec "$@"'
+    with (tmp_path / "journal").open("w") as journal:
+        subprocess.run(["sh", "-c", connected, "sh", *command], check=False, stderr=journal)
+    assert (tmp_path / "journal").read_text().startswith(f"<3>rltuned: {tmp_path / 'no'}: no such file")

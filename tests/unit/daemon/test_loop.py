@@ -1,7 +1,9 @@
 import gc
 import io
 import json
+import os
 import shutil
+import sys
 import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -819,6 +821,25 @@ def test_names_of_users_cannot_forge_log_lines_or_move_the_cursor():
         assert "\x1b" not in line
         assert "\u202e" not in line
         assert "eve" in line
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_each_line_has_its_priority_where_systemd_has_connected_journald_and_nowhere_else(tmp_path, monkeypatch, form):
+    def said(name, connected):
+        with (tmp_path / name).open("w") as stream:
+            found = os.fstat((stream if connected else sys.stderr).fileno())
+            monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+            log = make("debug", form, stream)
+            for level in ("debug", "info", "warning", "error"):
+                getattr(log, level)(f"it.is.{level}")
+            log.error("cycle.defect", exc_info=RltunedError("why"))
+        return (tmp_path / name).read_text().splitlines()
+
+    lines = said("journal", connected=True)
+    assert [line[:3] for line in lines[:4]] == ["<7>", "<6>", "<4>", "<3>"]
+    assert "it.is.warning" in lines[2]
+    assert {line[:3] for line in lines[4:]} == {"<3>"}, "of several lines each has one"
+    assert not [line for line in said("elsewhere", connected=False) if line.startswith("<")]
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(tmp_path):
