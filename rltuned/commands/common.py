@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,21 +93,28 @@ def job_number(name: str) -> int:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON value for machines.")
 
 
+TIME = "2026-11-23, 2026-11-23T10:05, 12:50, or 5m, 2h, 14d ago"
+"""For the help of an option whose type is `moment`."""
+
+
 def moment(value: str) -> float:
-    """Epoch seconds of 2026-11-23, 2026-11-23T10:05 (this host's time zone), 14d, 12h or 30min ago; a type of click."""
+    """Epoch seconds of 2026-11-23, 2026-11-23T10:05 or 12:50 (when it was that last), all of this host's time zone, or
+    of 5m, 2h, 3d ago; a type of click.
+    """
+    now = datetime.now(UTC).astimezone()
     try:
-        if match := re.fullmatch(r"(\d+(?:\.\d+)?)(min|h|d)", value):
-            unit = {"min": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
-            seconds = datetime.now(UTC).timestamp() - float(match[1]) * unit
+        if match := re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", value):
+            seconds = now.timestamp() - float(match[1]) * {"m": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
+        elif match := re.fullmatch(r"(\d{1,2}):(\d\d)", value):
+            today = datetime.combine(now, time(int(match[1]), int(match[2])))
+            seconds = (today if today.timestamp() <= now.timestamp() else today - timedelta(days=1)).timestamp()
         else:
             seconds = datetime.fromisoformat(value).timestamp()
         datetime.fromtimestamp(seconds, UTC).astimezone()  # it can be written, in this host's time zone, too
     except (ValueError, OverflowError, OSError):
         seconds = -1.0
     if seconds < 0.0:
-        raise click.BadParameter(
-            f"{value!r} is no time since 1970; write 2026-11-23, 2026-11-23T10:05, or 14d for 14 days ago"
-        )
+        raise click.BadParameter(f"{value!r} is no time since 1970; write {TIME}")
     return seconds
 
 

@@ -12,6 +12,7 @@ from rltuned.commands.common import (
     EXIT_ABSENT,
     EXIT_FINDINGS,
     NUMBER,
+    TIME,
     anywhere,
     config_option,
     console,
@@ -147,7 +148,7 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
     "--at",
     type=moment,
     metavar="TIME",
-    help="From the decision log: the decision that held then. TIME: 2026-11-23T10:05, or 2h for two hours ago.",
+    help=f"From the decision log: the decision that held then. TIME: {TIME}.",
 )
 @json_option
 def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: float | None, as_json: bool) -> None:

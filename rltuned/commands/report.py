@@ -10,6 +10,7 @@ from rltuned import revision
 from rltuned.commands.common import (
     FILE,
     FILE_OR_DASH,
+    TIME,
     check_outputs,
     config_option,
     console,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--since", type=moment, default="14d", show_default=True, metavar="TIME", help="2026-11-23, or 14d ago.")
+@click.option("--since", type=moment, default="14d", show_default=True, metavar="TIME", help=f"{TIME}.")
 @click.option("--until", type=moment, default="0d", metavar="TIME", help="As --since. [default: now]")
 @click.option("--html", type=FILE, metavar="FILE", help="Write one HTML page.")
 @click.option(

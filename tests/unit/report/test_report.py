@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,6 +14,7 @@ from unit.evaluate.small import tuned_file
 from unit.report.site import CLUSTER, INTERVAL, make_site, stamp
 from unit.slurm.standin import StandIn
 
+from rltuned.commands.common import moment
 from rltuned.commands.main import cli, main
 from rltuned.config import Config, LendSection, Stage
 from rltuned.daemon.decisions import entries
@@ -285,16 +287,30 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_replayed(site,
     assert "replayed" not in said.out
 
 
-@pytest.mark.parametrize("since", ["9999999d", "9" * 400 + "d", "0001-01-01", "9999-12-31", "yesterday"])
+@pytest.mark.parametrize("since", ["9999999d", "9" * 400 + "d", "0001-01-01", "9999-12-31", "24:00", "yesterday"])
 def test_a_time_that_is_none_or_that_no_clock_shows_is_wrong_usage(since, capsys):
     assert refused("--since", since) == 2
     assert ("write 2026-11-23" in capsys.readouterr().err) or since != "yesterday"
 
 
-@pytest.mark.parametrize("since", ["14d", "36h", "2026-11-23", "2026-11-23T10:05", "90min"])
+@pytest.mark.parametrize("since", ["14d", "36h", "2026-11-23", "2026-11-23T10:05", "90m", "1.5h", "00:00", "23:59"])
 def test_times_are_taken_as_people_write_them(site, since, capsys):
     refused("--config", site.config, "--no-replay", "--since", since, "--until", "2001-01-02")
     assert "--until is not after --since" in capsys.readouterr().err
+
+
+def test_a_time_of_the_day_is_when_it_was_that_last_by_this_hosts_clock(monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    try:
+        for hour in (0, 7, 23):
+            before = time.time() - moment(f"{hour:02}:45")
+            assert 0.0 <= before < 86_400.0
+            assert time.strftime("%H:%M", time.localtime(time.time() - before)) == f"{hour:02}:45"
+        assert time.time() - moment("5m") == pytest.approx(300.0, abs=60.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 # --- the advice
