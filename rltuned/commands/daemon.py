@@ -52,7 +52,7 @@ def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | Non
 
 
 @click.command()
-@click.argument("job_ids", metavar="[JOBID]...", nargs=-1, type=NUMBER)
+@click.argument("job_ids", metavar="[JOBID]...", nargs=-1, type=job_number)
 @config_option
 @click.option(
     "--orphans",
@@ -71,8 +71,9 @@ def restore(
 ) -> None:
     """Undo everything that rltuned has put on the queue, and prove it by reading back.
 
-    With JOBIDs only those jobs, which the daemon then leaves alone for good. Works without the daemon and without a
-    model. Exit code 10: something could not be taken back; each such job is named with the reason and the remedy.
+    With JOBIDs (as of `rltuned explain`) only those jobs, which the daemon then leaves alone for good. Works without
+    the daemon and without a model. Exit code 10: something could not be taken back; each such job is named with the
+    reason and the remedy.
     """
     from rltuned.daemon.restore.by_command import restore_queue
 
@@ -92,6 +93,8 @@ def restore(
         click.echo(report.sentence())
         for left in report.left:
             click.echo(f"  job {left.job_id}: {left.field}={left.value} stays: {left.reason} → {left.remedy}")
+        for job in report.unknown:
+            click.echo(f"  job {job} does not wait, and rltuned has nothing on it: there is nothing to give back")
     if report.journal_trouble:
         click.echo(f"The journal could not be brought up to date: {report.journal_trouble}", err=True)
     if not report.complete:

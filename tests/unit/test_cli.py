@@ -123,6 +123,18 @@ def test_restore_with_an_empty_journal_has_nothing_to_do(site, capsys):
     assert (code, text) == (0, "0 jobs restored\n")
 
 
+def test_restore_takes_the_names_that_explain_takes_and_says_which_job_it_does_not_know(site, capsys):
+    for name, job in (("4000000", 4_000_000), ("4000000_7", 4_000_000), ("4000000+2", 4_000_002)):
+        code, text, _ = run(capsys, "restore", name, "--config", site)
+        assert (code, f"job {job} does not wait, and rltuned has nothing on it" in text) == (0, True)
+        assert json.loads(run(capsys, "restore", name, "--config", site, "--json")[1])["unknown"] == [job]
+    _, answer, _ = run(capsys, "plan", "--config", site, "--json")
+    waiting = json.loads(answer)["jobs"]["id"][0]
+    assert "nothing to give back" not in run(capsys, "restore", waiting, "--config", site)[1]
+    for wrong in ("0", "4711_", "gpu"):
+        assert run(capsys, "restore", wrong, "--config", site)[0] == 2
+
+
 def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site, capsys, monkeypatch):
     def full(*_):
         raise JournalError("No space left on device")

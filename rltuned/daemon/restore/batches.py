@@ -88,6 +88,8 @@ class RestoreReport:
     cleared_orphans: tuple[int, ...] = ()
     marked: tuple[int, ...] = ()
     """Pending jobs that carried nothing of ours: left alone from now on, as asked."""
+    unknown: tuple[int, ...] = ()
+    """Asked for, but neither in the journal nor waiting: nothing to do."""
     journal_trouble: str = ""
     """Why the journal could not be brought up to date; the queue is restored nevertheless."""
 
@@ -155,6 +157,7 @@ class Restore:
         known, began = self.journal.entries, self.clock.steady()
         entries = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
         others = self._unknown(job_ids, everything=orphans)
+        unknown = set(job_ids or ()) - known.keys() - others.keys()
         strangers = {job: status for job, status in others.items() if status.site_factor not in {None, 0}}
         if orphans:
             for job, status in strangers.items():
@@ -189,6 +192,7 @@ class Restore:
             orphans=() if orphans else tuple(sorted(strangers)),
             cleared_orphans=tuple(sorted(strangers.keys() - stuck)) if orphans else (),
             marked=tuple(sorted(marked)),
+            unknown=tuple(sorted(unknown)),
             journal_trouble=self._trouble,
         )
 
