@@ -75,11 +75,18 @@ def restore(
     the daemon and without a model. Exit code 10: something could not be taken back; each such job is named with the
     reason and the remedy.
     """
+    import time
+
     from rltuned.daemon.restore.by_command import restore_queue
+    from rltuned.workers.progress import ProgressLines
+
+    lines = ProgressLines(time.monotonic, lambda line: click.echo(line, err=True), every=10.0)
 
     def progress(done: int, total: int) -> None:
         if sys.stderr.isatty():
             click.echo(f"\rrestoring {done}/{total}", nl=done == total, err=True)
+        else:
+            lines("restoring jobs", done, total)
 
     report = restore_queue(
         load(config_path).config, job_ids=job_ids, orphans=orphans, if_stale=if_stale, progress=progress

@@ -53,14 +53,14 @@ def progress_bar(clock: Callable[[], float] = time.monotonic) -> Iterator[Progre
 
 
 class ProgressLines:
-    """Progress for a log: a line each `EVERY` seconds at most, with what is left by the pace so far.
+    """Progress for a log: a line each `every` seconds at most, with what is left by the pace so far.
 
-    Work that is over within a minute prints nothing. A step that takes longer than a minute is reported at its end.
+    Work that is over sooner prints nothing. A step that takes longer is reported at its end.
     """
 
-    def __init__(self, clock: Callable[[], float], tell: Callable[[str], None]) -> None:
+    def __init__(self, clock: Callable[[], float], tell: Callable[[str], None], every: float = EVERY) -> None:
         """`clock`: seconds, monotonic. `tell`: called with each line."""
-        self._clock, self._tell = clock, tell
+        self._clock, self._tell, self._every = clock, tell, every
         self._phase = ""
         self._began = self._told = clock()
         self._first = 0
@@ -71,7 +71,7 @@ class ProgressLines:
         if phase != self._phase:
             # What a resumed run found done says nothing about the pace.
             self._phase, self._began, self._first = phase, now, done
-        if now - self._told < EVERY:
+        if now - self._told < self._every:
             return
         self._told = now
         steps = done - self._first
@@ -84,6 +84,8 @@ class ProgressLines:
 
 
 def minutes(seconds: float) -> str:
-    """A duration in whole minutes, or in hours."""
-    whole = max(1, round(seconds / 60.0))
+    """A duration in whole seconds, minutes, or in hours."""
+    whole = round(seconds / 60.0)
+    if whole < 1:
+        return f"{seconds:.0f} s"
     return f"{whole} min" if whole < 120 else f"{whole / 60.0:.1f} h"

@@ -78,18 +78,27 @@ def restore_queue(
             asked = left_alone.ask(state.directory, job_ids)
             # Nothing was changed, so nothing was asked for: but what an earlier restore asked for still is.
             stack.push(lambda kind, *_: left_alone.answered(state.directory, asked) if kind is not None else None)
-        report = Restore(
-            journal,
-            reader,
-            connect_writer(config.slurm),
-            Budget.of(config.write, facts),
-            clock,
-            job_ids=job_ids or None,
-            orphans=orphans,
-            hands_off=bool(job_ids),
-            record=record,
-            progress=progress,
-        ).run()
+        try:
+            report = Restore(
+                journal,
+                reader,
+                connect_writer(config.slurm),
+                Budget.of(config.write, facts),
+                clock,
+                job_ids=job_ids or None,
+                orphans=orphans,
+                hands_off=bool(job_ids),
+                record=record,
+                progress=progress,
+            ).run()
+        except SlurmError as error:
+            kept = sum(entry.carries for entry in journal.entries.values())
+            if not kept:
+                raise
+            raise type(error)(
+                f"{error}\n{kept} jobs may still carry values of rltuned; rltuned-deadman.timer gives them back once"
+                " Slurm answers, as does `rltuned restore`"
+            ) from error
         with suppress(JournalError, SlurmError):
             if record and not job_ids and facts is not None:
                 primacy = look_once(reader, facts, names or own_names())

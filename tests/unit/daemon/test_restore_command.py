@@ -9,7 +9,7 @@ from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.errors import JournalError, LockedError
+from rltuned.errors import JournalError, LockedError, SlurmUnavailableError
 
 
 @pytest.fixture
@@ -43,6 +43,19 @@ def test_after_a_dead_daemon_everything_is_given_back(bench):
     reads = bench.slurm.reads
     assert run(bench).restored == ()
     assert bench.slurm.reads == reads, "with nothing in the journal Slurm is not even asked"
+
+
+def test_without_slurm_it_says_how_many_jobs_keep_values_and_what_will_give_them_back(bench):
+    bench.slurm.up = False
+    with pytest.raises(SlurmUnavailableError, match=r"connect failure\)\n3 jobs may still carry.*deadman\.timer gives"):
+        run(bench)
+    bench.slurm.up = True
+    run(bench)
+    bench.clock.sleep(60.0)
+    run(bench, job_ids=[1, 2, 3, 4])  # only that they are to be left alone is known of them now
+    bench.slurm.up = False
+    with pytest.raises(SlurmUnavailableError, match=r"connect failure\)$"):
+        run(bench)
 
 
 def test_beside_a_living_daemon_it_refuses_and_says_what_to_do(bench):

@@ -25,6 +25,18 @@ def test_a_log_gets_a_line_a_minute_with_what_is_left():
     ]
 
 
+def test_short_work_may_be_told_more_often_in_seconds():
+    now, lines = [0.0], []
+    report = ProgressLines(lambda: now[0], lines.append, every=10.0)
+    for step in range(9):
+        now[0] = 4.0 * step
+        report("restoring jobs", 20 * step, 160)
+    assert lines == [
+        "rltuned: restoring jobs: 60 of 160 after 12 s, about 20 s left",
+        "rltuned: restoring jobs: 120 of 160 after 24 s, about 8 s left",
+    ]
+
+
 def test_the_lines_are_what_is_used_where_there_is_no_terminal(capfd, monkeypatch):
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
