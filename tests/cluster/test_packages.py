@@ -192,9 +192,14 @@ def test_the_debian_package_from_installation_to_purge(host: Host):
     host.cluster.slurmctld.start()
     host.wait("steered")
 
+    host.drop_in("rltuned-deadman.service", "[Service]\nExecStart=\nExecStart=false\n")
+    host.systemctl("start", "rltuned-deadman.service", check=False)
+    assert host.show("ActiveState", "rltuned-deadman.service") == "failed"
     apt("purge", "rltuned")
     assert host.restored()
     assert active() == [False, False]
+    assert "rltuned" not in host.systemctl("--failed", "--no-legend").stdout
+    host.sh("rm -r /etc/systemd/system/rltuned-deadman.service.d")
     # /home: of the testbed's own user.
     others = " ".join(f"-not -path '/{name}/*'" for name in ("root", "sys", "proc", "home"))
     assert host.sh(f"find / -xdev -iname '*rltuned*' {others}") == ""
