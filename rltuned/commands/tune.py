@@ -61,7 +61,12 @@ if TYPE_CHECKING:
     callback=as_objective,
     help=f"What J weighs, each over the site's own order. [default: policy.objective, or {DEFAULT}]",
 )
-@click.option("--budget", type=NUMBER, metavar="N", help="How many candidates are tried. [default: 300]")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=5),  # differential evolution needs a population of so many
+    metavar="N",
+    help="How many candidates are tried. [default: 300]",
+)
 @click.option(
     "--accounts-may-lose",
     is_flag=True,

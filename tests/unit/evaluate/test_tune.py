@@ -87,7 +87,7 @@ def test_bf_resolution_is_searched_and_gets_no_shorter_than_the_sites_own_or_a_m
 def test_a_site_that_is_at_its_best_gets_no_lines():
     n = 2 * 31 * LENGTH
     equal = jobs_of(np.arange(n) * 300.0, np.full(n, 500.0), np.ones(n, dtype=int))  # nothing to choose between
-    best = tuned(equal, budget=10)
+    best = tuned(equal, budget=5)  # the least that the command takes
     assert (best.better, best.lines(), dict(best.values)) == (False, [], dict(best.conf.own))
     assert best.reason == "Your slurm.conf is as good as any that was found."
 
@@ -169,6 +169,7 @@ def test_the_command_prints_the_lines_or_says_that_there_are_none(found, monkeyp
         ([], "either --from-sacct DAYS or --trace FILE"),
         (["--trace", "t.csv"], "--trace needs --cluster"),
         (["--from-sacct", "30", "--weights", "nonsense"], "'nonsense' is no NAME=NUMBER"),
+        (["--from-sacct", "30", "--budget", "4"], "4 is not in the range x>=5"),
     ],
 )
 def test_wrong_usage_is_said(words, why):
