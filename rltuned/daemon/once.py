@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.config import Config
+from rltuned.config import Config, Stage
 from rltuned.daemon import decisions
-from rltuned.daemon.auto_policy import chosen
+from rltuned.daemon.auto_policy import chosen, has_numba
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lending import planned_on
@@ -28,15 +28,22 @@ from rltuned.decide.loans import Book
 from rltuned.decide.scope import MEANING
 from rltuned.errors import JournalError, RltunedError
 from rltuned.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
+from rltuned.installed import how_to_install
 
 Tell = Callable[[str], None]
 """Told in a sentence what is not known and what is taken instead."""
 
 
-_NO_FORECAST = (
-    "no forecast of start times is made here: it needs a plan (stage shadow, canary or active), Numba "
-    "(docs/rollout.md), and rollout.forecast must not be off"
-)
+def _no_forecast(config: Config) -> RltunedError:
+    """Why nothing says when jobs start."""
+    cause = "the daemon's last cycle made none; where the next ones make none either, its log says why"
+    if config.rollout.forecast == "off":
+        cause = 'rollout.forecast is "off"'
+    elif config.cycle.stage is Stage.OBSERVE:
+        cause = "stage observe makes no plan"
+    elif not (has_numba() or only_own(config)):  # a user's host need not be the daemon's
+        cause = f"Numba is not installed: {how_to_install('simulate')}, and restart the daemon (docs/rollout.md)"
+    return RltunedError(f"no start times are forecast: {cause}")
 
 
 def decide(config: Config, tell: Tell) -> DecisionRecord:
@@ -98,7 +105,7 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
         return JobAnswer(job_id, own.time, None, None, "It is not among your pending jobs.", own.outcomes)
     made = decisions.load(config.state.directory)
     if made.starts is None:
-        raise RltunedError(_NO_FORECAST)
+        raise _no_forecast(config)
     found = start_of(made, job_id)
     if found is not None:
         meaning = f"{found.before} jobs stand before it." if found.before else "It is the first in the queue."
@@ -121,5 +128,5 @@ def start_offer(config: Config, asked: Asked) -> Offer:
         starts = decisions.load(config.state.directory).starts
         probes, outcomes = ((), 0) if starts is None else (starts.probes, starts.outcomes)
     if not probes:
-        raise RltunedError(_NO_FORECAST)
+        raise _no_forecast(config)
     return offer_of(asked, probes, outcomes)

@@ -1,6 +1,7 @@
 """Start times: the daemon learns who comes and when jobs start, and says when those start that wait."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -155,7 +156,7 @@ def run(capsys, *arguments):
     return end.value.code, said.out, said.err
 
 
-def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, tmp_path, capsys):
+def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, tmp_path, capsys, monkeypatch):
     house = watched(memory_path)
     for _ in range(20):
         made = house.tick().record
@@ -187,9 +188,17 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     for wrong in (("when",), ("when", job, "--time", "60"), ("when", "--time", "soon")):
         assert run(capsys, *wrong, "--config", path)[0] == 2
     decisions.save(house.config.state.directory, replace(made, starts=None))
-    code, _, said = run(capsys, "when", job, "--config", path)
-    assert code == 1
-    assert "no forecast of start times is made here" in said
+    for asked in ((job,), ("--time", "60")):
+        code, _, said = run(capsys, "when", *asked, "--config", path)
+        assert (code, "no start times are forecast: the daemon's last cycle made none" in said) == (1, True)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert "Numba is not installed: " in run(capsys, "when", job, "--config", path)[2]
+    for section, cause in (
+        ('rollout]\nforecast = "off', "rollout.forecast is"),
+        ('cycle]\nstage = "observe', "stage obs"),
+    ):
+        path.write_text(f'[state]\ndirectory = "{house.config.state.directory}"\nmirror = ""\n[{section}"\n')
+        assert f"no start times are forecast: {cause}" in run(capsys, "when", job, "--config", path)[2]
 
 
 def test_users_ask_when_their_own_jobs_start_and_nothing_else(memory_path, tmp_path, capsys, monkeypatch):
