@@ -46,6 +46,15 @@ SUMMARIES = {
     "rltuned": "learned queue order for Slurm GPU clusters",
     "rltuned-simulate": "rltuned's simulator: rollouts and the gate",
 }
+START = f"""\
+#!/{VENV}/bin/python
+import sys
+
+from rltuned.commands.main import main
+
+if __name__ == "__main__":  # a worker process that is spawned imports this file
+    sys.exit(main())
+"""
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "1577836800"))
 """Time of all files, so that the same sources make the same bytes; the default is hatchling's own."""
 
@@ -129,8 +138,7 @@ def stage(folder: Path, python: str, wheel: Path) -> Staged:
     uv_install(staged.site, python, "--no-deps", wheel)
     tree, venv = staged.tree, staged.tree / VENV
     put(tree, f"{VENV}/pyvenv.cfg", f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {python}\n")
-    start = f"#!/{VENV}/bin/python\nimport sys\n\nfrom rltuned.commands.main import main\n\nsys.exit(main())\n"
-    put(tree, f"{VENV}/bin/rltuned", start, 0o755)
+    put(tree, f"{VENV}/bin/rltuned", START, 0o755)
     (venv / "bin/python").symlink_to(f"/usr/bin/python{python}")
     (venv / "bin/python3").symlink_to("python")
     put(tree, "opt/rltuned/package-steps", HERE / "steps", 0o755)
@@ -275,7 +283,6 @@ def main() -> None:
     parser.add_argument("kind", choices=["deb", "rpm"])
     parser.add_argument("--wheel", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
-    parser.add_argument("--without-simulate", action="store_true", help="rltuned alone")
     names = [name for name in PYTHONS if name != "rpm"]
     parser.add_argument("--for", dest="distributions", action="append", choices=names, help="default: all")
     given = parser.parse_args()
@@ -283,8 +290,7 @@ def main() -> None:
     for distribution in ["rpm"] if given.kind == "rpm" else given.distributions or names:
         with tempfile.TemporaryDirectory(prefix="rltuned-package-") as folder:
             base = stage(Path(folder), PYTHONS[distribution], given.wheel.resolve())
-            both = [base] if given.without_simulate else [base, stage_simulate(Path(folder), base)]
-            for staged in both:
+            for staged in (base, stage_simulate(Path(folder), base)):
                 made = make_rpm(staged, given.out) if given.kind == "rpm" else make_deb(staged, distribution, given.out)
                 print(made)
 

@@ -7,12 +7,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 from cluster.conftest import Clusters
-from cluster.support import OPERATOR, ROOT, locked, wait_until
+from cluster.support import OPERATOR, PATIENCE, ROOT, locked, wait_until
 from cluster.test_systemd import STEERING, Host
 
 from rltuned import __version__
@@ -84,6 +84,7 @@ PUBLISH = "requirements-publish.lock"
 RELEASE = "24.11"
 HOST = "systemd"
 OLD, NEW = f"rltuned_{__version__}-1+deb13_amd64.deb", f"rltuned_{__version__}-2+deb13_amd64.deb"
+SIMULATE = f"rltuned-simulate_{__version__}-1+deb13_amd64.deb"
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +99,12 @@ def publish(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packages(built: Path, publish: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the Debian package for Debian 13 and the RPM, and the Debian package as a later revision."""
+    """A directory with the Debian packages for Debian 13 and the RPMs, and `rltuned` as a later revision."""
     folder = tmp_path_factory.mktemp("packages")
     (wheel,) = built.glob("*.whl")
     environment = {**os.environ, "PATH": f"{publish}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     words = (sys.executable, ROOT / "packaging/build.py")
-    more = ("--wheel", wheel, "--out", folder, "--without-simulate")
+    more = ("--wheel", wheel, "--out", folder)
     run(*words, "deb", *more, "--for", "deb13", env=environment)
     assert (folder / OLD).exists()
     unpacked = folder / "unpacked"
@@ -129,8 +130,8 @@ def host(clusters: Clusters, packages: Path) -> Iterator[Host]:
             cluster.start_systemd_host()
             # The testbed's own; the user stays, with the id that slurmctld's host knows it by.
             host.sh("rm -rf /opt/rltuned /etc/rltuned")
-            host.cursor = host.sh("journalctl -n 0 --show-cursor --no-pager").partition("cursor: ")[2].strip()
-            for name in (OLD, NEW):
+            host.from_now()
+            for name in (OLD, NEW, SIMULATE):
                 cluster.copy_in(packages / name, f"/root/{name}", service=HOST)
             yield host
     finally:
@@ -217,14 +218,91 @@ def test_the_debian_package_from_installation_to_purge(host: Host):
 def test_a_new_user_comes_to_shadow_mode_by_the_lines_of_the_readme_and_reads_no_other_page(host: Host):
     _, _, section = (ROOT / "README.md").read_text().partition("## Install it")
     lines = [line.partition("#")[0].strip() for line in section.split("```")[1].strip().splitlines()]
-    assert lines[0] == "apt install ./rltuned_*.deb"
+    assert lines[0] == "apt install ./rltuned_*.deb ./rltuned-simulate_*.deb"
     host.sh(f"rm /root/{NEW}")
-    for line in ["DEBIAN_FRONTEND=noninteractive apt-get install -y -q ./rltuned_*.deb", *lines[1:]]:
+    for line in [lines[0].replace("apt install", "DEBIAN_FRONTEND=noninteractive apt-get install -y -q"), *lines[1:]]:
         host.sh(f"cd /root; {line}")
     wait_until(lambda: host.events("cycle.done"), "cycles are made")
     assert {event["stage"] for event in host.events("cycle.done")} == {"shadow"}
     assert host.restored(), "nothing was written"
     assert host.show("ActiveState", "rltuned-deadman.timer") == "active"
+
+
+def commands_of(*pages: str) -> dict[str, list[str]]:
+    """What the pages tell one to type: the words after `rltuned`, by the command; of several forms the longest."""
+    found: dict[str, list[str]] = {}
+    for text in ((ROOT / page).read_text() for page in pages):
+        blocks = re.findall(r"(?ms)^```\w*\n(.*?)^```", text)
+        inline = re.findall(r"`([^`]+)`", re.sub(r"(?ms)^```.*?^```", "", text))
+        for code in (line.partition("#")[0] for block in [*blocks, *inline] for line in block.splitlines()):
+            for part in code.split("&&"):
+                if written := re.fullmatch(r"(?:runuser -u rltuned -- )?rltuned ([a-z][a-z-]*.*)", part.strip()):
+                    words = shlex.split(written[1])
+                    found[words[0]] = max(words, found.get(words[0], []), key=len)
+    return found
+
+
+SMALL = {
+    "gate": ["--window", "2", "--shares", "0.5", "--workers", "2"],
+    "report": ["--workers", "2"],
+    "tune": ["--from-sacct", "1", "--window", "2", "--budget", "5", "--no-rltuned", "--workers", "2"],
+}
+"""What the forty jobs of the test are enough for, and two processes wherever a command may have them."""
+UNPROVEN = (0, 14)
+"""14: Slurm's own order is as good."""
+
+
+@pytest.mark.timeout(8 * PATIENCE)  # six processes, one after the other, compile for half a minute and more
+def test_every_command_of_the_first_pages_works_from_the_packages_and_without_the_simulator_names_what_it_needs(
+    host: Host,
+):
+    commands = commands_of("README.md", "docs/first-two-weeks.md")
+    assert {"doctor", "plan", "explain", "when", "restore", "gate", "report", "tune", "check-config"} <= set(commands)
+    host.cluster.cancel_all()  # the nodes are idle again
+    ended = host.cluster.submit_many([("carol", "-p", "gpu", "--gres=gpu:1", "-t", "10")] * 40, command="true")
+    shown = f"sacct -nPX -j {','.join(map(str, ended))} -o State"
+    wait_until(lambda: host.cluster.sh(shown).stdout.split() == ["COMPLETED"] * 40, "slurmdbd has forty ended jobs")
+    host.jobs = host.cluster.queue_longest_first()
+
+    def rltuned(*words: str, ends: Collection[int] = (0,)) -> subprocess.CompletedProcess[str]:
+        command = shlex.join(["runuser", "-u", "rltuned", "--", "rltuned", *words])
+        done = host.cluster.sh(f"cd /; {command}", service=HOST, check=False)
+        assert done.returncode in ends, (words, done)
+        for sign in ("Traceback", "freeze_support", "worker process was killed"):
+            assert sign not in done.stdout + done.stderr, (words, done)
+        return done
+
+    def all_work(*needing: str) -> None:
+        """Runs them all. `needing`: those that cannot do without the simulator, which is not there."""
+        for name, words in commands.items():
+            # The daemon leaves a job alone for good that was given back by name.
+            job = host.jobs[-1 if name == "restore" else 0]
+            given = [str(job) if word == "JOBID" else word for word in words]
+            ends = UNPROVEN if name in {"gate", "tune"} else (0,)
+            done = rltuned(*given, *SMALL.get(name, []), ends=(1,) if name in needing else ends)
+            assert ("install the package rltuned-simulate" in done.stdout + done.stderr) == (
+                name in needing or (name == "report" and bool(needing))
+            ), (words, done)
+
+    host.sh(f"cd /root; DEBIAN_FRONTEND=noninteractive apt-get install -y -q ./{OLD}")
+    host.configure(stage="shadow")
+    host.systemctl("start", "rltuned")
+    wait_until(lambda: host.events("cycle.done"), "cycles are made")
+    all_work("gate", "tune", "when")
+
+    host.sh(f"cd /root; DEBIAN_FRONTEND=noninteractive apt-get install -y -q ./{SIMULATE}")
+    host.from_now()  # the daemon that runs may have found half of the package
+    host.systemctl("restart", "rltuned")
+    wait_until(lambda: host.events("rollout.ready"), "the worker is ready")
+    wait_until(lambda: rltuned("when", str(host.jobs[0]), ends=(0, 1)).returncode == 0, "start times are forecast")
+    assert not host.events("rollout.failed")
+    all_work()
+    history = ["--from-sacct", "1", *SMALL["gate"], "--no-rollout"]
+    rltuned("learn", *history, "--store", "/var/lib/rltuned/models", ends=UNPROVEN)
+    trace = ["--cluster", "4x8:p100", "--out", "/var/lib/rltuned/trace.csv"]
+    rltuned("traces", "generate", "philly", "--jobs", "300", *trace)
+    trace = ["--cluster", "4x8:p100", "--trace", "/var/lib/rltuned/trace.csv"]
+    rltuned("evaluate", *trace, "--policies", "multifactor,saf", "--windows", "2", "--window", "64", "--workers", "2")
 
 
 def test_the_ansible_role_installs_configures_and_starts_it_and_changes_nothing_the_second_time(
@@ -264,7 +342,7 @@ def test_the_ansible_role_installs_configures_and_starts_it_and_changes_nothing_
 
 @pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="needs the Debian package rpm")
 def test_the_rpm_has_the_files_of_the_debian_package_and_goes_without_a_trace(packages: Path, tmp_path: Path):
-    (rpm,) = packages.glob("*.rpm")
+    (rpm,) = packages.glob("rltuned-[0-9]*.rpm")
     files = set(run("rpm", "-qpl", rpm).stdout.splitlines())
     listed = run("dpkg-deb", "-c", packages / OLD).stdout.splitlines()
     debian = {line.split()[5].removeprefix(".") for line in listed if not line.startswith("d")}

@@ -86,8 +86,13 @@ class Host:
     def show(self, name: str, unit: str = "rltuned.service") -> str:
         return self.systemctl("show", "-P", name, unit).stdout.strip()
 
+    def from_now(self) -> None:
+        """What is in the journal by now is not looked at any more."""
+        shown = self.sh("journalctl -n 0 --show-cursor --no-pager")
+        self.cursor = shown.partition("cursor: ")[2].strip()
+
     def journal(self, unit: str = "rltuned.service") -> str:
-        """What a unit has written to the journal since the test began."""
+        """What a unit has written to the journal since the test began, or `from_now`."""
         words = ["journalctl", "--no-pager", "-o", "cat", "-u", unit, f"--after-cursor={self.cursor}"]
         return self.cluster.run(words, service=HOST).stdout
 
@@ -154,8 +159,7 @@ class Host:
         lines = "".join(f"update JobId={job} SiteFactor=0\n" for job in self.jobs)
         self.cluster.run(["scontrol"], input=lines)
         self.wait("restored")
-        shown = self.sh("journalctl -n 0 --show-cursor --no-pager")
-        self.cursor = shown.partition("cursor: ")[2].strip()
+        self.from_now()
         self.configure()
 
 

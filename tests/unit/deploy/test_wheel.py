@@ -1,5 +1,6 @@
 """What is installed: the package, its models and its tables, and nothing of what only the project needs."""
 
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -42,3 +43,12 @@ def test_a_wheel_alone_has_models_and_tables_of_generated_workloads(wheel, tmp_p
     where, *found = done.stdout.split()
     assert where.startswith(str(path))
     assert found == ["philly", "helios", "pai"]
+
+
+def test_a_worker_process_that_imports_the_packages_start_script_runs_nothing(tmp_path, monkeypatch):
+    script = tmp_path / "rltuned"
+    script.write_text(runpy.run_path(str(ROOT / "packaging/build.py"))["START"])
+    monkeypatch.setattr(sys, "argv", ["rltuned", "--version"])
+    runpy.run_path(str(script), run_name="__mp_main__")  # as multiprocessing.spawn does
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(script), run_name="__main__")
