@@ -1,8 +1,8 @@
 """`rltuned run`, `restore`, `doctor`, `plan`, `explain`, `when`: what an admin needs on the controller host."""
 
 import os
-import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +80,13 @@ def restore(
     from rltuned.daemon.restore.by_command import restore_queue
     from rltuned.workers.progress import ProgressLines
 
-    lines = ProgressLines(time.monotonic, lambda line: click.echo(line, err=True), every=10.0)
-
-    def progress(done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            click.echo(f"\rrestoring {done}/{total}", nl=done == total, err=True)
-        else:
-            lines("restoring jobs", done, total)
-
+    lines = ProgressLines(time.monotonic, partial(click.echo, err=True), every=10.0)
     report = restore_queue(
-        load(config_path).config, job_ids=job_ids, orphans=orphans, if_stale=if_stale, progress=progress
+        load(config_path).config,
+        job_ids=job_ids,
+        orphans=orphans,
+        if_stale=if_stale,
+        progress=partial(lines, "restoring jobs"),
     )
     if report is None:
         click.echo("null" if as_json else "The daemon is alive; nothing was done.")

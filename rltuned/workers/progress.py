@@ -85,7 +85,7 @@ class ProgressLines:
 
 def minutes(seconds: float) -> str:
     """A duration in whole seconds, minutes, or in hours."""
-    whole = round(seconds / 60.0)
-    if whole < 1:
+    if seconds < 60.0:
         return f"{seconds:.0f} s"
+    whole = round(seconds / 60.0)
     return f"{whole} min" if whole < 120 else f"{whole / 60.0:.1f} h"

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from unit.daemon.support import Bench, files_no_longer_than
@@ -7,6 +8,7 @@ from rltuned.cluster.changes import Change, Field, OverSubscribe
 from rltuned.daemon.checks import Remains, remains
 from rltuned.daemon.rpc_budget import Budget
 from rltuned.slurm.port import Privilege
+from rltuned.workers.progress import ProgressLines
 
 
 @pytest.fixture
@@ -197,14 +199,17 @@ def test_without_privilege_everything_left_is_named_with_reason_and_remedy(bench
 def test_under_the_rpc_limiter_restore_is_slow_but_finishes_and_shows_progress(tmp_path):
     bench = Bench.make(tmp_path, range(1000, 1120))
     bench.cycle(range(1, 121))
-    sent, seen = [], []
+    sent, seen, told = [], [], []
     start = bench.clock.now
+    lines = ProgressLines(lambda: bench.clock.now, told.append, every=10.0)
     bench.slurm.before_update = lambda _: sent.append(bench.clock.now - start)
     budget = Budget(limited=True, burst=24, rate=1.5, per_cycle=5000)
-    report = bench.restore(budget, progress=lambda done, total: seen.append((done, total)))
+    report = bench.restore(budget, progress=lambda *done: seen.append(done) or lines("restoring jobs", *done))
     assert report.complete
     assert returned(bench)
     assert seen[-1] == (119, 119)
+    assert len(told) >= 4, "a log hears of it every few batches"
+    assert re.match(r"rltuned: restoring jobs: \d+ of 119 after 1\d s, about .* left", told[0])
     for number, at in enumerate(sent):
         assert number + 1 <= 24 + 1.5 * at + 1, "never faster than the bucket allows"
 
