@@ -433,9 +433,12 @@ ln -sf /opt/rltuned/venv/bin/rltuned /usr/local/bin/rltuned
 cat >/etc/rltuned/config.toml
 runuser -u rltuned -- rltuned check-config
 """
+STOP = 'while pkill -u rltuned -f "rltuned run"; do sleep 0.2; done'
+"""Ends the daemon, which first finishes its cycle."""
+UNDO = f"{STOP}; runuser -u rltuned rltuned restore"
+"""What `systemctl stop rltuned` does on a host with systemd."""
 START = """
-pkill -TERM -u rltuned -f 'rltuned run'
-while pgrep -u rltuned -f 'rltuned run' >/dev/null; do sleep 0.1; done
+STOP
 runuser -u rltuned -- bash -c 'nohup setsid rltuned run >>/var/log/rltuned.log 2>&1 </dev/null &'
 for attempt in $(seq 300); do
     curl -sf -o /dev/null http://127.0.0.1:METRICS_PORT/metrics && exit 0
@@ -443,7 +446,7 @@ for attempt in $(seq 300); do
 done
 tail -30 /var/log/rltuned.log >&2
 exit 1
-""".replace("METRICS_PORT", str(METRICS_PORT))
+""".replace("METRICS_PORT", str(METRICS_PORT)).replace("STOP", STOP)
 
 
 def project_python() -> str:
@@ -512,7 +515,7 @@ A Slurm {release} of five nodes is up, {jobs} jobs of four users are in its queu
   why is a job there  docker-slurm-testbed/testbed exec{name} --user rltuned rltuned explain {example}
   the next plan       docker-slurm-testbed/testbed exec{name} --user rltuned rltuned plan
   is all well         docker-slurm-testbed/testbed exec{name} --user rltuned rltuned doctor
-  undo everything     docker-slurm-testbed/testbed exec{name} --user rltuned rltuned restore
+  undo everything     docker-slurm-testbed/testbed exec{name} bash -c '{undo}'
   metrics             curl {metrics}
   graphs and alerts   {graphs}
   more jobs           docker-slurm-testbed/testbed workload{name} --jobs 100 --seed 2
@@ -652,7 +655,15 @@ def command_demo(options: argparse.Namespace) -> int:
     # The last one is most likely still pending.
     name = "" if options.project == DEFAULT_PROJECT else f" --project {options.project}"
     print(
-        HOW_TO_LOOK.format(release=release, jobs=len(ids), example=ids[-1], metrics=metrics, graphs=graphs, name=name)
+        HOW_TO_LOOK.format(
+            release=release,
+            jobs=len(ids),
+            example=ids[-1],
+            metrics=metrics,
+            graphs=graphs,
+            name=name,
+            undo=UNDO,
+        )
     )
     return 0
 

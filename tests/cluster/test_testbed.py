@@ -102,6 +102,9 @@ def test_the_demonstration_prints_addresses_that_answer_and_is_taken_down_whole(
         wait_until(lambda: len(found(panels[0])) == 3, "Prometheus has scraped rltuned")
         for panel in panels:
             found(panel)
+        (undo,) = re.findall(r"undo everything +(.+)", said)
+        undone = subprocess.run(["bash", "-c", undo], check=False, capture_output=True, text=True, cwd=ROOT)
+        assert (undone.returncode, "jobs restored" in undone.stdout) == (0, True), undone
     finally:
         subprocess.run([str(TESTBED / "testbed"), "down", "--project", name], check=True, capture_output=True)
     left = ["docker", "ps", "-aq", "--filter", f"label=com.docker.compose.project={name}"]
