@@ -7,8 +7,9 @@ short.
 """
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import islice
@@ -27,13 +28,19 @@ FORMAT: Final = 2
 """Version of the JSON form."""
 
 MOST_KEYS: Final = 50_000
-"""Keys that are kept, about 15 MiB; the ones not used for longest go first. A job has up to five."""
+"""Keys that are kept, about 15 MiB; those of whoever was not seen for longest go first. A job has up to five."""
+
+MOST_OF_ONE: Final = 1_000
+"""Keys of one user that are kept: who sends many kinds of jobs drives out what is known of nobody else."""
 
 PAST_JOBS: Final = 20_000
 """Jobs before a window that `past` looks at."""
 
 LEARN_FROM: Final = 10_000
-"""Last jobs that the weights are learned from."""
+"""Jobs that the weights are learned from: as many of the last ones of each user, and fewer only of whoever has fewer.
+So who ends thousands of jobs decides for nobody else what a job is like."""
+_FEW: Final = 500
+"""Jobs of one user that may be more than half of those of all others together."""
 _LEAST_NEW: Final = 100
 _NEW_SHARE: Final = 0.05
 """The weights are learned anew when so many jobs have ended, and this share of those that they are learned from."""
@@ -64,6 +71,8 @@ class Kind:
 _Key = tuple[int, str, str, int, int, int]
 """Level of `LEVELS`, user, partition, GPUs, limit in seconds, CPUs; what does not matter is "" or −1."""
 
+_NOTHING: Final[Mapping[_Key, int]] = {}
+
 
 class _Ended(NamedTuple):
     rows: tuple[int, ...]
@@ -80,24 +89,26 @@ class RunTimeHistory:
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most = most_keys
-        self._place: OrderedDict[_Key, int] = OrderedDict()
-        """Row of `_took`, in order of last use."""
+        self._place: OrderedDict[str, OrderedDict[_Key, int]] = OrderedDict()
+        """Row of `_took` by user ("": everybody) and key, each in order of last use."""
+        self._keys = 0
         self._took: npt.NDArray[np.float32] = np.full((1, LAST), np.nan, dtype=np.float32)
         """ln(seconds) of the last jobs of each key, the last one first, NaN: none. Row 0 is of no key."""
-        self._log: deque[_Ended] = deque(maxlen=LEARN_FROM)
-        """The last jobs, in order of their ends."""
+        self._log: list[_Ended] = []
+        """The last jobs, in order of their ends; at most twice `LEARN_FROM`."""
         self._new = 0
         """Jobs since the weights were learned."""
         self._mixture = Mixture()
 
     def __len__(self) -> int:
         """Keys kept."""
-        return len(self._place)
+        return self._keys
 
     def copy(self) -> "RunTimeHistory":
         """An independent history that knows the same."""
         other = RunTimeHistory(self._most)
-        other._place, other._took = self._place.copy(), self._took.copy()
+        other._place = OrderedDict((user, keys.copy()) for user, keys in self._place.items())
+        other._keys, other._took = self._keys, self._took.copy()
         other._log, other._new, other._mixture = self._log.copy(), self._new, copy(self._mixture)
         return other
 
@@ -111,6 +122,8 @@ class RunTimeHistory:
         self._took[rows] = _with_last(self._took[rows], took)
         asked = end - run_time if math.isnan(submitted) else min(submitted, end - run_time)
         self._log.append(_Ended(tuple(rows), run_time, end, asked, limit))
+        if len(self._log) >= 2 * LEARN_FROM:
+            self._log = _fair(self._log)
         self._new += 1
 
     @property
@@ -122,12 +135,12 @@ class RunTimeHistory:
         """Learn the weights anew, where that is due."""
         if not self.due:
             return
-        self._new = 0
+        self._new, self._log = 0, _fair(self._log)
         rows, run_time, end, asked, limit = zip(*self._log, strict=True)
         took = np.array(run_time)
         known = _as_of(np.array(rows), np.log(np.maximum(took, 1.0)), np.array(end), np.array(asked))
-        # What came before the first jobs of the log is not known any more.
-        first = len(took) // 10 if len(took) == LEARN_FROM else 0
+        # What came before the first jobs of a full log is not known any more.
+        first = len(took) // 10 if len(took) > 0.9 * LEARN_FROM else 0
         self._mixture.learn(known[first:], np.array(limit)[first:], took[first:])
 
     def run_times(self, kinds: Sequence[Kind]) -> RunTimePredictions:
@@ -153,10 +166,11 @@ class RunTimeHistory:
     def to_json(self) -> dict[str, Any]:
         """All that it knows, as JSON-able data, least recently used first."""
         last = []
-        for key, row in self._place.items():
+        places = [place for keys in self._place.values() for place in keys.items()]
+        for key, row in places:
             took = self._took[row, ~np.isnan(self._took[row])].astype(np.float64)
             last.append([*key, np.exp(took).round(1).tolist()])
-        number = {row: at for at, row in enumerate(self._place.values())}
+        number = {row: at for at, row in enumerate(row for _, row in places)}
         log = [
             [[number[row] for row in rows], *times, limit if math.isfinite(limit) else None]
             for rows, *times, limit in self._log
@@ -172,7 +186,7 @@ class RunTimeHistory:
         """
         match value:
             case {"format": version, "last": list(last), "log": list(log), "new": int(new), "mixture": mixture} if (
-                version == FORMAT and len(last) <= most_keys and len(log) <= LEARN_FROM and new >= 0
+                version == FORMAT and len(last) <= most_keys and len(log) <= 2 * LEARN_FROM and new >= 0
             ):
                 history = cls(most_keys)
             case _:
@@ -187,25 +201,47 @@ class RunTimeHistory:
 
     def _row(self, key: _Key) -> int:
         """The row of a key that is used now; a new one where there is none."""
-        row = self._place.get(key)
+        keys = self._place.setdefault(key[1], OrderedDict())
+        self._place.move_to_end(key[1])
+        row = keys.get(key)
         if row is None:
-            if len(self._place) < self._most:
-                row = len(self._place) + 1
+            # A job of the log that had a key which is forgotten is taken for one of the new key.
+            if len(keys) >= MOST_OF_ONE:
+                _, row = keys.popitem(last=False)
+            elif self._keys >= self._most:
+                user = next(iter(self._place))
+                _, row = self._place[user].popitem(last=False)
+                if not self._place[user]:
+                    del self._place[user]
+            else:
+                row = self._keys = self._keys + 1
                 if row == len(self._took):
                     self._took = np.concatenate((self._took, np.full_like(self._took, np.nan)))
-            else:
-                # A job of the log that had this key is taken for one of the new key, until the log forgets it.
-                _, row = self._place.popitem(last=False)
-                self._took[row] = np.nan
-            self._place[key] = row
-        self._place.move_to_end(key)
+            self._took[row] = np.nan
+            keys[key] = row
+        keys.move_to_end(key)
         return row
 
     def _rows(self, kind: Kind) -> list[int]:
         """The row of each level, 0 where nothing is known. Of several partitions: of the one that tells most."""
-        place = self._place.get
-        every = [[place(key, 0) for key in _keys(kind, partition)] for partition in kind.partition.split(",")]
+        every = [
+            [self._place.get(key[1], _NOTHING).get(key, 0) for key in _keys(kind, partition)]
+            for partition in kind.partition.split(",")
+        ]
         return every[0] if len(every) == 1 else max(every, key=lambda rows: [row > 0 for row in rows])
+
+
+def _fair(log: list[_Ended]) -> list[_Ended]:
+    """`log` without what is too much of its users, the oldest first (`LEARN_FROM`)."""
+    users = np.array([job.rows[3] for job in log])
+    _, user, count = np.unique(users, return_inverse=True, return_counts=True)
+    most = bisect_right(range(int(count.max())), LEARN_FROM, key=lambda each: int(np.minimum(count, each + 1).sum()))
+    if len(count) > 1:
+        most = min(most, max(_FEW, (len(log) - int(count.max())) // 2))
+    order = np.argsort(user, kind="stable")
+    newer = np.empty(len(log), dtype=np.int64)
+    newer[order] = np.repeat(np.cumsum(count), count) - np.arange(len(log)) - 1
+    return [log[row] for row in np.flatnonzero(newer < most).tolist()]
 
 
 def _with_last(last: Known, took: float) -> Known:

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rltuned.cluster.tables import Floats
 from rltuned.errors import WorkloadError
 from rltuned.estimates.mixture import LAST
 from rltuned.estimates.run_time_history import (
+    MOST_KEYS,
     HistoryPredictor,
     Kind,
     RunTimeHistory,
@@ -361,3 +363,55 @@ def test_on_a_real_trace_it_beats_the_users_own_limits() -> None:
     predicted = np.where(known, predicted, limits)
     assert (predicted <= limits).all()
     assert accuracy(predicted) > accuracy(limits) + 0.1
+
+
+@cache
+def site(jobs: int) -> tuple[RunTimeHistory, list[Kind], float]:
+    """What is known when jobs of fifty users have ended, who have a run time each; their kinds, and the time then."""
+    rng, history = np.random.default_rng(1), RunTimeHistory()
+    kinds = [Kind(f"u{number}", "a", "gpu", 1, 86_400.0, 8) for number in range(50)]
+    usual_time = rng.uniform(600.0, 30_000.0, len(kinds))
+    for number in range(jobs):
+        history.ended(kinds[number % 50], usual_time[number % 50] * rng.uniform(0.8, 1.2), 60.0 * (number + 1))
+    history.renew()
+    return history, kinds, 60.0 * jobs
+
+
+def sent(known: RunTimeHistory, now: float, jobs: int, seconds: float, *, alike: bool) -> RunTimeHistory:
+    """What is known when one user's short jobs have ended, too, all alike or each of a limit and of CPUs of its own."""
+    history = known.copy()
+    for number in range(jobs):
+        limit, cpus = (3600.0, 1) if alike else (60.0 * (1 + number % 5000), 1 + number % 63)
+        history.ended(Kind("mallory", "b", "gpu", 1, limit, cpus), seconds, now + 0.1 * number)
+        if number % 3000 == 0:
+            history.renew()
+    history.renew()
+    return history
+
+
+@pytest.mark.parametrize(
+    ("jobs", "tasks", "seconds", "alike"),
+    [
+        (10_000, 8_000, 2.0, True),
+        (10_000, 9_500, 2.0, True),
+        (10_000, 12_000, 2.0, True),
+        (10_000, 12_000, 400.0, True),
+        (10_000, 17_000, 2.0, False),
+        (1_000, 9_500, 2.0, True),  # a site of which little is known yet
+        (1_000, 9_500, 2.0, False),
+    ],
+)
+def test_nobodys_jobs_change_what_is_expected_of_the_others(jobs: int, tasks: int, seconds: float, alike: bool) -> None:
+    history, kinds, now = site(jobs)
+    before = history.run_times(kinds)
+    after = sent(history, now, tasks, seconds, alike=alike).run_times(kinds)
+    for was, column in zip(before[:2], after[:2], strict=True):
+        np.testing.assert_allclose(column, was, rtol=0.1 if jobs == 10_000 else 0.15)
+    assert np.abs(np.log((after.high / after.low) / (before.high / before.low))).max() < 0.5
+
+
+def test_who_sends_many_kinds_of_jobs_drives_out_what_is_known_of_nobody_else() -> None:
+    history, kinds, now = site(1_000)
+    sent(history, now, 60_000, 2.0, alike=False)
+    assert all(np.isfinite(history.known(kind)[0]).all() for kind in kinds)
+    assert len(history) <= MOST_KEYS
