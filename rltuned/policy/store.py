@@ -189,7 +189,7 @@ class ModelStore:
         return self._named(_target(self.root))
 
     def uses(self) -> list[Use]:
-        """From old to new; the last one is that of `current`.
+        """From old to new; the last one is that of `current`, unless somebody else put that there.
 
         Raises:
             ModelError: the file cannot be used.
@@ -209,10 +209,9 @@ class ModelStore:
             found = []
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{self._uses}: cannot be used: {error}; delete it") from error
-        now = _target(self.root)
-        while found and found[-1].version != now:  # the program ended between the two files
-            found.pop()
-        return found
+        # The program may have ended between the two files: what is written down last never came into force.
+        last = max((at for at, use in enumerate(found) if use.version == _target(self.root)), default=len(found))
+        return found[: last + 1]
 
     def before(self) -> Version | None:
         """The version that was in force before the current one and was not given up for it, with its files."""
@@ -272,11 +271,12 @@ class ModelStore:
         load(str(version.model))
         uses = [*self.uses(), Use(version.number, now, why, back, watched)]
         with self._writing():
+            # First what is remembered: of a link without its entry, nobody would know what was before.
+            write_atomic(self._uses, json_bytes([use._asdict() for use in uses[-_KEPT_USES:]]), mode=MODEL_MODE)
             link = self.root / f".{CURRENT}.partial"
             link.unlink(missing_ok=True)
             link.symlink_to(Path(self._versions.name) / version.path.name)
             link.replace(self.root / CURRENT)
-            write_atomic(self._uses, json_bytes([use._asdict() for use in uses[-_KEPT_USES:]]), mode=MODEL_MODE)
             wanted = {one.number for one in (self.current(), self.before()) if one is not None}
             others = [one for one in self.versions() if one.number not in wanted]
             for one in others[: max(len(others) + len(wanted) - KEPT, 0)]:

@@ -1,5 +1,8 @@
 """The model store: which version is in force, what is kept, and what is refused."""
 
+import os
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 from unit.policy.conftest import saved
@@ -113,6 +116,39 @@ def test_a_program_that_ended_half_way_leaves_a_store_that_works(store, models):
     assert third.number == 3
     assert store.before().number == 1
     assert second in store.versions()
+
+
+@pytest.mark.parametrize("file", ["current", "uses.json"])
+def test_what_was_in_force_before_is_known_wherever_a_change_was_cut_off(store, models, monkeypatch, file):
+    for number in (1, 2):
+        put(store, models(number), float(number))
+    third = store.add(models(3), 3.0, "a test")
+    before, replace = store.uses(), os.replace
+
+    def killed(source, target):
+        if Path(target).name == file:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr("os.replace", killed)
+    monkeypatch.setattr("os.rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        store.use(third, 3.0, "for a test", watched=True)
+    monkeypatch.undo()
+    assert (store.current().number, store.before().number, store.uses()) == (2, 1, before)
+    store.use(third, 4.0, "again")
+    assert [use.since for use in store.uses()] == [1.0, 2.0, 4.0]
+    assert store.rollback(5.0, "it waits longer").number == 2
+
+
+def test_a_version_that_was_put_in_by_hand_takes_no_history_away(store, models):
+    for number in (1, 2):
+        put(store, models(number), float(number))
+    store.add(models(3), 3.0, "a test")
+    (store.root / "current").unlink()
+    (store.root / "current").symlink_to("versions/0003")
+    assert [use.version for use in store.uses()] == [1, 2]
+    assert store.rollback(4.0, "it waits longer").number == 2
 
 
 def test_two_do_not_change_a_store_at_the_same_time(store):
