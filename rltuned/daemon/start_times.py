@@ -239,16 +239,25 @@ class StartTimes:
         return Submissions(**found)
 
     def _resolve(self, snapshot: Snapshot) -> None:
-        """Note which jobs have started. Of a job that was never seen running, nothing is learnt."""
+        """Note which jobs have started, an array with its next task. Of a job that was never seen running, nothing is
+        learnt.
+        """
         jobs, left = snapshot.jobs, []
+        tasks: dict[int, list[float]] = {}
+        for task, array in snapshot.array_of.items():
+            if (row := jobs.row_of.get(task)) is not None:
+                tasks.setdefault(array, []).append(float(jobs.start_time[row]))
         for kept in self._kept:
             if kept.started is not None:
                 left.append(kept)
                 continue
+            starts = [start for start in tasks.get(kept.job_id, ()) if start > kept.made]
             row = jobs.row_of.get(kept.job_id)
-            if row is None or float(jobs.submit_time[row]) != kept.submit_time:
+            if row is not None and float(jobs.submit_time[row]) == kept.submit_time:
+                starts.append(float(jobs.start_time[row]))
+            if not starts:
                 continue
-            start = float(jobs.start_time[row])
+            start = float(np.fmin.reduce(starts))
             if math.isfinite(start):
                 inside = kept.first <= start <= (math.inf if kept.last is None else kept.last)
                 left.append(kept._replace(started=start, inside=inside))

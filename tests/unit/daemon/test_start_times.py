@@ -11,10 +11,12 @@ from structlog.testing import capture_logs
 from unit.daemon.test_rollout_worker import desk, logs  # noqa: F401 - fixtures
 from unit.simulate.house import House, busy_slurm, config
 
+from rltuned.cluster.plain_tables import job_table, node_table
+from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.commands.main import main
 from rltuned.daemon import decisions
 from rltuned.daemon.rollout_worker import ForecastTask, needed_of_starts
-from rltuned.daemon.start_times import FILE_NAME, StartTimes
+from rltuned.daemon.start_times import FILE_NAME, Kept, StartTimes
 from rltuned.daemon.user_records import write_all_records
 from rltuned.decide.user_record import UserRecord, UserRecords
 from rltuned.forecast.start_forecast import StartRequest
@@ -244,3 +246,32 @@ def test_of_more_jobs_than_are_kept_the_last_submissions_are_and_stay_so(memory_
             assert known.submit_time.min() >= before.submit_time.min()
         ended = max(ended, int(np.isfinite(known.run_time).sum()))
     assert ended > 0
+
+
+def kept_after(memory_path, jobs, array_of, *, made=100.0):
+    """A forecast for array 1, of 10 to 120 seconds, when these jobs are seen: id → start, NaN: none."""
+    known = StartTimes(lambda _: None, lambda: None, House(busy_slurm(1), config(memory_path)).daemon.runtime)
+    known._kept = [Kept(1, 0.0, made, 10.0, 60.0, 120.0, None, None, made + 10.0, made + 120.0)]
+    start = np.array(list(jobs.values()))
+    table = job_table(len(jobs), job_id=list(jobs), state=np.isfinite(start).astype(int), start_time=start)
+    part = Partition("gpu", np.array([0], dtype=np.int32))
+    nodes = node_table(["n"], ("gpu",), [[8]])
+    known._resolve(Snapshot(3600.0, (24, 11), table, nodes, (part,), arrays={1: 0}, array_of=array_of))
+    return known._kept
+
+
+def test_an_array_has_started_when_its_first_task_has(memory_path):
+    tasks = dict.fromkeys(range(1000, 1010), 150.0) | {1010: 160.0}
+    for first in ({1: np.nan}, {1: 700.0}, {}):  # its record waits on, has become the last task, is gone
+        (kept,) = kept_after(memory_path, first | tasks, dict.fromkeys(tasks, 1))
+        assert (kept.started, kept.inside) == (150.0, True)
+
+
+def test_tasks_that_ran_when_the_forecast_was_made_say_nothing_of_the_next_one(memory_path):
+    (kept,) = kept_after(memory_path, {1: np.nan, 1000: 50.0}, {1000: 1})
+    assert kept.started is None
+    (kept,) = kept_after(memory_path, {1: np.nan, 1000: 50.0, 1001: 400.0}, {1000: 1, 1001: 1})
+    assert (kept.started, kept.inside) == (400.0, False)
+    assert kept_after(memory_path, {1000: 50.0}, {1000: 1}) == []
+    (kept,) = kept_after(memory_path, {1: np.nan, 7: 150.0}, {})
+    assert kept.started is None, "another job"
