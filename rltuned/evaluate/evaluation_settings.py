@@ -5,7 +5,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -216,26 +216,18 @@ class EvaluationSettings:
     @property
     def command(self) -> str:
         """The command line that gives these numbers again, in one spelling: outputs and processes are left out."""
-        words = ["rltuned", "gate" if self.gate else "evaluate"]
-        for flag, value, default in self._flags():
-            if value in (default, ""):
-                continue
-            if isinstance(value, bool):
-                words.append(flag if value else flag.replace("--", "--no-"))
-            else:
-                words += [flag, str(value)]
-        return shlex.join(words)
+        return command_line("gate" if self.gate else "evaluate", self.flags())
 
     def as_dict(self) -> dict[str, Any]:
         """By flag, for the JSON and to tell two evaluations apart."""
-        flags = {flag.removeprefix("--").replace("-", "_"): value for flag, value, _ in self._flags()}
+        flags = {flag.removeprefix("--").replace("-", "_"): value for flag, value, _ in self.flags()}
         flags["split_fractions"] = list(FRACTIONS[self.split])
         return {
             name: str(value) if isinstance(value, enum.Enum | Objective | TunedConf) else value
             for name, value in flags.items()
         }
 
-    def _flags(self) -> tuple[tuple[str, Any, Any], ...]:
+    def flags(self) -> tuple[tuple[str, Any, Any], ...]:
         """Flag, value, and the default that need not be said."""
         return (
             ("--trace", self.trace, None),
@@ -261,6 +253,19 @@ class EvaluationSettings:
             ("--tuned", self.tuned, None),
             *([("--open", self.open, "")] if self.open else []),
         )
+
+
+def command_line(command: str, flags: Iterable[tuple[str, Any, Any]]) -> str:
+    """Of `rltuned`, with flags as `EvaluationSettings.flags` has them."""
+    words = ["rltuned", command]
+    for flag, value, default in flags:
+        if value in (default, ""):
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-"))
+        else:
+            words += [flag, str(value)]
+    return shlex.join(words)
 
 
 def from_options(options: Mapping[str, Any]) -> EvaluationSettings:

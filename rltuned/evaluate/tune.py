@@ -20,7 +20,7 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import FEWEST, MOST_WORSE, Comparison, compare, counts, mean
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import ready
-from rltuned.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings
+from rltuned.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, command_line
 from rltuned.evaluate.gate import WINDOWS, recent
 from rltuned.evaluate.harm import ACCOUNTS, harms
 from rltuned.evaluate.measure import simulate_case
@@ -36,6 +36,11 @@ WINDOW: Final = 256
 """Jobs of a window: each candidate is simulated on dozens of them."""
 BUDGET: Final = 300
 """Candidates."""
+_SHARED: Final = (
+    *("--trace", "--from-sacct", "--cluster", "--weights", "--scheduler"),
+    *("--estimates", "--objective", "--window", "--seed", "--skip-bad"),
+)
+"""Options of `rltuned tune` that an evaluation has, too."""
 POPULATION: Final = 20
 JUDGED: Final = 1 / 3
 """Share of the windows, the latest, that the search never sees."""
@@ -352,6 +357,8 @@ def tune(
     ]
     every = round(1 / FIRST_LOOK)  # those of the first look are from all of the time
     cases = [case for first in range(every) for case in earlier[first::every]]
+    shared = [flag for flag in settled.flags() if flag[0] in _SHARED]
+    own_flags = ("--budget", budget, BUDGET), ("--accounts-may-lose", not fairly, False), ("--rltuned", daemon, True)
     with WorkerPool(processes) as pool:
         baseline = Baseline.of(conf, cases, pool)
         if math.isinf(mean(baseline.table(baseline.own)["objective"])):
@@ -377,7 +384,7 @@ def tune(
     own, drawn = judged.table(judged.own), counts(later, settings.seed)
     over = judged.excess(tables["tuned"], LATER_BOUNDS, fairly=fairly)
     return Tuned(
-        about=evaluation.meta,
+        about={**evaluation.meta, "command": command_line("tune", (*shared, *own_flags))},
         conf=conf,
         values=values,
         candidates=len(search.tried),

@@ -1,6 +1,7 @@
 """The best that slurm.conf alone can do: what is searched, what is found, what is printed."""
 
 import json
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -161,6 +162,23 @@ def test_the_command_prints_the_lines_or_says_that_there_are_none(found, monkeyp
     none = CliRunner().invoke(cli, words)
     assert none.exit_code == 14
     assert "as good as any that was found" in none.stdout
+
+
+def test_the_command_that_it_tells_gives_the_same_again(found, monkeypatch, tmp_path):
+    asked = {}
+
+    def told(settings, *_, **how):
+        asked.update(how, settings=settings)
+        return found
+
+    monkeypatch.setattr("rltuned.evaluate.tune.tune", told)
+    monkeypatch.setattr("rltuned.evaluate.gate.site_of", lambda settings, *_: (settings, None, None))
+    name, *words = shlex.split(found.about["command"])
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    assert (name, words[0], asked["budget"], asked["length"], asked["fairly"]) == ("rltuned", "tune", 30, LENGTH, True)
+    assert not asked["daemon"]
+    same = ("trace", "cluster", "estimates", "weights", "objective", "seed", "scheduler", "skip_bad", "from_sacct")
+    assert [getattr(asked["settings"], field) for field in same] == [getattr(settings(), field) for field in same]
 
 
 @pytest.mark.parametrize(
