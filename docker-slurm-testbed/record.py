@@ -43,7 +43,12 @@ from rltuned.slurm.commands import EXCLUSIVE_SINCE, REGISTRY, Access, environmen
 RECORDED: Final = ROOT / "tests" / "recorded"
 BIN: Final = Path("/usr/bin")
 _EVER: Final = ("--starttime=2020-01-01T00:00:00", "--endtime=2038-01-01T00:00:00")
-WORDS: Final[dict[str, tuple[str, ...]]] = {"privilege": ("user=rltuned",), "history": _EVER, "trace": _EVER}
+WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "privilege": ("user=rltuned",),
+    "history": _EVER,
+    "trace": _EVER,
+    "events": ("Start=2020-01-01T00:00:00",),
+}
 """The words of the registry's commands that are not fixed."""
 WORKING_DIRECTORY: Final = "/"
 

@@ -186,10 +186,18 @@ def _replayed(
     asked = min(SystemClock().time(), period.until + lead)
     days = (asked - period.since + lead) / 86_400.0 if trace is None else None
     chosen = given({"from_sacct": days, "trace": trace, "cluster": cluster, "tuned": tuned, "from_slurm": not cluster})
+
+    def tell(sentence: str) -> None:
+        remark(sentence)
+        if names:  # else it may quote what the accounting says
+            missing.append(sentence)
+
     try:
         with progress_bar() as progress:
             settings = settings_of(config, period.policy, chosen, period.share)
-            settings, jobs, shape = gate.site_of(settings, config.slurm, asked, remark, progress)
+            settings, jobs, shape = gate.site_of(
+                settings, config.slurm, asked, tell, progress, (period.since, period.until)
+            )
             made = replay(
                 settings,
                 jobs,

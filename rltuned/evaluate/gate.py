@@ -41,6 +41,7 @@ from rltuned.evaluate.window_metrics import AGAINST_SLURM, COMPARED
 from rltuned.evaluate.windows import Split, Window, bounds
 from rltuned.policy import files
 from rltuned.workers.progress import Progress, minutes, silent
+from rltuned.workload.describe import DATED
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
@@ -101,20 +102,25 @@ def site_of(
     now: float,
     tell: Callable[[str], None],
     progress: Progress = silent,
+    period: tuple[float, float] | None = None,
 ) -> tuple[EvaluationSettings, Workload, ClusterShape]:
     """The jobs and the cluster that a verdict is about: of files where the settings name them, else of Slurm itself.
     Where Slurm shows the cluster, the settings get its scheduler parameters, too.
 
-    `settings`: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows now. Raises WorkloadError,
-    ShapeError, SlurmError: jobs or cluster cannot be read.
+    `settings`: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows: with the nodes of the
+    `period`, epoch seconds, or of the jobs' own. Raises WorkloadError, ShapeError, SlurmError: jobs or cluster cannot
+    be read.
     """
-    if settings.cluster:
-        shape = read_shape(settings.cluster)
-    else:
-        settings, shape = site.of_slurm(settings, slurm, now)
+    shape = read_shape(settings.cluster) if settings.cluster else None
     if settings.from_sacct is not None:
-        return settings, site.own_jobs(slurm, settings.from_sacct, now, tell, progress), shape
-    return settings, read(settings.trace, skip_bad=settings.skip_bad, progress=progress), shape
+        jobs = site.own_jobs(slurm, settings.from_sacct, now, tell, progress)
+    else:
+        jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
+    if shape is None:
+        settings, shape = site.of_slurm(settings, slurm, now)
+        if jobs.source.form == DATED:
+            shape = site.own_past(shape, slurm, jobs, period, tell)
+    return settings, jobs, shape
 
 
 def prepare(

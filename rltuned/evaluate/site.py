@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,13 @@ import numpy as np
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import SlurmSection
-from rltuned.errors import ShapeError, WorkloadError
+from rltuned.errors import ShapeError, SlurmError, WorkloadError
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.evaluate.window_metrics import most_in_use
 from rltuned.simulate.values import Backfill
 from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.port import ClusterFacts
-from rltuned.slurm.sacct import TraceRows, read_trace, trace_header
+from rltuned.slurm.sacct import Outage, TraceRows, read_outages, read_trace, trace_header
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
@@ -54,6 +55,25 @@ def of_slurm(settings: EvaluationSettings, slurm: SlurmSection, now: float) -> t
         scheduler=settings.scheduler or scheduler.text(),
         weights=settings.weights or weights,
     ), shape
+
+
+def own_past(
+    shape: ClusterShape,
+    slurm: SlurmSection,
+    jobs: Workload,
+    period: tuple[float, float] | None,
+    tell: Callable[[str], None],
+) -> ClusterShape:
+    """`as_it_was` of this cluster; in the period of the jobs where none is given."""
+    submitted = jobs.submit_time + jobs.source.start
+    last = submitted + np.nan_to_num(jobs.wait_time) + jobs.run_time
+    since, until = period or (float(submitted[0]), float(last.max()))
+    try:
+        outages = read_outages(runner(slurm), since)
+    except SlurmError as error:
+        outages = []
+        tell(f"what nodes went through is not known: {error}")
+    return as_it_was(shape, outages, jobs, since, until, tell)
 
 
 def history(
@@ -92,6 +112,47 @@ def history(
         first = f", the first of them: {strange[0]}" if strange else ""
         tell(f"{count:,} rows of sacct cannot be understood and are left out of {len(strange) + len(found):,}{first}")
     return jobs
+
+
+def as_it_was(
+    shape: ClusterShape,
+    outages: Sequence[Outage],
+    jobs: Workload,
+    since: float,
+    until: float,
+    tell: Callable[[str], None],
+) -> ClusterShape:
+    """The cluster of a period, epoch seconds, whatever is out of use now: the nodes that were in use for most of it, as
+    many as there were GPUs in the mean, and at least as many as `jobs` ever held at once.
+
+    `outages`: since the period began. `tell`: called with a sentence where they do not say since when a node is out of
+    use: then only what jobs held at once tells whether it was there.
+    """
+    nodes, span = shape.nodes, max(until - since, 1.0)
+    gone = dict.fromkeys(nodes.names, 0.0)
+    over = dict.fromkeys(nodes.names, since)
+    for node, start, end in sorted(outages, key=lambda one: one.start):
+        if node in gone:
+            gone[node] += max(min(end, until) - max(start, over[node]), 0.0)
+            over[node] = max(over[node], min(end, until))
+    there = 1.0 - np.array([gone[name] for name in nodes.names]) / span
+    still = {one.node for one in outages if math.isinf(one.end)}
+    unknown = ~nodes.usable & ~np.isin(nodes.names, list(still))
+    there[unknown] = 0.0
+    gpus = nodes.gpus.sum(axis=1)
+    began = jobs.submit_time + jobs.source.start + jobs.wait_time
+    held = np.isfinite(began) & (began < until) & (began + jobs.run_time > since)
+    most = most_in_use(began[held], (began + jobs.run_time)[held], jobs.gpus[held].astype(np.float64))
+    usable, found, mean = np.zeros_like(nodes.usable), 0, float(there @ gpus)
+    for node in np.argsort(-there, kind="stable").tolist():
+        usable[node] = there[node] >= 0.5 if not gpus[node] else found < most or mean - found >= gpus[node] / 2.0
+        found += int(usable[node] * gpus[node])
+    if unknown.any():
+        tell(
+            f"since when {int(unknown.sum())} of {len(nodes.names)} nodes are out of use is not known: the simulation "
+            f"has the others, and at least the most GPUs that were in use at once, {most:g}"
+        )
+    return replace(shape, nodes=replace(nodes, usable=usable))
 
 
 def live_shape(snapshot: Snapshot, name: str) -> ClusterShape:

@@ -105,6 +105,14 @@ def busy(start: Floats, end: Floats, gpus: Floats, first: float, last: float) ->
     return float(np.nansum(np.maximum(held, 0.0) * gpus))
 
 
+def most_in_use(start: Floats, end: Floats, gpus: Floats) -> float:
+    """The most GPUs that jobs ever held at once; NaN starts and ends belong to jobs that never ran."""
+    ran = np.isfinite(start) & np.isfinite(end)
+    held = np.concatenate((-gpus[ran], gpus[ran]))  # what ends makes room for what starts then
+    order = np.argsort(np.concatenate((end[ran], start[ran])), kind="stable")
+    return float(np.cumsum(held[order]).max(initial=0.0))
+
+
 def idle_while_waiting(
     submit: Floats, start: Floats, end: Floats, gpus: Floats, span: tuple[float, float], capacity: float
 ) -> float:

@@ -104,13 +104,16 @@ def own_site(
     tell: Callable[[str], None],
     progress: Progress,
 ) -> Site:
-    """This site's jobs of the last days, and its nodes, or the one cluster that is given instead; `now`: epoch seconds.
+    """This site's jobs of the last days, and its nodes then, or the one cluster that is given instead; `now`: epoch
+    seconds.
 
     Raises:
         SlurmError, WorkloadError, ShapeError: jobs or nodes cannot be read.
     """
-    shape = read_shape(clusters[0]) if clusters else this_site.own_cluster(slurm, now)[0]
-    return Site(this_site.own_jobs(slurm, days, now, tell, progress), shape)
+    jobs = this_site.own_jobs(slurm, days, now, tell, progress)
+    if clusters:
+        return Site(jobs, read_shape(clusters[0]))
+    return Site(jobs, this_site.own_past(this_site.own_cluster(slurm, now)[0], slurm, jobs, None, tell))
 
 
 def line(

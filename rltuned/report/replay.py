@@ -20,7 +20,7 @@ from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.evaluation_settings import AGAIN, OWN, PLAIN, TUNED, EvaluationSettings, with_share
 from rltuned.evaluate.measure import Task, simulate_case
 from rltuned.evaluate.policies import contender
-from rltuned.evaluate.window_metrics import measure
+from rltuned.evaluate.window_metrics import measure, most_in_use
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.simulate.values import SimulationResult
@@ -229,7 +229,8 @@ def of_times(
     """A replay of the times that N jobs had in reality (`REAL`), under Slurm's order (`SLURM`) and under `policy`.
 
     `start` and `end` are (N,) seconds on the jobs' clock, which begins at `zero`, epoch seconds; NaN: never ran.
-    `capacity`: GPUs of the cluster. `chosen`: (N,) the jobs to report, None: all; the others only count as load.
+    `capacity`: GPUs of the cluster; more, where more were in use at once. `chosen`: (N,) the jobs to report, None:
+    all; the others only count as load.
 
     Raises:
         EvaluationError: no job ran in all three.
@@ -241,6 +242,8 @@ def of_times(
         raise EvaluationError("no job of the period ran both in reality and in its replay: is this the right cluster?")
     blocks = np.array_split(rows, min(max(len(rows) // SMALLEST_BLOCK, 1), BLOCKS))
     gpus = jobs.gpus.astype(np.float64)
+    # Nodes may be gone on which jobs ran.
+    capacity = max(capacity, most_in_use(start[REAL], end[REAL], gpus))
     measured: dict[str, dict[str, list[float]]] = {name: {metric: [] for metric in MEANS} for name in end}
     for block in blocks:
         inside = np.zeros(len(jobs), dtype=np.bool_)

@@ -252,6 +252,14 @@ _COMMANDS: Final = (
         "AdminLevel of the calling user",
         argument=re.compile(r"user=[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"),
     ),
+    Command(
+        "events",
+        "sacctmgr",
+        ("--noheader", "--parsable2", "--readonly", "show", "event", "format=NodeName,State,TimeStart,TimeEnd"),
+        "when nodes took no new job: down, drained, failed; asks slurmdbd",
+        Patience.LONG,
+        argument=re.compile(rf"Start={_MOMENT}"),
+    ),
     _ended("history", ENDED_FIELDS, "for run-time predictions", Patience.NORMAL, HISTORY_BYTES),
     _ended("trace", TRACE_FIELDS, "with all that a replay needs", Patience.LONG, TRACE_BYTES),
     Command(

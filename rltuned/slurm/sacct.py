@@ -1,6 +1,7 @@
-"""Jobs that have ended, from sacct."""
+"""What slurmdbd remembers: jobs that have ended, from sacct, and nodes that were out of use, from sacctmgr."""
 
 import math
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -117,10 +118,39 @@ def _limit(value: str) -> float:
     return notation.duration(value)
 
 
+class Outage(NamedTuple):
+    """A node took no new job: it was down, drained or failed. Epoch seconds."""
+
+    node: str
+    start: float
+    end: float
+    """Infinite: it has not ended."""
+
+
+def read_outages(runner: Runner, start: float) -> list[Outage]:
+    """What nodes went through since then, epoch seconds. A row that cannot be understood is left out.
+
+    Raises:
+        SlurmUnavailableError: no accounting, or slurmdbd does not answer.
+        SlurmParseError: an answer that is longer than its limit.
+    """
+    found = []
+    for line in runner.ask("events", f"Start={_moment(start)}").splitlines():
+        with suppress(SlurmParseError, ValueError):
+            node, _, began, over = line.split("|")
+            times = notation.moment(began), notation.epoch(over)
+            if node:  # else: of the whole cluster
+                found.append(Outage(node, times[0], math.inf if math.isnan(times[1]) else times[1]))
+    return found
+
+
 def _ask(runner: Runner, command: str, start: float, end: float) -> str:
     # A second of grace on either side: sacct takes whole seconds, and the callers drop what is outside.
-    first, last = (
-        datetime.fromtimestamp(max(seconds, 0), tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")  # as `commands.environment`
-        for seconds in (math.floor(start) - 1, math.ceil(end) + 1)
+    return runner.ask(
+        command, f"--starttime={_moment(math.floor(start) - 1)}", f"--endtime={_moment(math.ceil(end) + 1)}"
     )
-    return runner.ask(command, f"--starttime={first}", f"--endtime={last}")
+
+
+def _moment(seconds: float) -> str:
+    """As Slurm takes it; in UTC, as `commands.environment`."""
+    return datetime.fromtimestamp(max(seconds, 0.0), tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")

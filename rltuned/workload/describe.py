@@ -80,7 +80,7 @@ def between(
     return part
 
 
-_DATED = "sacct"
+DATED = "sacct"
 """The format whose own clock is a date."""
 
 
@@ -94,23 +94,21 @@ def moment(text: str, source: Source) -> float:
     try:
         number = float(text)
         if math.isfinite(number):
-            return number if source.form == _DATED else number - source.start
+            return number if source.form == DATED else number - source.start
     except ValueError:
         try:
             date = datetime.fromisoformat(text)
-            if source.form == _DATED:
+            if source.form == DATED:
                 return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - source.start
         except ValueError:
             pass
     wanted = (
-        "a date such as 2020-09-01 or seconds since its first job"
-        if source.form == _DATED
-        else "seconds as in the file"
+        "a date such as 2020-09-01 or seconds since its first job" if source.form == DATED else "seconds as in the file"
     )
     raise WorkloadError(f"{source.name}: cannot understand the time {text!r}: expected {wanted}")
 
 
 def _on_clock(source: Source, submit_time: float) -> str:
-    if source.form == _DATED:
+    if source.form == DATED:
         return datetime.fromtimestamp(source.start + submit_time, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return f"{source.start + submit_time:.0f}"

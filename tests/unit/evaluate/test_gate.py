@@ -4,6 +4,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
@@ -549,6 +550,59 @@ def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     trace.write_text("submit_time,num_gpus,run_time\n0,1,600\n30,8,7200\n")
     _, jobs, shape = gate.site_of(gate.as_configured(Config(), {"trace": str(trace)}), reached, 100.0, [].append)
     assert (len(jobs), shape.text) == (2, "testbed")
+
+
+@pytest.fixture
+def nodes_then(tmp_path):
+    """Which nodes of p100-1 (4 GPUs, up now) and k80-1 (2, drained now) a site's jobs are replayed on, and what is
+    said; `events`: of sacctmgr; `gpus`: of jobs that ran from second 0 to 1000 side by side.
+    """
+
+    number = count()
+
+    def found(events, *gpus, **how):
+        slurm = StandIn(tmp_path / str(next(number)))
+        slurm.answer("events", "".join(f"{event}\n" for event in ("||0|Unknown", *events)), **how)
+        row = "{}|u|a|gpu|normal|0|0|0|1000|1000|30|cpu=1,gres/gpu={}|cpu=1,gres/gpu={}|1|COMPLETED".replace(
+            "|", SEPARATOR
+        )
+        lines = (row.format(number, each, each) + SEPARATOR + "\n" for number, each in enumerate(gpus, start=1))
+        slurm.answer("trace", "".join(lines))
+        said = []
+        asked = gate.as_configured(Config(), {"from_sacct": 0.25})
+        _, _, shape = gate.site_of(asked, SlurmSection(bin_dir=slurm.bin_dir), 2000.0, said.append)
+        return sorted(np.array(shape.nodes.names)[shape.nodes.usable]), said
+
+    return found
+
+
+@pytest.mark.parametrize(
+    ("events", "usable"),
+    [
+        (["k80-1|DRAIN|990|Unknown"], ["k80-1", "p100-1"]),  # drained at the end
+        (["k80-1|DRAIN|1500|Unknown"], ["k80-1", "p100-1"]),  # and afterwards
+        (["k80-1|DRAIN|10|Unknown"], ["p100-1"]),
+        (["k80-1|DOWN|0|Unknown", "k80-1|DRAIN|0|Unknown"], ["p100-1"]),  # an event of each state
+        (["k80-1|DRAIN|990|Unknown", "p100-1|DOWN|10|800", "p100-1|DRAIN|700|990"], ["k80-1"]),
+        (["k80-1|DRAIN|990|Unknown", "p100-1|DOWN|10|300", "gone-1|DOWN|0|Unknown"], ["k80-1", "p100-1"]),
+    ],
+)
+def test_the_nodes_are_those_of_the_period_and_not_those_of_now(nodes_then, events, usable):
+    assert nodes_then(events, 1) == (usable, [])
+
+
+def test_where_no_event_tells_of_a_node_that_is_out_of_use_the_most_gpus_that_were_in_use_count(nodes_then):
+    for how in ({}, {"stderr": "sacctmgr: error: accounting storage disabled\n", "code": 1}):
+        usable, said = nodes_then([], 4, **how)
+        assert usable == ["p100-1"]
+        assert re.search(
+            "since when 1 of 2 nodes are out of use is not known: .* most GPUs .* in use at once, 4", said[-1]
+        )
+        assert nodes_then([], 3, 2, **how)[0] == ["k80-1", "p100-1"]
+
+
+def test_what_was_in_use_at_once_is_always_there(nodes_then):
+    assert nodes_then(["k80-1|DRAIN|10|Unknown"], 4, 1)[0] == ["k80-1", "p100-1"]
 
 
 def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwise():

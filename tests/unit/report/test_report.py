@@ -24,7 +24,7 @@ from rltuned.report import page, report_tables
 from rltuned.report.advice import Advice, advise
 from rltuned.report.gains import canary, fairness, lending, prediction_quality
 from rltuned.report.period import read
-from rltuned.report.replay import of_times, replay, settings_of
+from rltuned.report.replay import REAL, SLURM, of_times, replay, settings_of
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.workload.jobs import Source, workload
 from rltuned.workload.readers import read as read_trace
@@ -246,7 +246,8 @@ def test_without_a_trace_jobs_cluster_and_scheduler_are_those_of_slurm_itself(si
     names = [f"n{number}" for number in range(1, 7)]
     about = "CPUAlloc=0 CPUEfctv=64 CPUTot=64 Gres=gpu:a100:8 GresUsed=gpu:a100:0(IDX:N/A) RealMemory=512000 AllocMem=0"
     ends = "State=IDLE TmpDisk=0 CfgTRES=cpu=64,gres/gpu=8 AllocTRES= "
-    slurm.answer("nodes", "".join(f"NodeName={name} {about} {ends}\n" for name in names))
+    drained = f"NodeName=n7 {about} {ends.replace('IDLE', 'IDLE+DRAIN')}\n"  # and no event tells since when
+    slurm.answer("nodes", "".join(f"NodeName={name} {about} {ends}\n" for name in names) + drained)
     slurm.answer(
         "partitions",
         f"PartitionName=main Default=YES MaxNodes=UNLIMITED MaxTime=6:00:00 Nodes={','.join(names)} PriorityTier=1 "
@@ -261,7 +262,9 @@ def test_without_a_trace_jobs_cluster_and_scheduler_are_those_of_slurm_itself(si
     config.write_text(site.config.read_text() + f'[slurm]\nbin_dir = "{slurm.bin_dir}"\n')
     words = ("--since", stamp(site.since), "--until", stamp(site.until))
     report = reported(tmp_path / "r.json", "--config", config, *words)
-    assert report["missing"] == []
+    (said,) = report["missing"]
+    assert "since when 1 of 7 nodes are out of use is not known" in said
+    assert report["replay"]["gpus"] == 48
     assert report["cluster"] == "testbed"
     assert report["replay"]["jobs"] == len(accounting(site))
     assert report["replay"]["means"]["real"]["wait_mean"] == pytest.approx(
@@ -605,3 +608,22 @@ def test_the_period_s_begin_and_end_are_kept(site, capsys):
     middle = (site.since + site.until) / 2
     run("--config", site.config, "--no-replay", "--since", stamp(middle), "--until", stamp(site.until))
     assert period_of(site).total > 1.5 * int(re.search(r"shadow ([\d,]+)", capsys.readouterr().out)[1].replace(",", ""))
+
+
+def test_where_nodes_are_gone_on_which_jobs_ran_never_more_gpus_are_in_use_than_there_are():
+    jobs = workload(Source("site"), [0.0] * 4, [600.0] * 4, [4] * 4, user=["ann"] * 4)
+    start, end = np.array([0.0, 0.0, 0.0, 600.0]), np.array([600.0, 600.0, 600.0, 1200.0])
+    times = dict.fromkeys((REAL, SLURM, "rltuned"), (start, end))
+    found = of_times(
+        jobs,
+        {name: of[0] for name, of in times.items()},
+        {name: of[1] for name, of in times.items()},
+        capacity=8.0,
+        zero=0.0,
+        policy="rltuned",
+        reference=SLURM,
+        in_period=4,
+        seed=1,
+    )
+    assert found.gpus == 12.0
+    assert found.values()[REAL]["utilization"] == pytest.approx(100.0 * 4 / 6, abs=0.01)

@@ -131,6 +131,7 @@ class StandIn:
         self.answer("site-factors")
         self.answer("privilege", "rltuned|Operator\n")
         self.answer("federation")
+        self.answer("events")
         self.answer("update")
         self.queue([])
 

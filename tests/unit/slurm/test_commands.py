@@ -61,6 +61,7 @@ def test_programs_are_run_by_absolute_path():
             "privilege": ("user=rltuned",),
             "history": ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00"),
             "trace": ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00"),
+            "events": ("Start=2026-01-01T00:00:00",),
         }
         argv = command.argv(BIN, *words.get(command.name, ()))
         assert argv[0] == f"/opt/slurm/bin/{command.program}"

@@ -12,7 +12,7 @@ from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, SEPARATOR, TRACE_FIELDS
 from rltuned.slurm.connect import open_reader
 from rltuned.slurm.port import HistoryReader
-from rltuned.slurm.sacct import ended_jobs, trace_header, trace_lines
+from rltuned.slurm.sacct import Outage, ended_jobs, read_outages, trace_header, trace_lines
 from rltuned.workload import read
 
 JOB = {
@@ -192,3 +192,13 @@ def test_a_row_that_could_be_misread_is_left_out_of_a_trace_and_said(values, sai
     assert said in rows.left_out[0]
     with pytest.raises(SlurmParseError):
         trace_lines(good[:-5], 0.0, 1e11)
+
+
+def test_when_nodes_were_out_of_use_is_understood_as_24_11_tells_it(slurm):
+    told = "||1795820117|Unknown\np100-2|DRAIN|1795820174|Unknown\nk80-1|DOWN|1795820174|1795820177\n"
+    slurm.answer("events", told + "k80-1|DOWN|soon|1795820177\nk80-1|DOWN|Unknown|Unknown\nk80-1\n")
+    assert read_outages(slurm.runner(), 1e9) == [
+        Outage("p100-2", 1795820174.0, math.inf),
+        Outage("k80-1", 1795820174.0, 1795820177.0),
+    ]
+    assert slurm.calls[-1].endswith(" Start=2001-09-09T01:46:40")
