@@ -13,7 +13,7 @@ import numpy as np
 
 from rltuned.cluster.gate_verdict import DAY
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Codes, Floats
 from rltuned.evaluate.bootstrap import RESAMPLES
 from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.evaluation_settings import EvaluationSettings, Start
@@ -80,29 +80,48 @@ def look(
     compile_kernel()
     result = simulate_case(case, contender(YARDSTICK, asked), asked).result()
     simulated = np.asarray((result.start - case.jobs.submit_time)[case.past :], dtype=np.float64)
-    real, at = jobs.wait_time[first:last], middle - first
-    return compare(real[:at], simulated[:at], real[at:], simulated[at:], settings.seed)
+    users = jobs.user.codes[first:last]
+    return compare(jobs.wait_time[first:last], simulated, users, middle - first, settings.seed)
 
 
-def compare(real: Floats, simulated: Floats, real_after: Floats, simulated_after: Floats, seed: int) -> Live:
-    """D of the waits of jobs before the change and after it, (n,) and (m,) seconds, in order of submission. Blocks of
-    jobs are resampled (Carlstein, Annals of Statistics 14, 1986): neighbours in the queue are not independent.
+def compare(real: Floats, simulated: Floats, users: Codes, middle: int, seed: int) -> Live:
+    """D of the waits of n jobs, seconds, in order of submission; the change was before job `middle`.
+
+    The lower end is the lower one of two: with blocks of jobs resampled (Carlstein, Annals of Statistics 14, 1986), for
+    neighbours in the queue are not independent; and with users resampled, for the jobs of one may wait for a node or a
+    limit of their own.
     """
-    rng, sides = np.random.default_rng(seed), []
-    for above, below in ((real, simulated), (real_after, simulated_after)):
-        known = np.isfinite(above) & np.isfinite(below)
-        rows = np.flatnonzero(known)
-        if len(rows) < FEWEST_BLOCKS * SMALLEST_BLOCK:
+    rng, blocks = np.random.default_rng(seed), []
+    sums = np.zeros((2, 2, int(users.max(initial=-1)) + 2))  # side, real and simulated, user
+    for side, jobs in enumerate((slice(0, middle), slice(middle, None))):
+        waits = np.stack((real[jobs], simulated[jobs]))
+        known = np.isfinite(waits).all(axis=0)
+        waits = waits[:, known]
+        count = waits.shape[1]
+        if count < FEWEST_BLOCKS * SMALLEST_BLOCK:
             return UNKNOWN
-        blocks = np.array_split(rows, min(len(rows) // SMALLEST_BLOCK, MOST_BLOCKS))
-        sums = np.array([[above[block].sum(), below[block].sum()] for block in blocks])
-        drawn = rng.multinomial(len(blocks), np.full(len(blocks), 1.0 / len(blocks)), size=RESAMPLES) @ sums
-        sides.append((sums.sum(axis=0), drawn, len(blocks)))
-    (was, was_drawn, before), (now, now_drawn, after) = sides
-    if min(*was, *now) <= 0.0:
+        starts = np.array_split(np.arange(count), min(count // SMALLEST_BLOCK, MOST_BLOCKS))
+        blocks.append(np.add.reduceat(waits, [block[0] for block in starts], axis=1))
+        np.add.at(sums[side].T, users[jobs][known], waits.T)
+    sums = sums[:, :, sums.any(axis=(0, 1))]
+    if sums.sum(axis=2).min() <= 0.0:
         return UNKNOWN
+    of_blocks = [of @ _drawn(rng, of.shape[1]) for of in blocks]
+    of_users = sums @ _drawn(rng, sums.shape[2])
     with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = (now_drawn[:, 0] / now_drawn[:, 1]) / (was_drawn[:, 0] / was_drawn[:, 1])
-    # 0 of 0 could be anything, also no change for the worse.
-    low = float(np.quantile(np.where(np.isfinite(drawn), drawn, 0.0), 1.0 - CERTAINTY))
-    return Live(float(now[0] / now[1] / (was[0] / was[1])), low, before, after)
+        # 0 of 0 could be anything, also no change for the worse.
+        drawn = [np.nan_to_num(_ratio(*of), nan=0.0) for of in (of_blocks, of_users)]
+    low = min(float(np.quantile(of, 1.0 - CERTAINTY)) for of in drawn)
+    return Live(float(_ratio(*sums.sum(axis=2))), low, *(of.shape[1] for of in blocks))
+
+
+def _ratio(before: Floats, after: Floats) -> Floats:
+    """D of (2, …) sums of real and simulated waits."""
+    found: Floats = after[0] / after[1] / (before[0] / before[1])
+    return found
+
+
+def _drawn(rng: np.random.Generator, count: int) -> Floats:
+    """(count, `RESAMPLES`) how often each is drawn."""
+    found: Floats = rng.multinomial(count, np.full(count, 1.0 / count), size=RESAMPLES).T.astype(np.float64)
+    return found

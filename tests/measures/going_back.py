@@ -37,8 +37,8 @@ def main(first, last):
         for kind, after in (("good", world.rule("saf")), ("bad", world.WrongWayRound())):
             real, day, found = world.lived(jobs, world.rule("saf"), after, SINCE).wait_time, None, live.UNKNOWN
             for look in range(1, 15):
-                was, now = at < SINCE, (at >= SINCE) & (at < SINCE + look * world.DAY)
-                found = live.compare(real[was], simulated[was], real[now], simulated[now], 7)
+                middle, end = np.searchsorted(at, (SINCE, SINCE + look * world.DAY))
+                found = live.compare(real[:end], simulated[:end], jobs.user.codes[:end], int(middle), 7)
                 day = look if day is None and found.worse else day
             sys.stdout.write(f"{seed} {kind}: given up on day {day}, D {np.round(found.ratio, 2)}\n")
             sys.stdout.flush()

@@ -97,6 +97,21 @@ def test_more_load_is_no_reason_where_the_order_is_the_same():
 def test_with_few_jobs_or_without_waits_nothing_is_said():
     jobs = lived(four_weeks(), rule("saf"), WrongWayRound(), 14 * DAY)
     assert looked(jobs, since=27 * DAY) == live.UNKNOWN
-    nobody = np.zeros(1_000)
-    assert live.compare(nobody, nobody + 1.0, nobody, nobody + 1.0, 1) == live.UNKNOWN
+    nobody = np.zeros(2_000)
+    assert live.compare(nobody, nobody + 1.0, np.zeros(2_000, np.int32), 1_000, 1) == live.UNKNOWN
     assert not live.UNKNOWN.worse
+
+
+@pytest.mark.parametrize("every", [200, 100, 30, 10])
+@pytest.mark.parametrize("parked", [10 * DAY, 60 * DAY])
+def test_one_users_parked_jobs_bring_no_version_down(every, parked):
+    """They wait for a drained node, or for a limit of their own."""
+    rng = np.random.default_rng(0)
+    simulated, user = rng.exponential(3600.0, 2_000), rng.integers(1, 40, 2_000)
+    real = simulated * rng.uniform(0.8, 1.2, 2_000)
+    real[1_000::every], user[1_000::every] = parked, 0
+    assert not live.compare(real, simulated, user, 1_000, 1).worse
+    assert not live.compare(real[::-1], simulated[::-1], user[::-1], 1_000, 1).worse, "before, and gone"
+    slower = np.where(np.arange(2_000) < 1_000, 1.0, 1.7)
+    assert live.compare(simulated * slower, simulated, user, 1_000, 1).worse, "everybody waits longer"
+    assert live.compare(simulated * slower, simulated, np.full(2_000, -1), 1_000, 1).worse, "nobody knows who"
