@@ -42,6 +42,10 @@ class SlurmParseError(SlurmError):
     """An answer of Slurm could not be understood; the message names the command, the line and the field."""
 
 
+class AnswerTooLongError(SlurmParseError):
+    """An answer of Slurm is longer than is read of it."""
+
+
 class SlurmDeniedError(SlurmError):
     """Slurm refused for lack of privilege."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
+from rltuned.errors import AnswerTooLongError, SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import REGISTRY, Command, environment
 
 OUTPUT_LIMIT: Final = 64 * 1024 * 1024
@@ -90,7 +90,7 @@ class Runner:
                 f"{command.program} ({name}) gave no complete answer within {patience:g} s; killed"
             ) from None
         except OverflowError:
-            raise SlurmParseError(f"{command.program} ({name}): answer longer than {most} bytes; killed") from None
+            raise AnswerTooLongError(f"{command.program} ({name}): answer longer than {most} bytes; killed") from None
         finally:
             _end(process)
         return Answer(

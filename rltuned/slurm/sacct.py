@@ -1,21 +1,30 @@
 """What slurmdbd remembers: jobs that have ended, from sacct, and nodes that were out of use, from sacctmgr."""
 
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rltuned.cluster.ended import EndedJob, Past
-from rltuned.errors import SlurmParseError
+from rltuned.errors import AnswerTooLongError, SlurmParseError
 from rltuned.slurm import notation, separated
 from rltuned.slurm.commands import ENDED_FIELDS, TRACE_FIELDS
 from rltuned.slurm.process import Runner
 
+SHORTEST: Final = 60.0
+"""Seconds of the past of which all that sacct tells is not too long."""
+
 
 def read_ended(runner: Runner, start: float, end: float) -> Past:
     """Jobs that ended in [start, end), epoch seconds; see `port.HistoryReader`."""
-    past = ended_jobs(_ask(runner, "history", start, end))
-    return past._replace(jobs=[job for job in past.jobs if start <= job.end < end])
+    found = Past([], [], [])
+    for first, last, answer in _answers(runner, "history", start, end):
+        past = ended_jobs(answer)
+        found.jobs.extend(job for job in past.jobs if first <= job.end < last)
+        found.left_out.extend(past.left_out)
+        found.cancelled.extend(past.cancelled)
+    return found
 
 
 def ended_jobs(answer: str) -> Past:
@@ -79,7 +88,12 @@ def read_trace(runner: Runner, start: float, end: float) -> TraceRows:
         SlurmUnavailableError: no accounting, or slurmdbd does not answer.
         SlurmParseError: an answer that is truncated, unexpected, or longer than its limit.
     """
-    return trace_lines(_ask(runner, "trace", start, end), start, end)
+    found = TraceRows([], [])
+    for first, last, answer in _answers(runner, "trace", start, end):
+        rows = trace_lines(answer, first, last)
+        found.lines.extend(rows.lines)
+        found.left_out.extend(rows.left_out)
+    return found
 
 
 def trace_header() -> str:
@@ -142,6 +156,18 @@ def read_outages(runner: Runner, start: float) -> list[Outage]:
             if node:  # else: of the whole cluster
                 found.append(Outage(node, times[0], math.inf if math.isnan(times[1]) else times[1]))
     return found
+
+
+def _answers(runner: Runner, command: str, start: float, end: float) -> Iterator[tuple[float, float, str]]:
+    """What sacct tells of [start, end): in one answer, or where that is too long in several of shorter stretches."""
+    try:
+        yield start, end, _ask(runner, command, start, end)
+    except AnswerTooLongError:
+        if end - start <= SHORTEST:
+            raise
+        middle = (start + end) / 2.0
+        yield from _answers(runner, command, start, middle)
+        yield from _answers(runner, command, middle, end)
 
 
 def _ask(runner: Runner, command: str, start: float, end: float) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 from unit.slurm.standin import RECORDED, releases
@@ -9,10 +10,10 @@ from unit.slurm.standin import RECORDED, releases
 from rltuned.cluster.ended import EndedJob
 from rltuned.config import SlurmSection
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
-from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, SEPARATOR, TRACE_FIELDS
+from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, SEPARATOR, TRACE_BYTES, TRACE_FIELDS
 from rltuned.slurm.connect import open_reader
 from rltuned.slurm.port import HistoryReader
-from rltuned.slurm.sacct import Outage, ended_jobs, read_outages, trace_header, trace_lines
+from rltuned.slurm.sacct import Outage, ended_jobs, read_outages, read_trace, trace_header, trace_lines
 from rltuned.workload import read
 
 JOB = {
@@ -142,6 +143,33 @@ def test_an_answer_beyond_its_limit_is_refused(slurm):
     slurm.script("sacct", f"#!/bin/sh\nhead -c {HISTORY_BYTES + 1} /dev/zero\n")
     with pytest.raises(SlurmParseError, match=f"longer than {HISTORY_BYTES} bytes"):
         open_reader(SlurmSection(bin_dir=slurm.bin_dir)).ended(0.0, 10.0)
+
+
+def test_of_a_stretch_of_which_there_is_too_much_to_tell_parts_are_asked_for_down_to_a_minute(slurm):
+    """sacct tells of a job each second; what it has to tell of more than five minutes is longer than its limit."""
+    rows = {read: (slurm.folder / read).as_posix() for read in ("history", "trace")}
+    Path(rows["history"]).write_text(said(*({"JobIDRaw": str(at), "End": str(at)} for at in range(1, 3601))))
+    Path(rows["trace"]).write_text("".join(traced(JobIDRaw=str(at), End=str(at)) for at in range(1, 3601)))
+    slurm.script(
+        "sacct",
+        f"""#!/usr/bin/python3
+import sys
+from datetime import datetime
+first, last = (datetime.fromisoformat(word.split("=")[1] + "+00:00").timestamp() for word in sys.argv[-2:])
+if last - first > 310:
+    sys.stdout.write("x" * {TRACE_BYTES + 1})
+else:
+    trace = any("NNodes" in word for word in sys.argv)
+    for at, line in enumerate(open({rows["trace"]!r} if trace else {rows["history"]!r}), start=1):
+        if first <= at <= last:
+            sys.stdout.write(line)
+""",
+    )
+    past = open_reader(SlurmSection(bin_dir=slurm.bin_dir)).ended(1.0, 3601.0)
+    assert [job.job_id for job in past.jobs] == list(range(1, 3601)), "each once, in order of their ends"
+    assert past.left_out == []
+    found = read_trace(slurm.runner(), 1.0, 3601.0)
+    assert [int(line.partition("|")[0]) for line in found.lines] == list(range(1, 3601))
 
 
 def traced(**values):
