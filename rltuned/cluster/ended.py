@@ -1,6 +1,33 @@
 """Jobs that have ended, as the accounting remembers them: what run-time predictions are made from."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class FinalState(NamedTuple):
+    """What it means that a job has ended in a state. Whatever it is, what ran was load."""
+
+    tells: bool = False
+    """The end was the job's own: it says how long such jobs run. Others are what the cluster did."""
+    waited: bool = False
+    """It may also end jobs that wait; these have run for 0 seconds, and never held anything."""
+
+
+FINAL_STATES: Final[Mapping[str, FinalState]] = {
+    "COMPLETED": FinalState(tells=True),
+    "FAILED": FinalState(tells=True),
+    "TIMEOUT": FinalState(tells=True),
+    "OUT_OF_MEMORY": FinalState(tells=True),
+    "CANCELLED": FinalState(tells=True, waited=True),  # by its user or an admin
+    "DEADLINE": FinalState(tells=True, waited=True),
+    "PREEMPTED": FinalState(),
+    "NODE_FAIL": FinalState(),
+    "BOOT_FAIL": FinalState(),
+    "REQUEUED": FinalState(),  # the run before; the job has a later row
+    "RESIZING": FinalState(),  # the time before it changed its size; it has a later row
+    "REVOKED": FinalState(waited=True),  # of a federation: it started on another cluster
+}
+"""As sacct calls them, on every release."""
 
 
 class EndedJob(NamedTuple):
@@ -30,3 +57,10 @@ class Past(NamedTuple):
     """Why a row is not among them."""
     cancelled: list[int] = []  # noqa: RUF012 - of a named tuple: nobody changes it
     """Jobs that were cancelled before they ran."""
+
+
+def only_waited(state: str, seconds: float) -> bool:
+    """Whether a job has ended in the queue, by State and ElapsedRaw of sacct. Releases differ in what they print as the
+    start of such a job.
+    """
+    return not seconds > 0 and FINAL_STATES.get(state.partition(" ")[0], FinalState()).waited

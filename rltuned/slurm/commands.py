@@ -6,12 +6,13 @@ reservation, feature or node name may hold. Nothing that users write freely is a
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from rltuned.cluster.ended import FINAL_STATES
 from rltuned.errors import SlurmError
 
 SEPARATOR: Final = "\x1f"
@@ -182,8 +183,7 @@ TRACE_FIELDS: Final = (
 )
 """What `rltuned.workload` reads of sacct (docs/workloads.md)."""
 
-ENDED_STATES: Final = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "DEADLINE")
-"""Ends that say how long such jobs run: not what the cluster did (NODE_FAIL, BOOT_FAIL, PREEMPTED, REQUEUED)."""
+TELLING_STATES: Final = tuple(name for name, state in FINAL_STATES.items() if state.tells)
 
 HISTORY_BYTES: Final = 16 * 1024 * 1024
 """About 120,000 jobs of one answer of sacct; likewise `TRACE_BYTES`."""
@@ -208,7 +208,9 @@ def _queue(name: str, fields: tuple[str, ...], purpose: str) -> Command:
     return Command(name, "squeue", (*_QUEUE, "-O", _long(fields)), purpose)
 
 
-def _ended(name: str, fields: tuple[str, ...], purpose: str, patience: Patience, output_limit: int) -> Command:
+def _ended(
+    name: str, fields: tuple[str, ...], states: Iterable[str], purpose: str, patience: Patience, output_limit: int
+) -> Command:
     """Jobs that have ended in a stretch of time, from sacct, which asks slurmdbd."""
     return Command(
         name,
@@ -216,11 +218,12 @@ def _ended(name: str, fields: tuple[str, ...], purpose: str, patience: Patience,
         (
             "--allusers",
             "--allocations",
+            "--duplicates",  # else only the last run of a job that was requeued is told of
             "--noheader",
             "--parsable",
             f"--delimiter={SEPARATOR}",
             "--noconvert",
-            f"--state={','.join(ENDED_STATES)}",
+            f"--state={','.join(states)}",
             f"--format={','.join(fields)}",
         ),
         f"jobs that have ended in a stretch of time, {purpose}; asks slurmdbd",
@@ -260,8 +263,15 @@ _COMMANDS: Final = (
         Patience.LONG,
         argument=re.compile(rf"Start={_MOMENT}"),
     ),
-    _ended("history", ENDED_FIELDS, "for run-time predictions", Patience.NORMAL, HISTORY_BYTES),
-    _ended("trace", TRACE_FIELDS, "with all that a replay needs", Patience.LONG, TRACE_BYTES),
+    _ended(
+        "history",
+        ENDED_FIELDS,
+        TELLING_STATES,
+        "for run-time predictions",
+        Patience.NORMAL,
+        HISTORY_BYTES,
+    ),
+    _ended("trace", TRACE_FIELDS, FINAL_STATES, "with all that a replay needs", Patience.LONG, TRACE_BYTES),
     Command(
         "update",
         "scontrol",

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from rltuned.cluster.ended import EndedJob, Past
+from rltuned.cluster.ended import EndedJob, Past, only_waited
 from rltuned.errors import AnswerTooLongError, SlurmParseError
 from rltuned.slurm import notation, separated
 from rltuned.slurm.commands import ENDED_FIELDS, TRACE_FIELDS
@@ -45,7 +45,7 @@ def ended_jobs(answer: str) -> Past:
             seconds = notation.count(elapsed)
             column = "End"
             end = notation.epoch(stamp)
-            if math.isnan(end) or (seconds == 0 and state.startswith("CANCELLED")):
+            if math.isnan(end) or only_waited(state, seconds):
                 never_ran.append(job)
                 continue
             column = "TimelimitRaw"

@@ -301,10 +301,13 @@ class Collector:
         columns["submit_time"] = columns["submit_time"] - start
         order = np.argsort(columns["submit_time"], kind="stable")
         ids = columns["job_id"]
-        if (ids <= 0).any() or len(np.unique(ids)) < n:
-            # Jobs are told apart by their id: what is not unique is numbered.
-            columns["job_id"] = np.zeros(n, dtype=np.int64)
-            columns["job_id"][order] = np.arange(1, n + 1)
+        # Jobs are told apart by their id: where there are none, they are numbered, and so are all runs but the last one
+        # of a job that has several (it was requeued, or changed its size).
+        nameless = (ids <= 0).any()
+        last = order[n - 1 - np.unique(ids[order][::-1], return_index=True)[1]]
+        others = order if nameless else order[~np.isin(order, last)]
+        columns["job_id"] = ids.astype(np.int64)
+        columns["job_id"][others] = np.arange(1, len(others) + 1) + (0 if nameless else int(ids.max()))
         for column, parts in self._codes.items():
             columns[column] = Category(np.concatenate(parts), tuple(name for name in self._index[column] if name))
         whole = Workload(source=replace(source, start=start), **columns)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from rltuned.cluster.ended import only_waited
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.errors import WorkloadError
 from rltuned.workload.batch import (
@@ -355,8 +356,7 @@ def _not_replayable(batch: Batch, start: Floats, end: Floats, run: Floats) -> Bo
         states = batch.columns["state"]
         if not batch.has("end"):
             out |= np.array([state.startswith(_NOT_ENDED) for state in states], dtype=np.bool_)
-        # Releases differ in what they print as the start of a job that was cancelled in the queue.
-        out |= np.array([state.startswith("CANCELLED") for state in states], dtype=np.bool_) & ~(run > 0)
+        out |= np.array(list(map(only_waited, states, run.tolist())), dtype=np.bool_)
     return out
 
 

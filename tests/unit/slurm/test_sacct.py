@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from unit.slurm.standin import RECORDED, releases
 
-from rltuned.cluster.ended import EndedJob
+from rltuned.cluster.ended import FINAL_STATES, EndedJob
 from rltuned.config import SlurmSection
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
-from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, SEPARATOR, TRACE_BYTES, TRACE_FIELDS
+from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, REGISTRY, SEPARATOR, TRACE_BYTES, TRACE_FIELDS
 from rltuned.slurm.connect import open_reader
 from rltuned.slurm.port import HistoryReader
 from rltuned.slurm.sacct import Outage, ended_jobs, read_outages, read_trace, trace_header, trace_lines
@@ -230,3 +230,34 @@ def test_when_nodes_were_out_of_use_is_understood_as_24_11_tells_it(slurm):
         Outage("k80-1", 1795820174.0, 1795820177.0),
     ]
     assert slurm.calls[-1].endswith(" Start=2001-09-09T01:46:40")
+
+
+@pytest.mark.parametrize("state", FINAL_STATES)
+def test_every_final_state_is_load_and_only_ends_of_a_jobs_own_say_how_long_such_jobs_run(slurm, state, tmp_path):
+    asked = {}
+    for command in ("history", "trace"):
+        (states,) = (word for word in REGISTRY[command].arguments if word.startswith("--state="))
+        asked[command] = states.removeprefix("--state=").split(",")
+        assert "--duplicates" in REGISTRY[command].arguments, "each run of a job that was requeued"
+    assert asked["trace"] == list(FINAL_STATES)
+    cluster_did = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REQUEUED", "RESIZING", "REVOKED")
+    assert (state in asked["history"]) == (state not in cluster_did)
+    path = tmp_path / "t.sacct"
+    # One that ran, and one that has ended in the queue: releases differ in what they print as its start.
+    answer = traced(State=state) + traced(State=state, JobIDRaw="8", ElapsedRaw="0", Start="1795255155")
+    path.write_text("\n".join([trace_header(), *trace_lines(answer, 0.0, 1e11).lines]) + "\n")
+    jobs = read(path)
+    waited_only = state in {"CANCELLED", "DEADLINE", "REVOKED"}
+    assert jobs.job_id.tolist() == ([7] if waited_only else [7, 8])
+    assert float((jobs.run_time * jobs.gpus).sum()) == 387.0 * 2
+    past = ended_jobs(said({"State": state, "ElapsedRaw": "0"}))
+    assert (past.cancelled == [7]) == waited_only
+
+
+def test_of_a_job_that_ran_several_times_the_last_run_has_its_id_and_no_other_job_loses_its_own(tmp_path):
+    path = tmp_path / "t.sacct"
+    answer = traced(State="PREEMPTED", ElapsedRaw="60", Eligible="1795250000")
+    answer += traced(JobIDRaw="9") + traced(Submit="1795253000", Eligible="1795253000", ElapsedRaw="500")
+    path.write_text("\n".join([trace_header(), *trace_lines(answer, 0.0, 1e11).lines]) + "\n")
+    jobs = read(path)
+    assert dict(zip(jobs.job_id.tolist(), jobs.run_time.tolist(), strict=True)) == {10: 60.0, 9: 387.0, 7: 500.0}
