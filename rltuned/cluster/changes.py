@@ -18,6 +18,15 @@ class SiteFactor(int):
         return super().__new__(cls, value)
 
 
+class JobState(enum.IntEnum):
+    """The three states that a plan distinguishes."""
+
+    PENDING = 0
+    RUNNING = 1
+    """Running, suspended or completing: holds resources."""
+    OTHER = 2
+
+
 class Field(enum.StrEnum):
     """Fields of a pending job that rltuned writes, by their name in ``scontrol update``."""
 

@@ -1,4 +1,4 @@
-"""How slurmctld is configured, as far as a plan and a simulation go by it: backfill, and how fast usage decays."""
+"""How slurmctld is doing, and how it is configured, as far as a plan and a simulation go by it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +9,16 @@ from rltuned.errors import ConfigError
 _MOST_DIGITS: Final = 10
 _MINUTE: Final = 60.0
 _SIMULATED: Final = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test")
+
+
+@dataclass(frozen=True)
+class Health:
+    """How slurmctld is doing, from sdiag(1): what load shedding looks at."""
+
+    server_threads: int = 0
+    agent_queue: int = 0
+    cycle_mean_us: int = 0
+    backfill_mean_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Job, node and partition tables: NumPy columns with fixed units (see the package page)."""
 
-import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -9,8 +8,9 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.changes import JobState as JobState  # noqa: PLC0414 - said here, too: its codes are in the tables
 from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.scheduler import SchedulerParameters
+from rltuned.cluster.scheduler import Health, SchedulerParameters
 from rltuned.cluster.unread import Unread
 
 Bools = npt.NDArray[np.bool_]
@@ -22,15 +22,6 @@ Rows = npt.NDArray[np.intp]
 
 
 NO_ROWS: Final = np.zeros(0, dtype=np.int32)
-
-
-class JobState(enum.IntEnum):
-    """The three states that a plan distinguishes."""
-
-    PENDING = 0
-    RUNNING = 1
-    """Running, suspended or completing: holds resources."""
-    OTHER = 2
 
 
 @dataclass(frozen=True)
@@ -286,16 +277,6 @@ class Partition:
     max_time: float = float("inf")
     max_nodes: float = float("inf")
     default: bool = False
-
-
-@dataclass(frozen=True)
-class Health:
-    """How slurmctld is doing, from sdiag(1): what load shedding looks at."""
-
-    server_threads: int = 0
-    agent_queue: int = 0
-    cycle_mean_us: int = 0
-    backfill_mean_us: int = 0
 
 
 @dataclass(frozen=True)

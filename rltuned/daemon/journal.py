@@ -18,13 +18,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.claims import Entry, Value
 from rltuned.errors import JournalError
 from rltuned.safe_files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
+
+if TYPE_CHECKING:
+    from rltuned.cluster.applied import AppliedChanges
 
 FORMAT: Final = 1
 GONE: Final = ("ExcNodeList", "Priority")
@@ -171,8 +173,10 @@ class Journal:
         entry = self._entries.get(job_id)
         return entry if entry is not None and entry.submit_time == submit_time else None
 
-    def applied(self) -> AppliedChanges:
+    def applied(self) -> "AppliedChanges":
         """The claims, as `plan()` needs them."""
+        from rltuned.cluster.applied import AppliedChanges  # noqa: PLC0415 - restore works where NumPy is broken
+
         claims = {job: entry.applied for job, entry in self._entries.items() if not entry.applied.is_empty}
         return AppliedChanges(MappingProxyType(claims))
 

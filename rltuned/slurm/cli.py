@@ -2,19 +2,20 @@
 
 import socket
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rltuned.cluster.changes import JobStatus
 from rltuned.cluster.ended import Past
-from rltuned.cluster.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.facts import read_facts
 from rltuned.slurm.port import ClusterFacts, Controller
 from rltuned.slurm.process import Answer, Runner, printable
 from rltuned.slurm.sacct import read_ended
-from rltuned.slurm.snapshot import read_snapshot
 from rltuned.slurm.status import read_status
+
+if TYPE_CHECKING:
+    from rltuned.cluster.tables import Snapshot
 
 CONNECT_SECONDS: Final = 2.0
 """As long as Slurm's own clients try to connect (TCPTimeout)."""
@@ -52,8 +53,10 @@ class CliReader:
         """Version, plugins, privileges, limiter."""
         return read_facts(self._runner)
 
-    def snapshot(self, now: float) -> Snapshot:
+    def snapshot(self, now: float) -> "Snapshot":
         """The whole queue and all nodes, in seven commands whatever the length of the queue."""
+        from rltuned.slurm.snapshot import read_snapshot  # noqa: PLC0415 - restore works where NumPy is broken
+
         return read_snapshot(self._runner, now)
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:

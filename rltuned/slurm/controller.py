@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from rltuned.cluster.tables import Health
+from rltuned.cluster.scheduler import Health
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.notation import bad, duration, text
 from rltuned.slurm.process import Runner

@@ -6,12 +6,14 @@ Two protocols, so that a dry run can be given a reader and nothing else: what is
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rltuned.cluster.changes import Change, JobStatus, WriteResult
 from rltuned.cluster.ended import Past
 from rltuned.cluster.scheduler import SchedulerParameters
-from rltuned.cluster.tables import Snapshot
+
+if TYPE_CHECKING:
+    from rltuned.cluster.tables import Snapshot
 
 
 class Privilege(enum.StrEnum):
@@ -95,7 +97,7 @@ class SlurmReader(Protocol):
     def facts(self) -> ClusterFacts:
         """Version, plugins, privileges, limiter."""
 
-    def snapshot(self, now: float) -> Snapshot:
+    def snapshot(self, now: float) -> "Snapshot":
         """The whole queue and all nodes; `now` (epoch seconds) becomes its time.
 
         Raises:

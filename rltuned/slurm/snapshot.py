@@ -3,17 +3,17 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rltuned.cluster.hostlist import expand
+from rltuned.cluster.scheduler import Health
 from rltuned.cluster.tables import (
     Bools,
     Category,
     Codes,
     Floats,
-    Health,
     JobState,
     JobTable,
     NodeTable,
@@ -30,6 +30,7 @@ from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.separated import refuse_unknown
 from rltuned.slurm.sprio import Factors, multifactor
 from rltuned.slurm.squeue import (
+    COLUMNS,
     Columns,
     Records,
     excluded_nodes,
@@ -166,7 +167,7 @@ def _build_jobs(
     jobs, ids = _table(records, excluded, nodes, partitions), records.ids
     skip_strange(records, unread, "squeue")
     strange = {ids[row] for row in records.columns.strange}
-    waits = (records.state == JobState.PENDING).tolist()
+    waits = [state == JobState.PENDING for state in records.state]
     kept = [row for row in records.rows if ids[row] and (waits[row] or ids[row] not in strange)]
     if unread:
         for row in kept:
@@ -180,63 +181,82 @@ def _table(
 ) -> JobTable:
     """One row for each row of squeue."""
     table, ids = records.columns, records.ids
-    running = records.state == JobState.RUNNING
-    requests = _requests(table, running & records.exclusive)
-    end_time = table.array("EndTime")
+    state, exclusive = np.array(records.state, dtype=np.int8), np.array(records.exclusive, dtype=np.bool_)
+    running = state == JobState.RUNNING
+    requests = _requests(table, running & exclusive)
+    end_time = _array(table, "EndTime")
     node_ptr, node_idx = concatenate_nodes(_nodes_of(table, nodes, running))
     factors = [of or Factors(0, 0, 0, "") for of in records.factors]
     site, base, least = np.array([of[:3] for of in factors], dtype=np.int64).reshape(len(ids), 3).T
     return JobTable(
         job_id=np.array(ids, dtype=np.int64),
-        state=records.state,
+        state=state,
         array_tasks=_waiting_tasks(records),
         array_limit=np.array([*map(notation.array_limit, table.texts["ArrayTaskID"])], dtype=np.int32),
-        het_job_id=table.array("HetJobID"),
-        user=table.category("UserName"),
-        account=table.category("Account"),
-        partition=table.category("Partition"),
-        qos=table.category("QOS"),
-        reservation=table.category("Reservation"),
-        reason=table.category("Reason"),
-        submit_time=records.submit_time,
-        eligible_time=table.array("EligibleTime"),
-        start_time=np.where(running, table.array("StartTime"), np.nan),
+        het_job_id=_array(table, "HetJobID"),
+        user=_category(table, "UserName"),
+        account=_category(table, "Account"),
+        partition=_category(table, "Partition"),
+        qos=_category(table, "QOS"),
+        reservation=_category(table, "Reservation"),
+        reason=_category(table, "Reason"),
+        submit_time=np.array(records.submit_time, dtype=np.float64),
+        eligible_time=_array(table, "EligibleTime"),
+        start_time=np.where(running, _array(table, "StartTime"), np.nan),
         end_time=np.where(running, np.where(np.isnan(end_time), np.inf, end_time), np.nan),
         time_limit=_time_limits(table, partitions),
-        nodes=np.maximum(table.array("NumNodes"), 1),
-        tasks=np.maximum(table.array("NumTasks"), 1),
+        nodes=np.maximum(_array(table, "NumNodes"), 1),
+        tasks=np.maximum(_array(table, "NumTasks"), 1),
         gpus=requests.gpus,
         gpus_per_node=requests.per_node,
         gpu_type=requests.gpu_type,
-        cpus=np.maximum(table.array("NumCPUs"), requests.cpus).astype(np.int32),
+        cpus=np.maximum(_array(table, "NumCPUs"), requests.cpus).astype(np.int32),
         # --mem=0, and no --mem where there is no DefMemPerCPU, asks for all of a node: what tres-alloc of a waiting job
         # says then is a guess made of the largest one. (22.05 shows a MinMemory of 0 for --mem-per-gpu, too.)
-        mem=np.where((table.array("MinMemory") == 0.0) & ~table.array("mem-per-tres"), np.nan, requests.mem),
-        tmp=np.nan_to_num(table.array("MinTmpDisk")),
-        features=table.category("Feature"),
-        req_nodes=table.category("ReqNodes"),
+        mem=np.where((_array(table, "MinMemory") == 0.0) & ~_array(table, "mem-per-tres"), np.nan, requests.mem),
+        tmp=np.nan_to_num(_array(table, "MinTmpDisk")),
+        features=_category(table, "Feature"),
+        req_nodes=_category(table, "ReqNodes"),
         exc_nodes=Category.of([excluded.get(job, "") for job in ids]),
-        dependent=table.array("Dependency"),
-        deadline=table.array("Deadline"),
-        held=records.held,
-        priority=records.priority,
-        nice=table.array("Nice"),
+        dependent=_array(table, "Dependency"),
+        deadline=_array(table, "Deadline"),
+        held=np.array(records.held, dtype=np.bool_),
+        priority=np.array(records.priority, dtype=np.int64),
+        nice=_array(table, "Nice"),
         site_factor=site,
         site_known=np.array([of is not None for of in records.factors], dtype=np.bool_),
         base=base,
         base_least=least,
         decided=Category.of([of.decided for of in factors]),
-        request=request_digests(table),
-        oversubscribe=records.oversubscribe,
-        exclusive=records.exclusive,
+        request=Category.of(request_digests(table)),
+        oversubscribe=Category.of([share.value for share in records.oversubscribe]),
+        exclusive=exclusive,
         node_ptr=node_ptr,
         node_idx=node_idx,
     )
 
 
+def _distinct(table: Columns, field: str) -> tuple[list[Any], Codes]:
+    """As `Columns.distinct`."""
+    found, codes = table.distinct(field)
+    return found, np.asarray(codes, dtype=np.int32)
+
+
+def _array(table: Columns, field: str) -> Any:
+    """The values of a column."""
+    found, codes = _distinct(table, field)
+    return np.array(found, dtype=COLUMNS[field].kind)[codes]
+
+
+def _category(table: Columns, field: str) -> Category:
+    """A column of texts."""
+    texts, codes = table.coded(field)
+    return Category.of(map(notation.text, texts)).take(np.asarray(codes, dtype=np.intp))
+
+
 def _waiting_tasks(records: Records) -> Codes:
     """Waiting tasks of each record. Two waiting rows of one array (tasks that were requeued) are one record."""
-    texts, tasks = records.columns.texts, records.columns.array("ArrayTaskID")
+    texts, tasks = records.columns.texts, _array(records.columns, "ArrayTaskID")
     waiting = np.where([state == notation.PENDING for state in texts["StateCompact"]], tasks, 0)
     _, of = np.unique(np.array(records.ids, dtype=np.int64), return_inverse=True)
     return np.bincount(of, weights=waiting)[of].astype(np.int32) if len(of) else waiting.astype(np.int32)
@@ -262,7 +282,7 @@ def _nodes_of(table: Columns, nodes: NodeTable, running: Bools) -> list[Sequence
 
 def _time_limits(table: Columns, partitions: Sequence[Partition]) -> Floats:
     """Seconds; a job without a limit of its own has the largest of its partitions."""
-    limits: Floats = table.array("TimeLimit")
+    limits: Floats = _array(table, "TimeLimit")
     longest = {partition.name: partition.max_time for partition in partitions}
     for row in np.flatnonzero(np.isnan(limits)).tolist():
         names = table.texts["Partition"][row].split(",")
@@ -285,21 +305,21 @@ def _requests(table: Columns, whole: Bools) -> _Requests:
 
     `whole`: jobs that run on nodes of their own, for which `tres-alloc` has all GPUs of these.
     """
-    asked, row = table.distinct("tres-alloc")
-    options = {field: table.distinct(field) for field in GPU_OPTIONS}
+    asked, row = _distinct(table, "tres-alloc")
+    options = {field: _distinct(table, field) for field in GPU_OPTIONS}
     number = {
         field: np.array([sum(found.values()) for found in distinct], dtype=np.int64)[codes]
         for field, (distinct, codes) in options.items()
     }
     tracked = np.array([-1 if found.gpus is None else found.gpus for found in asked], dtype=np.int64)[row]
-    nodes = np.maximum(table.array("NumNodes"), np.array([found.node for found in asked], dtype=np.int64)[row])
+    nodes = np.maximum(_array(table, "NumNodes"), np.array([found.node for found in asked], dtype=np.int64)[row])
     nodes = np.maximum(nodes, 1)
     # One socket per node is the least.
     total = np.maximum.reduce(
         [
             number["tres-per-job"],
             number["tres-per-node"] * nodes,
-            number["tres-per-task"] * np.maximum(table.array("NumTasks"), 1),
+            number["tres-per-task"] * np.maximum(_array(table, "NumTasks"), 1),
             number["tres-per-socket"] * nodes,
         ]
     )

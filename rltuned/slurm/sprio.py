@@ -40,11 +40,7 @@ def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors]:
 
 def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
     ids, sites, shown, tres, *terms = table
-    plain = notation.plain_numbers(ids)
-    if plain is not None and plain.size and plain.min() > 0 and plain.max() < 2**32:
-        numbers = plain.tolist()
-    else:
-        numbers = list(map(notation.named_job, ids))
+    numbers = list(map(notation.named_job, ids))
     site_of = {site: notation.integer(site) for site in set(sites)}
     for column in (shown, *terms):
         for number in set(column):

@@ -7,17 +7,14 @@ little more than splitting the answer. A row that cannot be understood costs the
 
 import contextlib
 import math
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobState
+from rltuned.cluster.changes import JobState, OverSubscribe
 from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
@@ -45,112 +42,86 @@ class Column(NamedTuple):
     """How a column of squeue is read."""
 
     reads: Callable[[str], Any]
-    kind: type[Any]
+    kind: str
+    """NumPy's name of the type in the tables. (Nothing here imports NumPy: `restore` works where it is broken.)"""
     instead: Any = 0
     """Stands for a text that is not understood."""
     plain: range = range(0)
-    """Numbers that may be read without `reads`, all at once."""
+    """Numbers that `int` reads as `reads` does, and faster."""
 
 
-_TIME: Final = Column(notation.epoch, np.float64, math.nan, range(10**12))
-_NUMBER: Final = Column(notation.integer, np.int64, 0, range(10**15))
+_TIME: Final = Column(notation.epoch, "float64", math.nan, range(10**12))
+_NUMBER: Final = Column(notation.integer, "int64", 0, range(10**15))
 COLUMNS: Final[Mapping[str, Column]] = {
-    "JobID": Column(named_job, np.int64, 0, range(1, 2**32)),
-    "HetJobID": Column(notation.job_id, np.int64, 0, range(2**32)),
-    "ArrayTaskID": Column(notation.array_tasks, np.int32),
-    "StateCompact": Column(job_state, np.int8, int(JobState.OTHER)),
+    "JobID": Column(named_job, "int64", 0, range(1, 2**32)),
+    "HetJobID": Column(notation.job_id, "int64", 0, range(2**32)),
+    "ArrayTaskID": Column(notation.array_tasks, "int32"),
+    "StateCompact": Column(job_state, "int8", int(JobState.OTHER)),
     "SubmitTime": _TIME._replace(reads=notation.moment, instead=0.0),
     **dict.fromkeys(("EligibleTime", "StartTime", "EndTime", "Deadline"), _TIME),
-    "TimeLimit": Column(notation.duration, np.float64, math.nan),
-    **dict.fromkeys(("NumNodes", "NumTasks", "NumCPUs"), Column(notation.count, np.int32)),
-    **dict.fromkeys(("MinMemory", "MinTmpDisk"), Column(notation.memory, np.float64, math.nan)),
-    "tres-alloc": Column(notation.tres, object, notation.Tres()),
-    **dict.fromkeys(GPU_OPTIONS, Column(notation.gres, object, {})),
-    "mem-per-tres": Column(notation.is_given, np.bool_),
-    "Dependency": Column(notation.begins_with_value, np.bool_),
+    "TimeLimit": Column(notation.duration, "float64", math.nan),
+    **dict.fromkeys(("NumNodes", "NumTasks", "NumCPUs"), Column(notation.count, "int32")),
+    **dict.fromkeys(("MinMemory", "MinTmpDisk"), Column(notation.memory, "float64", math.nan)),
+    "tres-alloc": Column(notation.tres, "object", notation.Tres()),
+    **dict.fromkeys(GPU_OPTIONS, Column(notation.gres, "object", {})),
+    "mem-per-tres": Column(notation.is_given, "bool"),
+    "Dependency": Column(notation.begins_with_value, "bool"),
     **dict.fromkeys(("PriorityLong", "Nice"), _NUMBER),
 }
 """By field. What is not here is a text, or an id that only some rows need."""
 
-_WORDS: Final = 8
-"""So many different texts among plain numbers are looked at one by one."""
-
 
 class Columns:
-    """squeue's columns as arrays. What cannot be understood is noted with its row."""
+    """squeue's columns as values. What cannot be understood is noted with its row."""
 
     def __init__(self, texts: Mapping[str, list[str]]) -> None:
         self.texts = texts
         self.strange: dict[int, str] = {}
         """Reason by row."""
-        self._coded: dict[str, tuple[list[str], Codes]] = {}
+        self._coded: dict[str, tuple[list[str], array[int]]] = {}
 
     def note(self, row: int, reason: str) -> None:
         """This row cannot be understood."""
         self.strange.setdefault(row, reason)
 
-    def coded(self, field: str) -> tuple[list[str], Codes]:
+    def coded(self, field: str) -> tuple[list[str], "array[int]"]:
         """The distinct texts of a column, in order of first appearance, and which of them each row has. Found once."""
         if field not in self._coded:
             self._coded[field] = _encode(self.texts[field])
         return self._coded[field]
 
-    def distinct(self, field: str) -> tuple[list[Any], Codes]:
+    def distinct(self, field: str) -> tuple[list[Any], "array[int]"]:
         """The values of the distinct texts, and which of them each row has."""
-        column, (texts, codes) = COLUMNS[field], self.coded(field)
+        (reads, _, instead, plain), (texts, codes) = COLUMNS[field], self.coded(field)
         found: list[Any] = []
         wrong: dict[int, SlurmParseError] = {}
         for code, value in enumerate(texts):
+            if plain and value.isdecimal() and value.isascii() and len(value) <= 15 and (number := int(value)) in plain:
+                found.append(number)
+                continue
             try:
-                found.append(column.reads(value))
+                found.append(reads(value))
             except SlurmParseError as error:
-                found.append(column.instead)
+                found.append(instead)
                 wrong[code] = error
         if wrong:
-            for row, code in enumerate(codes.tolist()):
+            for row, code in enumerate(codes):
                 if code in wrong:
                     self.note(row, f"column {field}: {wrong[code]}")
         return found, codes
 
-    def array(self, field: str) -> Any:
-        """The values of a column."""
-        column, values = COLUMNS[field], self.texts[field]
-        if column.plain:
-            # Numbers are nearly all different, and some are missing, in a few words.
-            words = {value for value in values if not value.isdigit()}
-            some = str(column.plain.start)
-            numbers = notation.plain_numbers([v if v.isdigit() else some for v in values] if words else values)
-            if numbers is not None and numbers.size and len(words) <= _WORDS:
-                low, high = int(numbers.min()), int(numbers.max())
-                if column.plain.start <= low and high < column.plain.stop:
-                    return self._with_words(field, numbers.astype(column.kind), words)
+    def values(self, field: str) -> list[Any]:
+        """The value of each row."""
         found, codes = self.distinct(field)
-        return np.array(found, dtype=column.kind)[codes]
-
-    def _with_words(self, field: str, found: npt.NDArray[Any], words: set[str]) -> npt.NDArray[Any]:
-        column, values = COLUMNS[field], self.texts[field]
-        for word in words:
-            rows = np.fromiter(map(word.__eq__, values), dtype=np.bool_, count=len(values))
-            try:
-                found[rows] = column.reads(word)
-            except SlurmParseError as error:
-                found[rows] = column.instead
-                for row in np.flatnonzero(rows).tolist():
-                    self.note(row, f"column {field}: {error}")
-        return found
-
-    def category(self, field: str) -> Category:
-        """A column of texts."""
-        texts, codes = self.coded(field)
-        return Category.of(map(notation.text, texts)).take(codes)
+        return [found[code] for code in codes]
 
 
-def _encode(values: list[Any]) -> tuple[list[Any], Codes]:
+def _encode(values: list[Any]) -> tuple[list[Any], "array[int]"]:
     # Most columns hold one text only; comparing is much cheaper than looking each up.
     if values and values.count(values[0]) == len(values):
-        return values[:1], np.zeros(len(values), dtype=np.int32)
+        return values[:1], array("i", [0]) * len(values)
     index = {value: code for code, value in enumerate(dict.fromkeys(values))}
-    return list(index), np.fromiter(map(index.__getitem__, values), np.int32, count=len(values))
+    return list(index), array("i", map(index.__getitem__, values))
 
 
 @dataclass(frozen=True)
@@ -162,35 +133,38 @@ class Records:
     """What scontrol takes for the row: the array's id for its pending tasks, else the job's own; 0: cannot be told."""
     rows: list[int]
     """The row that tells about each id, ascending."""
-    state: npt.NDArray[np.int8]
-    submit_time: Floats
-    priority: Ints
-    held: Bools
-    oversubscribe: Category
-    exclusive: Bools
+    state: list[int]
+    """`JobState`."""
+    submit_time: list[float]
+    priority: list[int]
+    held: list[bool]
+    oversubscribe: list[OverSubscribe]
+    exclusive: list[bool]
+    """It asked for nodes of its own."""
     factors: list[Factors | None]
 
 
 def read_records(texts: Mapping[str, list[str]], factors: Mapping[int, Factors]) -> Records:
     """The records of squeue's columns, and sprio's factors by number."""
     columns = Columns(texts)
-    own, state, priority = (columns.array(field) for field in ("JobID", "StateCompact", "PriorityLong"))
-    ids = _record_ids(columns, own.tolist())
-    reasons, reason_of = columns.coded("Reason")
-    held = np.array([reason.startswith("JobHeld") for reason in reasons], dtype=np.bool_)[reason_of]
+    own, state, priority = (columns.values(field) for field in ("JobID", "StateCompact", "PriorityLong"))
+    ids = _record_ids(columns, own)
     shares, alone = _shares(texts)
     return Records(
         columns=columns,
         ids=ids,
         rows=_one_row_each(columns, ids),
         state=state,
-        submit_time=columns.array("SubmitTime"),
+        submit_time=columns.values("SubmitTime"),
         priority=priority,
-        held=(state == JobState.PENDING) & ((priority == 0) | held),
+        held=[
+            waits == JobState.PENDING and (not points or reason.startswith("JobHeld"))
+            for waits, points, reason in zip(state, priority, texts["Reason"], strict=True)
+        ],
         oversubscribe=shares,
         exclusive=alone,
         # sprio knows a requeued task of an array by its own number.
-        factors=[factors.get(job) or factors.get(number) for job, number in zip(ids, own.tolist(), strict=True)],
+        factors=[factors.get(job) or factors.get(number) for job, number in zip(ids, own, strict=True)],
     )
 
 
@@ -227,40 +201,36 @@ def started_tasks(texts: Mapping[str, list[str]]) -> tuple[dict[int, int], dict[
     arrays: dict[int, int] = {}
     array_of: dict[int, int] = {}
     fields = ("ArrayTaskID", "StateCompact", "JobID", "ArrayJobID", "SubmitTime")
-    for tasks, state, own, array, submitted in zip(*(texts[field] for field in fields), strict=True):
+    for tasks, state, own, whole, submitted in zip(*(texts[field] for field in fields), strict=True):
         if tasks not in NOTHING and state != PENDING:
             with contextlib.suppress(SlurmParseError):
-                arrays.setdefault(named_job(array), int(notation.moment(submitted)))
+                arrays.setdefault(named_job(whole), int(notation.moment(submitted)))
             with contextlib.suppress(SlurmParseError):
-                array_of[named_job(own)] = named_job(array)
+                array_of[named_job(own)] = named_job(whole)
     return arrays, array_of
 
 
-def request_digests(columns: Columns) -> Category:
+def request_digests(columns: Columns) -> list[str]:
     """A digest of what each job asks for (`REQUEST_FIELDS`), the same in every reading until somebody changes it."""
-    key = np.zeros(len(columns.texts["JobID"]), dtype=np.int64)
-    for field in REQUEST_FIELDS:
-        texts, codes = columns.coded(field)
-        key = np.unique(key * len(texts) + codes, return_inverse=True)[1].astype(np.int64)
-    _, first, of = np.unique(key, return_index=True, return_inverse=True)
-    digests = []
-    for row in first.tolist():
-        asked = {field: columns.texts[field][row] for field in REQUEST_FIELDS}
+    rows = list(zip(*(columns.texts[field] for field in REQUEST_FIELDS), strict=True))
+    digests: dict[tuple[str, ...], str] = {}
+    for row in set(rows):
+        asked = dict(zip(REQUEST_FIELDS, row, strict=True))
         if "," in asked["Partition"]:  # then Slurm sets these itself, by the partition that it has looked at last
             asked |= {"NumNodes": "", "NumCPUs": ""}
-        digests.append(blake2b("\0".join(asked.values()).encode(), digest_size=8).hexdigest())
-    return Category.of(digests).take(of)
+        digests[row] = blake2b("\0".join(asked.values()).encode(), digest_size=8).hexdigest()
+    return [digests[row] for row in rows]
 
 
 # --- OverSubscribe -----------------------------------------------------------------------------------------------
 
 
-def _shares(texts: Mapping[str, list[str]]) -> tuple[Category, Bools]:
+def _shares(texts: Mapping[str, list[str]]) -> tuple[list[OverSubscribe], list[bool]]:
     """OverSubscribe of each job, and whether it asked for nodes of its own."""
     pairs, codes = _encode(list(zip(texts["OverSubscribe"], texts.get(EXCLUSIVE, repeat(None)), strict=False)))
     values = [oversubscribe(*pair) for pair in pairs]
     alone = [_asked_exclusive(value, pair[1]) for value, pair in zip(values, pairs, strict=True)]
-    return Category.of([value.value for value in values]).take(codes), np.array(alone, dtype=np.bool_)[codes]
+    return [values[code] for code in codes], [alone[code] for code in codes]
 
 
 def oversubscribe(shown: str, exclusive: str | None) -> OverSubscribe:
@@ -342,9 +312,9 @@ def excluded_nodes(runner: Runner, unread: Unread) -> dict[int, str]:
 
 def _excluded(columns: Sequence[Sequence[str]]) -> dict[int, str]:
     found: dict[int, str] = {}
-    for own, array, tasks, value in zip(*columns, strict=True):
+    for own, whole, tasks, value in zip(*columns, strict=True):
         if nodes := notation.text(value):
             # Own id as well: a running task of an array is a row of its own.
-            found.setdefault(named_job(array if tasks not in NOTHING else own), nodes)
+            found.setdefault(named_job(whole if tasks not in NOTHING else own), nodes)
             found.setdefault(named_job(own), nodes)
     return found

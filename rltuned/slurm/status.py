@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from rltuned.cluster.changes import JobStatus, OverSubscribe
-from rltuned.cluster.tables import JobState
+from rltuned.cluster.changes import JobState, JobStatus
 from rltuned.cluster.unread import Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
@@ -74,24 +73,20 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) 
     records = read_records(texts, multifactor(runner, unread))
     wanted = None if job_ids is None else set(job_ids)
     found: dict[int, JobStatus] = {}
-    # As lists: taken one by one out of the arrays, the values of a long queue take half as long again.
-    waits, held = (records.state == JobState.PENDING).tolist(), records.held.tolist()
-    submitted, priority, shares = records.submit_time.tolist(), records.priority.tolist(), records.oversubscribe
-    words, codes = [OverSubscribe(name) for name in shares.names], shares.codes.tolist()
-    asked = request_digests(records.columns).texts()
+    asked = request_digests(records.columns)
     for row in records.rows:
-        job, pending = records.ids[row], waits[row]
+        job, pending = records.ids[row], records.state[row] == JobState.PENDING
         if row in records.columns.strange or (not pending if wanted is None else job not in wanted):
             continue
         factors = records.factors[row]
         found[job] = JobStatus(
             job_id=job,
-            submit_time=int(submitted[row]),
+            submit_time=int(records.submit_time[row]),
             pending=pending,
-            held=held[row],
-            priority=priority[row],
+            held=records.held[row],
+            priority=records.priority[row],
             site_factor=factors.site if factors else None,
-            oversubscribe=words[codes[row]],
+            oversubscribe=records.oversubscribe[row],
             reason=notation.text(texts["Reason"][row]),
             request=asked[row],
         )

@@ -4,13 +4,17 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
-from unit.slurm.standin import RECORDED, StandIn, releases
+from unit.slurm.standin import CONFIG, PENDING_JOB, PING, RECORDED, VERSION, StandIn, job, releases, sprio_row
 
+from rltuned.cluster.changes import Applied, Change, Field, SiteFactor
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.commands.main import main
 from rltuned.config import resolve
+from rltuned.daemon.claims import Entry
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.planning import Planning
 from rltuned.errors import JournalError
@@ -351,6 +355,34 @@ def test_the_program_starts_without_what_only_some_commands_need():
     assert ours == {"rltuned", *(f"rltuned.{name}" for name in light)}
     heavy = {"apscheduler", "matplotlib", "numba", "numpy", "prometheus_client", "rich", "structlog", "tensorflow"}
     assert sorted(heavy & set(loaded)) == []
+
+
+@pytest.mark.parametrize("options", [(), ("--if-stale", "300"), ("7",), ("--orphans",)], ids=" ".join)
+def test_the_queue_is_given_back_where_numpy_is_broken(tmp_path, options):
+    slurm = StandIn(tmp_path / "slurm")
+    slurm.queue([job(7)])
+    slurm.answer("version", VERSION)
+    slurm.answer("config", CONFIG)
+    slurm.answer("ping", PING)
+    slurm.answer("update")
+    carries = [f"{slurm.folder}/{name}" for name in ("raised", "given-back")]
+    for path, factor in zip(carries, (5, 0), strict=True):
+        Path(path).write_text(sprio_row(7, factor))
+    slurm.script("sprio", f"#!/bin/sh\ntest -e {slurm.folder}/stdin && cat {carries[1]} || cat {carries[0]}\n")
+    state = tmp_path / "state"
+    submitted = int(PENDING_JOB["SubmitTime"])
+    with closing(Journal.open(state, None)) as journal:
+        change = Change(7, submitted, Field.SITE_FACTOR, 0, SiteFactor(5), 0)
+        journal.intend([(change, Entry(Applied(7, submitted, site_factor=5)))])
+    (tmp_path / "config.toml").write_text(
+        f'[slurm]\nbin_dir = "{slurm.bin_dir}"\n[state]\ndirectory = "{state}"\nmirror = ""\n'
+    )
+    (tmp_path / "numpy.py").write_text("raise ImportError('libopenblas.so.0: cannot open shared object file')")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from rltuned.commands.main import main; main()"
+    command = [sys.executable, "-c", code, "restore", *options, "--config", str(tmp_path / "config.toml")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert slurm.stdin == "update JobId=7 SiteFactor=0\n"
 
 
 def test_training_where_numba_is_missing_names_the_remedy(tmp_path):

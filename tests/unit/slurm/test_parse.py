@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.slurm.standin import CONFIG, DIAGNOSTICS, NODES, PARTITIONS
 
-from rltuned.cluster.tables import Health
+from rltuned.cluster.scheduler import Health
 from rltuned.cluster.unread import RowKind
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import controller, listings, notation, separated
@@ -148,12 +148,6 @@ class TestNumbers:
     @pytest.mark.parametrize("text", ["N/A", "(null)", ""])
     def test_memory_that_is_not_given_is_nan(self, text):
         assert math.isnan(notation.memory(text))
-
-    def test_a_column_of_plain_numbers_is_read_at_once_and_others_are_left_to_be_looked_at(self):
-        assert notation.plain_numbers(["1", "22"]).tolist() == [1, 22]
-        assert notation.plain_numbers([]).size == 0
-        for odd in (["1", ""], ["1", "N/A"], ["-1"], ["1" * 16], ["²"], ["٣"]):
-            assert notation.plain_numbers(odd) is None
 
 
 class TestTimes:
