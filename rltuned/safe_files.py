@@ -28,7 +28,7 @@ def make_directory(path: Path) -> None:
     the user of the units, where there is one. root often looks first, and the daemon comes after.
 
     Raises:
-        OSError: as mkdir(2).
+        OSError: as mkdir(2); or there is no directory any more.
     """
     if path.is_dir():
         return
@@ -41,8 +41,13 @@ def make_directory(path: Path) -> None:
             with contextlib.suppress(KeyError):
                 user = pwd.getpwnam(SERVICE_USER)
                 uid, gid = user.pw_uid, user.pw_gid
-        with contextlib.suppress(OSError):
-            os.chown(path, uid, gid)
+        # The owner of the place may have put a link there by now: what it points to stays root's.
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):
+                os.fchown(fd, uid, gid)
+        finally:
+            os.close(fd)
 
 
 def user_name(uid: int) -> str:

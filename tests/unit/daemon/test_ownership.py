@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,25 @@ def test_what_root_makes_belongs_to_the_owner_of_the_place_where_it_is_made(home
     assert set(owners(home).values()) == {SERVICE}
     assert {path.name for path in owners(home)} >= {"state", "mirror", "lock", "journal.jsonl", "decision.json"}
     assert as_user(SERVICE, lambda: restore(home)) is not None
+
+
+@pytest.mark.parametrize("step", ["os.chown", "open"])
+def test_a_link_that_the_service_puts_in_the_place_of_a_new_directory_gives_it_nothing_of_roots(home, step):
+    new, precious = home / "hands-off", home / "of-roots"
+    precious.mkdir()
+
+    def make_and_swap():
+        def swap(event, arguments):
+            if event == step and new.is_dir() and not new.is_symlink() and new.name in str(arguments[0]):
+                new.rename(home / "elsewhere")
+                new.symlink_to(precious)
+
+        sys.addaudithook(swap)  # for good: hence in a process of its own
+        with suppress(OSError):
+            files.make_directory(new)
+
+    as_user(0, make_and_swap)
+    assert precious.stat().st_uid == 0
 
 
 def test_or_to_the_user_of_the_units_where_there_is_one(home, monkeypatch):
