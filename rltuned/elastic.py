@@ -19,6 +19,7 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -80,6 +81,10 @@ def run(command: list[str], options: dict[str, Any]) -> int:
     try:
         if not why:
             files.mkdir(mode=0o700, exist_ok=True)
+            # The numbers of jobs to come are known: somebody else may have put a directory or a link there.
+            status = files.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                why = f"{files} is not this user's alone"
     except OSError as error:
         why = f"{files}: {error.strerror}"
     try:
@@ -214,18 +219,23 @@ class _Job:
         """Keep so many nodes only, the first. Whether the rest is given back."""
         # scontrol leaves the environment of the smaller job in its working directory (scontrol(1), NumNodes).
         change = ("update", f"JobId={self.number}", f"NumNodes={nodes}")
+        left = self.files / f"slurm_job_{self.number}_resize.sh"
+        with contextlib.suppress(OSError):
+            left.unlink()
         if nodes > self.nodes or not _scontrol(*change, cwd=self.files):
             return False
         try:
-            lines = (self.files / f"slurm_job_{self.number}_resize.sh").read_text().splitlines()
-        except OSError:
+            with open(os.open(left, os.O_RDONLY | os.O_NOFOLLOW)) as file:  # noqa: PTH123 - a descriptor
+                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                    return False
+                lines = [words for line in file for words in [shlex.split(line)] if words]
+        except (OSError, ValueError):
             return False
-        for line in lines:
-            word, _, rest = line.strip().partition(" ")
-            name, _, value = rest.partition("=")
-            if word == "export":
-                os.environ[name] = " ".join(shlex.split(value))
-            elif word == "unset":
+        for word, *values in lines:
+            name, _, value = " ".join(values).partition("=")
+            if word == "export" and name.startswith("SLURM_"):
+                os.environ[name] = value
+            elif word == "unset" and name.startswith("SLURM_"):
                 os.environ.pop(name, None)
         _say(f"{self.nodes - nodes} of {self.nodes} nodes are given back")
         self.nodes = nodes

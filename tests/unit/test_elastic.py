@@ -40,7 +40,8 @@ class Job:
             requeue) exit {requeue} ;;
             update) [ {update} = 0 ] || exit {update}
                 echo "export SLURM_NNODES=${{3#NumNodes=}}" > slurm_job_{JOB}_resize.sh
-                printf 'export SLURM_NODELIST="a b"\\nunset SLURM_NTASKS\\n' >> slurm_job_{JOB}_resize.sh ;;
+                printf 'export SLURM_NODELIST="a b"\\nunset SLURM_NTASKS\\n' >> slurm_job_{JOB}_resize.sh
+                printf 'export BASH_ENV=/evil\\nunset HOME\\nunset PATH\\n' >> slurm_job_{JOB}_resize.sh ;;
         esac
         """
         path = self.place / "bin" / "scontrol"
@@ -126,6 +127,39 @@ def test_a_wrong_signal_or_a_directory_that_cannot_be_made_stops_no_program(job)
     assert (code, "exists" in said) == (6, True)
 
 
+@pytest.mark.parametrize("made", ["a link", "of somebody else", "open to others"])
+def test_a_directory_that_somebody_else_may_have_made_is_not_used(job, made):
+    theirs = job.place / "theirs" if made == "a link" else job.files
+    theirs.mkdir(mode=0o700)
+    for name in ("checkpoint", "saved", "notes.json"):
+        (theirs / name).write_text("precious")
+    if made == "a link":
+        job.files.symlink_to(theirs)
+    elif made == "open to others":
+        theirs.chmod(0o770)
+    elif os.geteuid():
+        pytest.skip("only root can give a directory away")
+    else:
+        os.chown(theirs, 64501, 64501)
+    code, said = job.run('[ -z "$RLTUNED_ELASTIC" ] && exit 6')
+    assert (code, "is not this user's alone; the program runs as it is" in said) == (6, True)
+    assert sorted(path.name for path in theirs.iterdir()) == ["checkpoint", "notes.json", "saved"]
+
+
+@pytest.mark.parametrize("there", ["a file of before", "a link"])
+def test_only_what_scontrol_wrote_just_now_is_the_environment_of_the_smaller_job(job, there):
+    job.advise(1)
+    (job.place / "bin" / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {job.place}/asked\n')
+    (job.place / "evil").write_text("export SLURM_NNODES=99\n")
+    put = {"a file of before": "cp", "a link": "ln -s"}[there]
+    with_it = f"{put} $PWD/evil $RLTUNED_ELASTIC/slurm_job_{JOB}_resize.sh; {SAVES}"
+    started = job.start(f"{COUNTS}; [ $n = 2 ] && exit 0; {with_it}")
+    wait_for(lambda: len(job.lines("asked")) == 2 or started.poll() is not None, "it requeues itself")
+    started.send_signal(signal.SIGTERM)
+    started.wait(timeout=30)
+    assert (job.lines("sizes"), job.lines("asked")[1:]) == (["3"], [f"requeue {JOB}"])
+
+
 @pytest.mark.parametrize(
     ("program", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("exec /nowhere", 127)]
 )
@@ -187,11 +221,13 @@ def test_a_record_that_is_no_record_asks_for_nothing(job):
 def test_a_job_that_gives_nodes_back_goes_on_at_once_in_the_environment_of_the_smaller_one(job):
     job.advise(1, saves=-1.5)
     code, said = job.run(
-        f'{COUNTS}; echo "${{SLURM_NTASKS:-none}} $SLURM_NODELIST" >> more; [ $n = 2 ] && exit 7; {SAVES}'
+        f'{COUNTS}; echo "${{SLURM_NTASKS:-none}} $SLURM_NODELIST ${{BASH_ENV:-none}} $HOME" >> more; '
+        f"[ $n = 2 ] && exit 7; {SAVES}",
+        env={"HOME": "here"},
     )
     assert code == 7
     assert job.lines("asked") == [f"update JobId={JOB} NumNodes=1"]
-    assert (job.lines("sizes"), job.lines("more")) == (["3", "1"], ["3 ", "none a b"])
+    assert (job.lines("sizes"), job.lines("more")) == (["3", "1"], ["3  none here", "none a b none here"])
     assert "1 instead of 3 nodes are advised" in said
     assert "2 of 3 nodes are given back" in said
 
