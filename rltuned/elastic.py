@@ -110,12 +110,17 @@ def advice_of(records: Path, job: int, nodes: int) -> tuple[int, float, float]:
     return nodes, 0.0, 0.0
 
 
+def registration_name(uid: int, job: int) -> str:
+    """Of the file by which this user's job registers; another user's is removed by the daemon."""
+    return f"{uid}.{job}"
+
+
 class _Job:
     """The job that this process runs in."""
 
     def __init__(self, number: int, command: list[str], options: dict[str, Any], records: Path, files: Path) -> None:
         self.number, self.command, self.options, self.records, self.files = number, command, options, records, files
-        self.registration = records / REGISTERED / str(number)
+        self.registration = records / REGISTERED / registration_name(os.geteuid(), number)
         self.nodes, self.signalled = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")), False
         self.began = self.earliest = 0.0
         # Restarts, and seconds: until the program was ready, of the last requeue, and the moment of one under way.
@@ -208,7 +213,7 @@ class _Job:
     def _register(self) -> None:
         """Tell the daemon what the job could do. Where it cannot be told, no advice will come."""
         said = {"least": self.options["least"], "most": self.options["most"], "cost": round(self._cost, 1)}
-        new = self.registration.with_name(f".{self.number}.{os.getpid()}")
+        new = self.registration.with_name(f".{self.registration.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             with new.open("x") as file:  # anybody may have put a link there, to a file of this user's
                 file.write(json.dumps({"version": 1, **said}))

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from rltuned.cluster.tables import JobTable
@@ -25,7 +26,7 @@ from rltuned.daemon.logs import Log
 from rltuned.decide.decision import read
 from rltuned.decide.resizing import Registration
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
-from rltuned.elastic import REGISTERED
+from rltuned.elastic import REGISTERED, registration_name
 from rltuned.errors import RltunedError
 from rltuned.safe_files import write_all
 
@@ -38,8 +39,10 @@ NAME: Final = "jobs.json"
 _OVERFLOW: Final = 65534
 """The uid by which the kernel shows a user of another user namespace: it may be anybody."""
 _ACL: Final = "system.posix_acl_access"
-MOST_REGISTERED: Final = 10_000
-"""Files that are looked at."""
+MOST_LISTED: Final = 1_000_000
+"""Names in the directory of registrations that are looked at."""
+MOST_REMOVED: Final = 10_000
+"""Of these, so many that are no registrations are removed in a cycle."""
 _PATIENCE: Final = 5.0
 """Seconds that the end of the daemon waits for a thread that a file server or a name service keeps waiting."""
 
@@ -120,22 +123,41 @@ class UserFiles:
 
 def registered(directory: Path, jobs: JobTable) -> dict[int, Registration]:
     """What these jobs have said that they could do, each in a file of its owner's. Nothing where the directory for
-    them is missing: the site wants no such jobs (docs/elastic.md).
+    them is missing: the site wants no such jobs (docs/elastic.md). What else is there is removed: files of jobs that
+    are gone, and of users who have taken names of others' jobs. (A job newer than this reading registers again.)
     """
-    found = {}
-    with contextlib.suppress(OSError), os.scandir(directory / REGISTERED) as entries:
-        for name in (entry.name for entry in islice(entries, MOST_REGISTERED)):
-            row = jobs.row_of.get(int(name)) if name.isascii() and name.isdigit() and len(name) < 11 else None
-            if row is None:
-                continue
-            with contextlib.suppress(OSError, RltunedError):
-                # Anybody may have put there what they like: a link, a pipe.
-                fd = os.open(directory / REGISTERED / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-                with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-                    status = os.fstat(fd)
-                    if stat.S_ISREG(status.st_mode) and status.st_uid == uid_of(jobs.user.value(row)):
-                        found[int(name)] = read(Registration, file.read(1000), "a registration")
+    found, others, there = dict[int, Registration](), list[Path](), directory / REGISTERED
+    with contextlib.suppress(OSError), os.scandir(there) as entries:
+        uids = {user: uid_of(user) for user in jobs.user.names}
+        owners = zip(jobs.job_id.tolist(), map(uids.get, jobs.user.texts()), strict=True)
+        expected = {registration_name(uid, job): (job, uid) for job, uid in owners if uid is not None}
+        for entry in islice(entries, MOST_LISTED):
+            job, uid = expected.get(entry.name, (0, 0))
+            content = _plain_file_of(uid, there / entry.name) if job else None
+            if content is not None:
+                with contextlib.suppress(RltunedError):
+                    found[job] = read(Registration, content, "a registration")
+            elif len(others) < MOST_REMOVED and (job or not entry.is_dir(follow_symlinks=False)):
+                others.append(there / entry.name)
+    for path in others:
+        try:
+            path.unlink()
+        except OSError:
+            # A directory in the way of a registration. With something in it, it can only be moved.
+            with contextlib.suppress(OSError):
+                path.rename(there / f".{token_hex(8)}")
     return found
+
+
+def _plain_file_of(uid: int, path: Path) -> bytes | None:
+    """The beginning of a file of this user's; None: it is something else, as a link or a pipe."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == uid:
+                return file.read(1000)
+    return None
 
 
 def write_all_records(directory: Path, records: UserRecords) -> str:

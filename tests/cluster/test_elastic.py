@@ -112,7 +112,8 @@ def test_without_a_daemon_nothing_happens_and_a_killed_one_leaves_nothing_behind
         cluster.wait_state(failing, "FAILED")
         assert state(cluster, failing) == ("FAILED", "7:0", "0")
         assert (sizes(cluster, job), cluster.job(rigid)["JobState"]) == ([2], "PENDING")
-        assert left_behind(cluster).split() == [f"{RECORDS}/elastic/{job}", f"{WORK}/.rltuned-elastic-{job}"]
+        uid = cluster.sh("id -u alice").stdout.strip()
+        assert left_behind(cluster).split() == [f"{RECORDS}/elastic/{uid}.{job}", f"{WORK}/.rltuned-elastic-{job}"]
         installed.start()
         cluster.wait_state(rigid, "RUNNING")
         wait_until(lambda: sizes(cluster, job) == [2, 1], "it goes on, on one node")

@@ -28,6 +28,7 @@ class Job:
         self.place, self.nodes = place, nodes
         self.records = place / "records"
         (self.records / "elastic").mkdir(parents=True)
+        self.registration = self.records / "elastic" / f"{os.geteuid()}.{JOB}"
         (self.records / str(os.geteuid())).mkdir()
         (place / "bin").mkdir()
         self.slurm()
@@ -175,14 +176,14 @@ def test_a_program_that_is_not_there_is_127():
 
 def test_without_a_record_nothing_happens_but_the_job_says_what_it_could_do(job):
     code, said = job.run(
-        f"cat {job.records}/elastic/{JOB} > registered; sleep 0.7; [ -e $RLTUNED_ELASTIC/checkpoint ] || exit 5"
+        f"cat {job.registration} > registered; sleep 0.7; [ -e $RLTUNED_ELASTIC/checkpoint ] || exit 5"
     )
     assert (code, said) == (5, "")
     assert json.loads(job.lines("registered")[0]) == {"version": 1, "least": 1, "most": 4, "cost": 240.0}
 
 
 def test_what_it_says_can_be_read_by_the_daemon_and_goes_through_no_link_of_others(job):
-    theirs, registration = job.place / "precious", job.records / "elastic" / str(JOB)
+    theirs, registration = job.place / "precious", job.registration
     theirs.write_text("mine")
     registration.symlink_to(theirs)
     mask = os.umask(0o077)
@@ -246,7 +247,7 @@ def test_a_job_that_gets_more_nodes_requeues_itself_and_measures_what_that_takes
     notes["left"] -= 1000.0
     (job.files / "notes.json").write_text(json.dumps(notes))
     job.nodes = 4
-    assert job.run(f"cat {job.records}/elastic/{JOB} > registered; {COUNTS}; exit 9")[0] == 9
+    assert job.run(f"cat {job.registration} > registered; {COUNTS}; exit 9")[0] == 9
     assert 1000.0 < json.loads(job.lines("registered")[0])["cost"] < 1100.0
     assert (job.lines("sizes"), job.files.exists()) == (["3", "4"], False)
 

@@ -378,23 +378,66 @@ def test_a_job_is_registered_by_its_own_user_in_a_plain_small_file_and_by_nobody
     secret.write_text(good)
 
     def put():
-        (there / "1").write_text(good)
-        (there / "2").symlink_to(there / "1")
-        os.mkfifo(there / "3")
-        (there / "4").mkdir()
-        (there / "5").write_text(" " * 10_000 + good)
-        (there / "6").write_text(good.replace("240.0", "Infinity"))
-        (there / "7").write_text(good.replace('"least": 1', '"least": 0'))
-        (there / "9").write_text(good)
-        for name in ("10", "٣", "x", "1" * 300):
-            with contextlib.suppress(OSError):
-                (there / name).write_text(good)
+        (there / f"{ALICE}.1").write_text(good)
+        (there / f"{ALICE}.2").symlink_to(there / f"{ALICE}.1")
+        os.mkfifo(there / f"{ALICE}.3")
+        (there / f"{ALICE}.4").mkdir()
+        (there / f"{ALICE}.5").write_text(" " * 10_000 + good)
+        (there / f"{ALICE}.6").write_text(good.replace("240.0", "Infinity"))
+        (there / f"{ALICE}.7").write_text(good.replace('"least": 1', '"least": 0'))
+        for name in (f"{ALICE}.9", f"{BOB}.9", f"{ALICE}.10", f"{ALICE}.٣", "1", "x", "1" * 200):
+            (there / name).write_text(good)
 
     assert run_as(ALICE, put) is None
-    os.link(secret, there / "8")
+    os.link(secret, there / f"{ALICE}.8")
     found = registered(place, jobs)
     assert {job: (told.least, told.most, told.cost) for job, told in found.items()} == {1: (1, 4, 240.0)}
     assert run_as(BOB, lambda: [path.name for path in there.iterdir()]).startswith("PermissionError")
+
+
+@as_root
+@pytest.mark.parametrize("taken_by", ["a file", "a directory"])
+def test_a_registration_whose_name_somebody_else_has_taken_or_that_others_hide_comes_through(
+    place, monkeypatch, taken_by
+):
+    monkeypatch.setattr(module, "MOST_REMOVED", 10)
+    jobs = make_snapshot(pending(1, user=str(ALICE))).jobs
+    there = place / "elastic"
+    there.mkdir()
+    there.chmod(0o1733)
+    said = json.dumps({"version": 1, "least": 1, "most": 4, "cost": 240.0})
+
+    def taken():
+        if taken_by == "a file":
+            (there / f"{ALICE}.1").touch()
+        else:
+            (there / f"{ALICE}.1").mkdir()
+            (there / f"{ALICE}.1" / "of").touch()
+        for number in range(50):
+            (there / f"{BOB}.{number}").write_text(said)
+        (there / "full").mkdir()
+        (there / "full" / "of").touch()
+
+    def register():
+        (there / "new").write_text(said)
+        (there / "new").chmod(0o644)
+        (there / "new").replace(there / f"{ALICE}.1")
+
+    assert run_as(BOB, taken) is None
+    assert "Error" in run_as(ALICE, register)
+    for _ in range(7):
+        found = registered(place, jobs)
+        run_as(ALICE, register)
+    assert [*found] == [1]
+    assert [path.name for path in there.iterdir() if not path.is_dir()] == [f"{ALICE}.1"]
+
+
+def test_what_jobs_that_are_gone_have_left_is_removed(place):
+    (place / "elastic").mkdir()
+    for job in (1, 2):
+        (place / "elastic" / f"{os.geteuid()}.{job}").write_text('{"version": 1, "least": 1, "most": 4, "cost": 240.0}')
+    assert [*registered(place, make_snapshot(pending(1, user=str(os.geteuid()))).jobs)] == [1]
+    assert [path.name for path in (place / "elastic").iterdir()] == [f"{os.geteuid()}.1"]
 
 
 def test_what_registered_jobs_are_advised_is_in_their_users_record(place):
@@ -413,7 +456,8 @@ def test_what_registered_jobs_are_advised_is_in_their_users_record(place):
     )
     snapshot = make_snapshot(jobs, gpus_alloc=[[2, 0, 0], [2, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]])
     (place / "elastic").mkdir()
-    (place / "elastic" / "1").write_text(json.dumps({"version": 1, "least": 1, "most": 4, "cost": 240.0}))
+    registration = {"version": 1, "least": 1, "most": 4, "cost": 240.0}
+    (place / "elastic" / f"{os.geteuid()}.1").write_text(json.dumps(registration))
     written = place / daemon_user / NAME
     files = UserFiles(place, make("info", "json", io.StringIO()))
     made = plan(snapshot, by_name("sjf"), Config())
