@@ -14,17 +14,17 @@ import pwd
 import stat
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from rltuned.cluster.tables import JobTable
+from rltuned.cluster.tables import JobState, JobTable, Snapshot
 from rltuned.config import Config, UsersSection
 from rltuned.daemon.logs import Log
 from rltuned.decide.decision import read
-from rltuned.decide.resizing import Registration
+from rltuned.decide.resizing import SOON, Registration
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
 from rltuned.elastic import REGISTERED, registration_name
 from rltuned.errors import RltunedError
@@ -84,6 +84,7 @@ class UserFiles:
         self._stop = False
         self._turn = threading.Condition()
         self._trouble = ""
+        self._ran = dict[int, float]()
         self._thread = threading.Thread(target=self._run, name="user-files", daemon=True)
         self._thread.start()
 
@@ -108,12 +109,16 @@ class UserFiles:
                 if self._stop or records is None:
                     return
             try:
-                if records.plan is not None:
-                    records = records.advised(registered(self._directory, records.plan.snapshot.jobs))
-                self._say(write_all_records(self._directory, records))
+                self._say(write_all_records(self._directory, self._advised(records)))
             except Exception:  # noqa: BLE001 - said, and the next cycle is another try
                 self._log.exception("users.defect", sentence="This is a defect; please report it.")
             del records  # and with them the plan
+
+    def _advised(self, records: UserRecords) -> UserRecords:
+        if records.plan is None:
+            return records
+        snapshot = records.plan.snapshot
+        return records.advised(lately_running(registered(self._directory, snapshot.jobs), snapshot, self._ran))
 
     def _say(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
@@ -147,6 +152,20 @@ def registered(directory: Path, jobs: JobTable) -> dict[int, Registration]:
             with contextlib.suppress(OSError):
                 path.rename(there / f".{token_hex(8)}")
     return found
+
+
+def lately_running(
+    told: Mapping[int, Registration], snapshot: Snapshot, ran: dict[int, float]
+) -> dict[int, Registration]:
+    """Of these registrations those of jobs that run, or did within the last `SOON` seconds: they have requeued
+    themselves. (Any user can leave a registration of a job that only waits.) `ran`: when each was last seen to run, by
+    job id; it is brought up to date.
+    """
+    jobs, now = snapshot.jobs, snapshot.time
+    ran |= {job: now for job in told if jobs.state[jobs.row_of[job]] == JobState.RUNNING}
+    for job in [job for job, seen in ran.items() if now - seen > SOON]:
+        del ran[job]
+    return {job: said for job, said in told.items() if job in ran}
 
 
 def _plain_file_of(uid: int, path: Path) -> bytes | None:

@@ -162,7 +162,9 @@ def _make_room(wants: Waiting, running: Sequence[Resizable], free: Codes, size: 
 
 
 def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list[ResizeAdvice]]:
-    """By user, for the running jobs that have registered and have GPUs per node."""
+    """By user, for the running jobs that have registered and have GPUs per node. Of those that wait `registered` has
+    only jobs that ran a moment ago.
+    """
     snapshot, nodes, found = plan.snapshot, plan.snapshot.nodes, dict[str, list[ResizeAdvice]]()
     jobs, running = snapshot.jobs, dict[int, Resizable]()
     free = np.where(nodes.cpus_free > 0, nodes.gpus_free.sum(axis=1), 0).astype(np.int32)
@@ -171,10 +173,10 @@ def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list
     pools = job_pools(replace(snapshot, jobs=replace(jobs, gpu_type=Category.of([""] * len(jobs)))), rows)
     for row, said, pool in zip(rows.tolist(), registered.values(), pools.pool_of, strict=True):
         gpus, held, capable = int(jobs.gpus_per_node[row]), tuple(jobs.nodes_of(row).tolist()), pools.nodes[pool]
-        if gpus and not held:
+        if gpus and not held and not jobs.held[row] and not jobs.dependent[row]:
             # It has requeued itself, and takes what it can.
             any(_take(Waiting(number, gpus, capable, 0.0), free) for number in range(min(said.most, len(free)), 0, -1))
-        elif gpus and said.least <= len(held) <= said.most:
+        elif gpus and held and said.least <= len(held) <= said.most:
             elapsed, whole = snapshot.time - jobs.start_time[row], np.fmin(plan.estimates[row], jobs.time_limit[row])
             types = (nodes.gpus[list(held)] > 0).any(axis=0)
             running[row] = Resizable(

@@ -34,6 +34,7 @@ from rltuned.daemon.user_records import (
     UserFiles,
     access_list,
     fetch,
+    lately_running,
     name_of,
     registered,
     uid_of,
@@ -430,6 +431,26 @@ def test_a_registration_whose_name_somebody_else_has_taken_or_that_others_hide_c
         run_as(ALICE, register)
     assert [*found] == [1]
     assert [path.name for path in there.iterdir() if not path.is_dir()] == [f"{ALICE}.1"]
+
+
+def test_only_a_job_that_ran_a_moment_ago_is_registered_while_it_waits(place):
+    me = str(os.geteuid())
+    (place / "elastic").mkdir()
+    for job in (1, 2, 3):
+        (place / "elastic" / f"{me}.{job}").write_text('{"version": 1, "least": 1, "most": 4, "cost": 240.0}')
+
+    def told(now, *states):
+        jobs = pending(3, user=me, state=states, held_nodes=[(at,) if state else () for at, state in enumerate(states)])
+        snapshot = make_snapshot(jobs, now=now)
+        return [*lately_running(registered(place, snapshot.jobs), snapshot, ran)]
+
+    ran = dict[int, float]()
+    waits, runs = JobState.PENDING, JobState.RUNNING
+    assert told(NOW, waits, runs, runs) == [2, 3]
+    assert told(NOW + 60.0, waits, waits, runs) == [2, 3]
+    assert told(NOW + 900.0, waits, waits, runs) == [2, 3]
+    assert told(NOW + 960.0, waits, waits, waits) == [3]
+    assert [*ran] == [3], "of jobs that have ended nothing is kept"
 
 
 def test_what_jobs_that_are_gone_have_left_is_removed(place):

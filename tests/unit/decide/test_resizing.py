@@ -237,6 +237,15 @@ def test_a_job_that_has_requeued_itself_gets_its_room_before_others_are_told_to_
     assert [told.advised for told in advice(made, {1: said, 2: said})["alice"]] == [1]
 
 
+@pytest.mark.parametrize("column", [{"held": [False, True]}, {"dependent": [False, True]}])
+def test_a_job_that_could_not_start_takes_no_room_from_others_by_a_registration(column):
+    both = queue(waiting=1, gpus=4, held=((0,),), eligible_time=[NOW - 700.0, NOW + 100.0])
+    both = replace(both, jobs=replace(both.jobs, **{name: np.array(of) for name, of in column.items()}))
+    made = plan(both, by_name("sjf"), Config())
+    said = Registration(1, 1, 4, 100.0)
+    assert [told.advised for told in advice(made, {1: said, 2: said})["alice"]] == [2]
+
+
 def test_a_job_without_a_limit_is_advised_in_finite_numbers():
     snapshot = queue(waiting=1)
     limits = {name: np.full(2, np.inf) for name in ("time_limit", "end_time")}
