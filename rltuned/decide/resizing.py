@@ -127,28 +127,29 @@ def _take(job: Waiting, free: Codes) -> bool:
 
 def _make_room(wants: Waiting, running: Sequence[Resizable], free: Codes, size: list[int]) -> bool:
     """Let running jobs give nodes back where that lets a waiting job start and pays: those that lose least by it."""
-    trial, left, most = free.copy(), list(size), free.copy()
-    for job, nodes in zip(running, size, strict=True):
-        most[list(job.held[job.least : nodes])] += job.gpus
-    if not _take(wants, most):
+    # What each can give back: its last nodes first, down to the last one where the waiting job can run.
+    offers: list[tuple[float, int, int]] = []
+    for at, (job, nodes) in enumerate(zip(running, size, strict=True)):
+        useful, loss = np.flatnonzero(wants.capable[list(job.held[job.least : nodes])]), -np.inf
+        for number in range(nodes - 1, job.least + int(useful[0]) - 1 if len(useful) else nodes, -1):
+            loss = max(loss, job.next_gain(number))
+            offers.append((loss, at, -number))
+    trial, left = free.tolist(), list(size)
+    missing = wants.nodes - np.count_nonzero(wants.capable & (free >= wants.gpus))
+    for _, at, number in sorted(offers):
+        if not missing:
+            break
+        left[at], node = -number, running[at].held[-number]
+        had, trial[node] = trial[node], trial[node] + running[at].gpus
+        missing -= bool(wants.capable[node]) and had < wants.gpus <= trial[node]
+    if missing:
         return False
-    while not _take(wants, trial.copy()):
-        loss = [
-            job.next_gain(nodes - 1)
-            if nodes > job.least and wants.capable[list(job.held[job.least : nodes])].any()
-            else np.inf
-            for job, nodes in zip(running, left, strict=True)
-        ]
-        at = int(np.argmin(loss))
-        left[at] -= 1
-        trial[running[at].held[left[at]]] += running[at].gpus
     for at, job in enumerate(running):  # not each of these was needed
         while left[at] < size[at]:
-            without = trial.copy()
-            without[job.held[left[at]]] -= job.gpus
-            if not _take(wants, without.copy()):
+            node = job.held[left[at]]
+            if wants.capable[node] and trial[node] - job.gpus < wants.gpus <= trial[node]:
                 break
-            trial, left[at] = without, left[at] + 1
+            trial[node], left[at] = trial[node] - job.gpus, left[at] + 1
     lost = sum(
         job.gained(had) - job.gained(nodes) + RESTART
         for job, had, nodes in zip(running, size, left, strict=True)
@@ -156,8 +157,8 @@ def _make_room(wants: Waiting, running: Sequence[Resizable], free: Codes, size: 
     )
     if lost > wants.wait:
         return False
-    _take(wants, trial)
     free[:], size[:] = trial, left
+    _take(wants, free)
     return True
 
 

@@ -1,6 +1,7 @@
 """How many nodes are advised to jobs that can resize themselves."""
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -159,6 +160,60 @@ def test_each_advice_can_be_followed_all_at_once(situation):
         room = each.capable & (given_back >= each.gpus)
         room[list(each.held)] = False
         assert room.sum() >= size - len(each.held)
+
+
+def greedy(wants, running, left, size):
+    """What of each job's nodes remains where one node after another is given back, by whoever loses least by it, until
+    `wants` can start, and none that is not needed. None: it cannot start.
+    """
+
+    def can_start():
+        room = free.copy()
+        for each, had, has in zip(running, size, remains, strict=True):
+            room[list(each.held[has:had])] += each.gpus
+        return (wants.capable & (room >= wants.gpus)).sum() >= wants.nodes
+
+    free, remains = left, list(size)
+    while not can_start():
+        able = [
+            (each.next_gain(has - 1), at)
+            for at, (each, has) in enumerate(zip(running, remains, strict=True))
+            if has > each.least and wants.capable[list(each.held[each.least : has])].any()
+        ]
+        if not able:
+            return None
+        remains[min(able)[1]] -= 1
+    for at, had in enumerate(size):
+        while remains[at] < had:
+            remains[at] += 1
+            if not can_start():
+                remains[at] -= 1
+                break
+    return remains
+
+
+@given(situations())
+def test_nodes_are_given_back_as_one_after_the_other_would_be(situation):
+    running, left, waiting = situation
+    for wants in waiting:
+        size = [len(each.held) for each in running]
+        expected = greedy(wants, running, left, size)
+        lost = 0.0
+        for each, has in zip(running, expected or size, strict=True):
+            lost += RESTART - each.gained(has) if has < len(each.held) else 0.0
+        pays = expected is not None and lost <= wants.wait
+        never = [replace(each, cost=np.inf) for each in running]
+        assert advised_nodes(never, left, [wants]) == (expected if pays else size)
+
+
+def test_the_advice_of_two_thousand_nodes_takes_seconds():
+    many = np.ones(2000, dtype=np.bool_)
+    running = [job(range(8 * at, 8 * at + 8), most=8, gpus=4, capable=many) for at in range(250)]
+    began = time.process_time()
+    sizes = advised_nodes(running, np.zeros(2000, dtype=np.int32), [waits(1500, 4, many, 1e12)] * 64)
+    idle = advised_nodes([replace(each, held=each.held[:1]) for each in running], np.full(2000, 4, np.int32), [])
+    assert (sum(sizes), sum(idle)) == (500, 2000)
+    assert time.process_time() - began < 10.0
 
 
 def test_a_thousand_nodes_and_hundreds_of_jobs_are_no_work_without_end():
