@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,8 @@ from rltuned.errors import LockedError, StateError
 from rltuned.safe_files import FILE_MODE, give_all_to, give_to_owner_of, make_directory, user_name, write_all
 
 FILE_NAME: Final = "lock"
+PATIENCE: Final = 1.0
+"""Seconds that those who only ask for the holder are waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,15 @@ class Lock:
             fd = _open(path)
         except OSError as error:
             raise StateError(f"{path}: cannot be opened: {error.strerror}{_whose(path)}") from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            who = str(_read(path) or "an unknown process")
-            raise LockedError(f"{path}: held by {who}") from error
+        # Whoever asks for the holder shares the lock for a moment: that is waited for.
+        until = time.monotonic() + PATIENCE
+        while not _locks(fd, fcntl.LOCK_EX):
+            shared = _locks(fd, fcntl.LOCK_SH)
+            if not shared or time.monotonic() > until:
+                os.close(fd)
+                who = "somebody who only asks for its holder" if shared else _read(path) or "an unknown process"
+                raise LockedError(f"{path}: held by {who}")
+            time.sleep(0.001)
         holder = Holder(os.getpid(), socket.gethostname(), user_name(os.geteuid()), now, purpose)
         with contextlib.suppress(OSError):
             # On a full disk, or one that takes no writes, the lock holds all the same; only its holder stays unnamed.
@@ -106,6 +112,15 @@ def _open(path: Path) -> int:
         return os.open(path.parent, flags | os.O_RDONLY | os.O_DIRECTORY)
 
 
+def _locks(fd: int, kind: int) -> bool:
+    """Whether the file can be locked at once; it is then."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def holder(directory: Path) -> Holder | None:
     """Who holds the lock at this moment; None when it is free."""
     path = directory / FILE_NAME
@@ -114,11 +129,7 @@ def holder(directory: Path) -> Holder | None:
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return _read(path) or Holder(0, "?", "?", 0.0, "?")
-    else:
-        return None
+        return None if _locks(fd, fcntl.LOCK_SH) else _read(path) or Holder(0, "?", "?", 0.0, "?")
     finally:
         os.close(fd)
 

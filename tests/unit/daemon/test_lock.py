@@ -1,3 +1,4 @@
+import fcntl
 import os
 import signal
 import subprocess
@@ -37,6 +38,33 @@ def test_a_killed_holder_leaves_no_stale_lock(tmp_path, other):
         assert holder(tmp_path).purpose == "restore"
         assert holder(tmp_path).pid == os.getpid()
     assert holder(tmp_path) is None
+
+
+ASK = (
+    "import sys\nfrom pathlib import Path\nfrom rltuned.daemon.lock import holder\nprint('asks', flush=True)\n"
+    "while True: holder(Path(sys.argv[1]))\n"
+)
+
+
+def test_to_ask_who_holds_the_lock_keeps_nobody_from_it(tmp_path):
+    Lock.acquire(tmp_path, "run", 1.0).release()
+    with subprocess.Popen([sys.executable, "-c", ASK, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "asks\n"
+            for _ in range(1000):
+                with Lock.acquire(tmp_path, "restore", 2.0):
+                    assert holder(tmp_path).purpose == "restore"
+        finally:
+            process.kill()
+
+
+def test_one_who_asks_and_never_ends_is_no_reason_to_wait_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("rltuned.daemon.lock.PATIENCE", 0.05)
+    Lock.acquire(tmp_path, "run", 1.0).release()
+    with (tmp_path / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        with pytest.raises(LockedError, match="somebody who only asks"):
+            Lock.acquire(tmp_path, "restore", 2.0)
 
 
 def test_a_full_disk_does_not_cost_the_lock(tmp_path):
