@@ -17,7 +17,7 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config
 from rltuned.daemon.apply import Result
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.logs import Log
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import managed_jobs
 from rltuned.decide.plan import Plan
@@ -67,13 +67,14 @@ def _largest(data: Mapping[str, Any]) -> LargestRequests:
 class Lending:
     """What waiting jobs have lent, as the running daemon knows it."""
 
-    def __init__(self, directory: Path, log: Log, journal: Journal, *, keep: bool) -> None:
+    def __init__(self, runtime: Runtime, journal: Journal, *, keep: bool) -> None:
         """Take over what an earlier daemon has left.
 
         `journal`: of the changes. Where the book does not tell who lends for a job that is raised by it, it is lost.
         `keep`: the files are this daemon's; not so in a dry run.
         """
-        self._directory, self._log, self._keeps, self._trouble = directory, log, keep, ""
+        self._runtime, self._keeps, self._trouble = runtime, keep, ""
+        self._directory = directory = runtime.config.state.directory
         self._shrunk: dict[int, Request] = {}
         self.book, self.largest = Book(), NONE_KNOWN
         lost = ""
@@ -102,7 +103,7 @@ class Lending:
                 return ""
             self.largest = _largest(data)
         except (OSError, ValueError, TypeError, AttributeError):
-            self._log.warning("loans.before_lost", detail=f"{path} cannot be used, and is dropped")
+            self._runtime.log.warning("loans.before_lost", detail=f"{path} cannot be used, and is dropped")
         if self._keeps:
             path.unlink(missing_ok=True)
         return f"{path} is of a version that lent in another way"
@@ -116,7 +117,7 @@ class Lending:
             self._lost = self._lost or "it does not tell who lends for the jobs that are raised"
         if self._lost:
             sentence = "The book of loans is lost: every waiting job counts as having lent all that it could."
-            self._log.warning("loans.lost", sentence=sentence, reason=self._lost)
+            self._runtime.log.warning("loans.lost", sentence=sentence, reason=self._lost)
             managed = managed_jobs(snapshot, config, applied)
             offers = self.book.offers
             self.book = self.book.lost(snapshot, lendable(managed, Book(time=now), config.lend.part)).offering(offers)
@@ -168,7 +169,7 @@ class Lending:
             trouble = f"{path}: {error.strerror}"
         if trouble and trouble != self._trouble:
             sentence = "The book of loans cannot be kept. Nobody is raised until it can be."
-            self._log.warning("loans.not_kept", sentence=sentence, reason=trouble)
+            self._runtime.log.warning("loans.not_kept", sentence=sentence, reason=trouble)
         self._trouble = trouble
         return trouble
 

@@ -119,7 +119,7 @@ class Daemon:
         )
         self.choice = PolicyChoice(self.runtime, policy)
         self._reconciler, self._starts = Reconciler(), Starts()
-        self._lending = Lending(runtime.config.state.directory, runtime.log, journal, keep=writer_factory is not None)
+        self._lending = Lending(runtime, journal, keep=writer_factory is not None)
         self._orphans: tuple[int, ...] = ()
         self._nice: dict[int, int] = {}
         """Of the jobs that are raised."""

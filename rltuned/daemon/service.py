@@ -89,7 +89,7 @@ def serve(
         # A dry run has no lock, and may run beside the daemon whose directory it is.
         publisher = None
         if config.users.directory is not None and not (once or dry_run):
-            publisher = UserFiles(config.users.directory, log)
+            publisher = UserFiles(config.users.directory, runtime)
             stack.callback(publisher.close)
         reader = connect_reader(config.slurm)
         # In the foreground nobody promises to be small: no worker process for one cycle.

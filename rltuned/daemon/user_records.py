@@ -22,7 +22,7 @@ from typing import Final
 
 from rltuned.cluster.tables import JobState, JobTable, Snapshot
 from rltuned.config import Config, UsersSection
-from rltuned.daemon.logs import Log
+from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import read
 from rltuned.decide.resizing import SOON, Registration
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
@@ -77,9 +77,9 @@ def name_of(uid: int) -> str:
 class UserFiles:
     """Writes the records into a directory, in a thread of its own."""
 
-    def __init__(self, directory: Path, log: Log) -> None:
-        """Starts it. Trouble is said in `log`, once for as long as it stays the same, and each cycle is another try."""
-        self._directory, self._log = directory, log
+    def __init__(self, directory: Path, runtime: Runtime) -> None:
+        """Starts it. Trouble is said once for as long as it stays the same, and each cycle is another try."""
+        self._directory, self._runtime = directory, runtime
         self._next: UserRecords | None = None
         self._stop = False
         self._turn = threading.Condition()
@@ -110,8 +110,8 @@ class UserFiles:
                     return
             try:
                 self._say(write_all_records(self._directory, self._advised(records)))
-            except Exception:  # noqa: BLE001 - said, and the next cycle is another try
-                self._log.exception("users.defect", sentence="This is a defect; please report it.")
+            except Exception:  # the next cycle is another try
+                self._runtime.log.exception("users.defect", sentence="This is a defect; please report it.")
             del records  # and with them the plan
 
     def _advised(self, records: UserRecords) -> UserRecords:
@@ -122,7 +122,7 @@ class UserFiles:
 
     def _say(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
-            self._log.warning("users.not_published", sentence="Users do not see their record.", reason=trouble)
+            self._runtime.log.warning("users.not_published", sentence="Users do not see their record.", reason=trouble)
         self._trouble = trouble
 
 

@@ -1,5 +1,6 @@
 """The process as systemd sees it: notification socket, signals, exit status, lock, metrics endpoint."""
 
+import ast
 import contextlib
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rltuned import daemon as daemon_package
 from rltuned.daemon.clock import Moment, SystemClock
 from rltuned.daemon.heartbeat import HEARTBEAT_NAME, fresh_heartbeat
 from rltuned.daemon.lock import Lock
@@ -177,6 +179,16 @@ def test_a_reload_waits_for_the_cycle_while_the_watchdog_is_fed_and_every_signal
     daemon.config.write_text(text)
     daemon.process.send_signal(signal.SIGHUP)
     assert "stage active" in daemon.logged("reload.done")["sentence"]
+
+
+def test_no_part_of_the_daemon_keeps_the_log_that_a_reload_replaces():
+    keepers = [
+        f"{path.name}:{node.lineno}"
+        for path in Path(daemon_package.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.arg) and isinstance(node.annotation, ast.Name) and node.annotation.id == "Log"
+    ]
+    assert keepers == [], "take the Runtime, and its log when there is something to say"
 
 
 def test_a_daemon_that_is_to_end_does_not_wait_for_a_reload(start, tmp_path):

@@ -27,7 +27,10 @@ from rltuned.cluster.tables import JobState
 from rltuned.commands.main import main
 from rltuned.config import Config, Stage, UsersSection, resolve
 from rltuned.daemon import user_records as module
+from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.logs import make
+from rltuned.daemon.metrics import Metrics
+from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.user_records import (
     MARK,
     NAME,
@@ -56,6 +59,10 @@ def records(*users, now=NOW, reason="Priority"):
     """Job n (from 1) is of the n-th of these users."""
     jobs = pending(len(users), user=[str(user) for user in users], reason=reason)
     return UserRecords.of(make_snapshot(jobs, now=now), interval=60.0)
+
+
+def runtime(stream):
+    return Runtime(Config(), SystemClock(), make("info", "json", stream), Metrics())
 
 
 def ids(record):
@@ -275,7 +282,7 @@ def test_a_directory_that_cannot_be_listed_once_is_said_and_tried_again(place, m
         raise error
 
     monkeypatch.setattr(module.os, "listdir", fails)
-    files = UserFiles(place, make("info", "json", said))
+    files = UserFiles(place, runtime(said))
     files.publish(records("root"))
     while not said.getvalue():
         time.sleep(0.01)
@@ -288,6 +295,18 @@ def test_a_directory_that_cannot_be_listed_once_is_said_and_tried_again(place, m
     files.close()
 
 
+def test_after_a_reload_trouble_is_said_in_the_new_log(place):
+    before, after = io.StringIO(), io.StringIO()
+    shared = runtime(before)
+    files = UserFiles(place / "absent", shared)
+    shared.log = make("info", "json", after)
+    files.publish(records("root"))
+    while files._next is not None or not (before.getvalue() or after.getvalue()):
+        time.sleep(0.001)
+    files.close()
+    assert (before.getvalue(), "users.not_published" in after.getvalue()) == ("", True)
+
+
 def test_a_file_server_that_hangs_holds_up_neither_the_cycle_nor_the_end(place, monkeypatch):
     hangs, entered = threading.Event(), threading.Event()
 
@@ -297,7 +316,7 @@ def test_a_file_server_that_hangs_holds_up_neither_the_cycle_nor_the_end(place, 
         return ""
 
     monkeypatch.setattr(module, "write_all_records", slow)
-    files = UserFiles(place, make("info", "json", io.StringIO()))
+    files = UserFiles(place, runtime(io.StringIO()))
     files.publish(records("root"))
     assert entered.wait(60)
     for _ in range(100):
@@ -311,7 +330,7 @@ def test_a_file_server_that_hangs_holds_up_neither_the_cycle_nor_the_end(place, 
 
 def test_trouble_is_said_once_for_as_long_as_it_stays_the_same(place):
     stream = io.StringIO()
-    files = UserFiles(place / "absent", make("info", "json", stream))
+    files = UserFiles(place / "absent", runtime(stream))
     for _ in range(3):
         files.publish(records("root"))
         while files._next is not None:
@@ -480,7 +499,7 @@ def test_what_registered_jobs_are_advised_is_in_their_users_record(place):
     registration = {"version": 1, "least": 1, "most": 4, "cost": 240.0}
     (place / "elastic" / f"{os.geteuid()}.1").write_text(json.dumps(registration))
     written = place / daemon_user / NAME
-    files = UserFiles(place, make("info", "json", io.StringIO()))
+    files = UserFiles(place, runtime(io.StringIO()))
     made = plan(snapshot, by_name("sjf"), Config())
     try:
         files.publish(UserRecords.of(snapshot, interval=60.0, plan=made, moves=True))
