@@ -1,5 +1,6 @@
 """The program `rltuned`: its group of commands, and its entry point."""
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -86,6 +87,9 @@ def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: errors raised on purpose become one line and their exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every console is UTF-8
     try:
         code = cli.main(args=arguments, prog_name="rltuned", standalone_mode=False)
     except click.exceptions.Exit as end:

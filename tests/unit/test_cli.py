@@ -1,6 +1,7 @@
 """The command line on recorded answers of real clusters: what it prints, its exit codes, its errors."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -345,6 +346,26 @@ def test_bench_prints_its_figures_for_machines_and_for_people(capsys, monkeypatc
     monkeypatch.setattr("rltuned.benchmarks.run", lambda *_: measured)
     code, text, _ = run(capsys, "bench")
     assert (code, "whole cycle but Slurm, 10,000 pending" in text, "ready after 0.5 s" in text) == (0, True, True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["doctor"], ["plan"], ["explain"], ["show-config"], ["restore"], ["traces", "describe", "no–file"], ["--help"]],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+@pytest.mark.parametrize("site", ["24.11"], indirect=True)
+def test_a_console_that_is_not_utf_8_gets_all_that_it_can_show(site, command, encoding):
+    code = "from rltuned.commands.main import main; main()"
+    options = [] if command[0] in {"traces", "--help"} else ["--config", str(site)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command, *options],
+        check=False,
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "120"},
+    )
+    assert b"Traceback" not in done.stderr
+    assert done.stdout + done.stderr
 
 
 def test_the_program_starts_without_what_only_some_commands_need():
