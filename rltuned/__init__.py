@@ -7,7 +7,7 @@ charge. ``docs/architecture.md`` has the tour; each package says on its first pa
 
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def revision() -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from unit.slurm.standin import CONFIG, PENDING_JOB, PING, RECORDED, VERSION, StandIn, job, releases, sprio_row
 
+from rltuned import __version__
 from rltuned.cluster.changes import Applied, Change, Field, SiteFactor
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.commands.main import main
@@ -366,6 +367,13 @@ def test_a_console_that_is_not_utf_8_gets_all_that_it_can_show(site, command, en
     )
     assert b"Traceback" not in done.stderr
     assert done.stdout + done.stderr
+
+
+def test_a_version_that_was_released_is_not_that_of_what_comes_after_it():
+    changes = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## \[([0-9.]+)\]", changes, re.MULTILINE)
+    assert released
+    assert "## [Unreleased]" not in changes or __version__ not in released
 
 
 def test_the_program_starts_without_what_only_some_commands_need():
