@@ -8,13 +8,16 @@ site factor that its journal does not know, or for so long; what is left then is
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rltuned.slurm.port import ClusterFacts, Controller, ControllerReader, SlurmReader
 
 HANDOVER: Final = 300.0
 """Longest that a daemon waits for another one to give back what it has written, seconds."""
+THROTTLED: Final = 600.0
+"""Longest that the RPC limiter may turn pings away from a controller that is there, seconds. Its port alone proves
+nothing for longer: on a host whose slurmctld is dead anybody can listen there."""
 
 
 def own_names() -> frozenset[str]:
@@ -36,6 +39,8 @@ class Primacy:
     """The controller that acts, as slurm.conf calls it; "" before the first look."""
     _leads: bool | None = None
     """Whether that is this host; None before the first look."""
+    _answered: dict[str, float] = field(default_factory=dict)
+    """When each controller answered last; before it has, when it was looked at first."""
     _since: float | None = None
     """Since when it is to take over; None when it has, or has not to."""
     _looks: int = 0
@@ -47,7 +52,12 @@ class Primacy:
 
     def look(self, controllers: Sequence[Controller], now: float) -> bool:
         """Take in who is up. Whether this host has lost or gained its slurmctld (or it is the first look)."""
-        up = [controller.host for controller in controllers if controller.up]
+        for controller in controllers:
+            if controller.up or controller.host not in self._answered:
+                self._answered[controller.host] = now
+        up = [
+            one.host for one in controllers if one.up or (one.listens and now - self._answered[one.host] <= THROTTLED)
+        ]
         if not up:
             return False  # nobody acts; whoever did can write as little as anybody
         self.acting, before = up[0], self._leads

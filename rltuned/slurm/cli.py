@@ -36,8 +36,8 @@ class CliReader:
     def controllers(self, facts: ClusterFacts) -> tuple[Controller, ...]:
         """Every controller, the primary first, and whether it is there.
 
-        The RPC limiter turns pings away, and scontrol then calls a healthy controller DOWN (measured on 24.11). So one
-        that is said to be down is up all the same where its port takes a connection: that of a dead one does not.
+        The RPC limiter turns pings away, and scontrol then calls a healthy controller DOWN (measured on 24.11). So of
+        one that is said to be down the port is tried: that of a dead one takes no connection.
 
         Raises:
             SlurmUnavailableError: scontrol names none.
@@ -47,7 +47,7 @@ class CliReader:
         if not found:
             raise _no_controller(answer)
         where = dict(zip(facts.controllers, facts.addresses, strict=False))
-        return tuple(Controller(host, up or _listens(where.get(host))) for host, up in found)
+        return tuple(Controller(host, up, not up and _listens(where.get(host))) for host, up in found)
 
     def facts(self) -> ClusterFacts:
         """Version, plugins, privileges, limiter."""

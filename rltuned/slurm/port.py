@@ -81,7 +81,9 @@ class Controller:
 
     host: str
     up: bool
-    """Its slurmctld is there. That of a backup that stands by is, too."""
+    """Its slurmctld answers. That of a backup that stands by does, too."""
+    listens: bool = False
+    """It does not answer, but its port takes connections."""
 
 
 class SlurmReader(Protocol):

@@ -270,3 +270,29 @@ def test_in_a_federation_nothing_is_written(pair, tmp_path):
     facts = replace(pair.reader().facts(), federation="fed")
     (finding,) = blocking(prerequisites(facts, config(tmp_path)))
     assert "federation 'fed'" in finding.cause
+
+
+def test_a_port_that_takes_connections_counts_for_some_minutes_only_where_no_ping_is_answered():
+    primacy = Primacy(frozenset({"ctl2"}))
+    throttled = Controller("ctl1", up=False, listens=True)
+    backup = Controller("ctl2", up=True)
+    assert primacy.look([Controller("ctl1", up=True), backup], 0.0)
+    for now in (60.0, 600.0):
+        assert not primacy.look([throttled, backup], now), "the RPC limiter turns pings away"
+    assert not primacy.look([Controller("ctl1", up=True), backup], 660.0)
+    assert not primacy.look([throttled, backup], 1200.0)
+    assert primacy.stands_by
+    assert primacy.look([throttled, backup], 1320.0), "anybody may listen on the port of a dead one"
+    assert (primacy.acting, primacy.stands_by) == ("ctl2", False)
+    assert primacy.look([Controller("ctl1", up=True), backup], 1380.0)
+    assert primacy.stands_by
+
+
+def test_a_daemon_that_begins_beside_a_port_that_takes_connections_gives_it_as_long():
+    primacy = Primacy(frozenset({"ctl2"}))
+    controllers = [Controller("ctl1", up=False, listens=True), Controller("ctl2", up=True)]
+    assert primacy.look(controllers, 5000.0)
+    assert primacy.stands_by
+    assert not primacy.look(controllers, 5600.0)
+    assert primacy.look(controllers, 5660.0)
+    assert not primacy.stands_by

@@ -175,7 +175,7 @@ def test_several_controllers_are_told_in_their_order_and_who_of_them_answers(slu
     reader.ping()
     # The RPC limiter makes scontrol say the same of one that is there.
     with socket.create_server(("127.0.0.1", port)):
-        assert reader.controllers(known) == (Controller("ctl", up=True), Controller("ctl2", up=True))
+        assert reader.controllers(known) == (Controller("ctl", up=False, listens=True), Controller("ctl2", up=True))
     slurm.answer("ping", PING_OF_A_PAIR.splitlines()[0] + "\n", code=1)
     assert reader.controllers(known) == (Controller("ctl", up=False),)
     slurm.answer("ping", "", "slurm_load_ctl_conf error", code=1)
