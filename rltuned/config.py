@@ -120,7 +120,7 @@ class SlurmSection(_Section):
     """How Slurm is reached."""
 
     backend: Literal["cli", "pyslurm"] = "cli"
-    """`cli` (squeue, scontrol, sprio; every release) or `pyslurm` (Slurm 25.11, needs the extra [pyslurm])."""
+    """How values are written: `cli` (scontrol; every release) or `pyslurm` (Slurm 25.11, needs the extra [pyslurm])."""
     bin_dir: AbsolutePath = Path("/usr/bin")
     """Directory of squeue, scontrol, sprio, sdiag, sacctmgr, sacct. Absolute, so that PATH cannot change what is
     run."""

@@ -13,15 +13,15 @@ def runner(section: SlurmSection) -> Runner:
 
 
 def open_reader(section: SlurmSection) -> SlurmReader:
-    """The reader of the configured backend.
+    """The reader, the same for all backends.
 
     Raises:
         PrerequisiteError: backend `pyslurm` without a usable pyslurm.
     """
     if section.backend == "pyslurm":
-        from rltuned.slurm.pyslurm import PyslurmReader  # noqa: PLC0415 - optional dependency
+        from rltuned.slurm.pyslurm import load_module  # noqa: PLC0415 - optional dependency
 
-        return PyslurmReader(runner(section))
+        load_module()  # the writer needs it
     return CliReader(runner(section))
 
 

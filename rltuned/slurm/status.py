@@ -91,10 +91,10 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) 
             request=asked[row],
         )
     skip_strange(records, unread, "squeue (status)")
-    return completed(found, wanted, started_tasks(texts)[0], unread)
+    return _completed(found, wanted, started_tasks(texts)[0], unread)
 
 
-def completed(
+def _completed(
     found: dict[int, JobStatus], wanted: set[int] | None, arrays: Mapping[int, int], unread: Unread
 ) -> dict[int, JobStatus]:
     """What was found, with arrays that have started (submit time by id) and jobs that were not understood.
