@@ -25,7 +25,7 @@ import numpy as np
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.durations import duration
 from rltuned.cluster.plain_tables import node_table
-from rltuned.cluster.tables import NO_ROWS, NodeTable, Partition
+from rltuned.cluster.tables import NO_ROWS, NodeTable, Partition, tres_name
 from rltuned.errors import ShapeError
 
 CPUS_PER_GPU: Final = 8
@@ -166,7 +166,7 @@ def _pool(part: str, text: str) -> Pool:
                 raise ShapeError(f"{where}: {word}: memory is above 0")
             found[unit] = number
         elif position == 0 and _TYPE.match(word):
-            gpu_type = word.lower()
+            gpu_type = tres_name(word)
         else:
             raise ShapeError(f"{where}: cannot understand {_shown(word)}: first the GPU type, then 64c, 512g, 2000d")
     return _checked(
@@ -375,7 +375,7 @@ class _JsonShape:
         pool = Pool(
             nodes=nodes,
             gpus=gpus,
-            gpu_type="" if gpu_type == "gpu" else gpu_type.lower(),
+            gpu_type="" if gpu_type == "gpu" else tres_name(gpu_type),
             cpus=int(amount["cpus"]),
             mem=amount["memory"],
             tmp=amount["disk"],

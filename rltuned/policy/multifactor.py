@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Category, Codes, Floats
+from rltuned.cluster.tables import Bools, Category, Codes, Floats, tres_name
 from rltuned.errors import ConfigError
 
 DAY: Final = 86_400.0
@@ -61,6 +61,7 @@ class Weights:
         found: dict[str, float] = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
+            name = tres_name(name)
             found[name] = math.nan
             with suppress(ValueError):
                 found[name] = float(value)

@@ -167,7 +167,7 @@ class _Groups:
         """Column of the type of each request; −1: any, and for jobs of no GPUs."""
         jobs, index = self._jobs, {name: k for k, name in enumerate(self._shape.nodes.gpu_types)}
         unknown = -2
-        of_name = np.array([*(index.get(name.lower(), unknown) for name in jobs.gpu_type.names), -1], dtype=np.int32)
+        of_name = np.array([*(index.get(name, unknown) for name in jobs.gpu_type.names), -1], dtype=np.int32)
         found = np.where(jobs.gpus > 0, of_name[jobs.gpu_type.codes], -1).astype(np.int32)
         for group in np.flatnonzero(found == unknown):
             self.reasons.setdefault(int(group), f"unknown GPU type {jobs.gpu_type.value(int(group))!r}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rltuned.cluster.tables import tres_name
 from rltuned.errors import SlurmError, SlurmParseError
 from rltuned.slurm import controller, notation
 from rltuned.slurm.port import ClusterFacts, Privilege
@@ -71,7 +72,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         rate_refill=_number(limiter, "rl_refill_rate", 2.0) / max(period, 1.0),
         accounting=accounting,
         accounting_reachable=reachable,
-        accounting_tres=tuple(part for part in config.get("AccountingStorageTRES", "").split(",") if part),
+        accounting_tres=tuple(tres_name(part) for part in config.get("AccountingStorageTRES", "").split(",") if part),
         priority_calc_period=controller.config_seconds(config.get("PriorityCalcPeriod", "00:05:00")),
         half_life=controller.config_seconds(config.get("PriorityDecayHalfLife", "7-00:00:00")),
         started=_boot_time(config.get("BOOT_TIME", "")),
@@ -98,7 +99,7 @@ def priority_weights(config: Mapping[str, str]) -> dict[str, float]:
     """As `ClusterFacts.priority_weights`."""
     pairs = [(name, config.get(key, "")) for key, name in _WEIGHTS.items()]
     tres = config.get("PriorityWeightTRES", "").split(",")
-    pairs += [(name.lower(), value) for name, _, value in (part.rpartition("=") for part in tres)]
+    pairs += [(tres_name(name), value) for name, _, value in (part.rpartition("=") for part in tres)]
     found = {name: float(value) for name, value in pairs if _PLAIN.fullmatch(value) and float(value) > 0.0}
     times = {"max_age": config.get("PriorityMaxAge", ""), "half_life": config.get("PriorityDecayHalfLife", "")}
     found |= {name: controller.config_seconds(value) for name, value in times.items() if value}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.cluster import durations
+from rltuned.cluster.tables import tres_name
 from rltuned.errors import SlurmParseError
 
 NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "(none)"})
@@ -154,6 +155,7 @@ def tres(value: str) -> Tres:
         name, equals, amount = part.partition("=")
         if not equals:
             raise bad("TRES", value)
+        name = tres_name(name)
         if name == "cpu":
             cpu = count(amount)
         elif name == "mem":
@@ -240,7 +242,7 @@ def shared_gpus(value: str) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for kind, parts in _SHARDS.findall(value):
-        of = "gpu" if kind in {"", "(null)"} else kind
+        of = "gpu" if kind in {"", "(null)"} else tres_name(kind)
         ranges = _RANGES.match(parts)
         found[of] = found.get(of, 0) + (array_tasks(ranges.group(1)) if ranges else len(_SHARED.findall(parts)))
     return found
@@ -253,9 +255,9 @@ def _gpu(words: list[str], whole: str) -> tuple[str, int]:
         case []:
             return _ANY_TYPE, 1
         case [one]:
-            return (_ANY_TYPE, count(one)) if _COUNT.match(one) else (one, 1)
+            return (_ANY_TYPE, count(one)) if _COUNT.match(one) else (tres_name(one), 1)
         case [kind, number]:
-            return kind, count(number)
+            return tres_name(kind), count(number)
     raise bad("GRES", whole)
 
 

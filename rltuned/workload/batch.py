@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.durations import duration
-from rltuned.cluster.tables import Bools, Category, Floats, Ints
+from rltuned.cluster.tables import Bools, Category, Floats, Ints, tres_name
 from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import NUMBERS, TEXTS, Source, Workload
 
@@ -207,7 +207,7 @@ class Batch:
 
     def gpu_type(self, name: str) -> list[str] | None:
         """The n GPU types in lower case, "" for any: none is named, or several (``a|b``). None without this column."""
-        return self._texts(name, lambda text: "" if text in _ANY_GPU or "|" in text else text.lower())
+        return self._texts(name, lambda text: "" if text in _ANY_GPU or "|" in text else tres_name(text))
 
     def _texts(self, name: str, clean: Callable[[str], str]) -> list[str] | None:
         if name not in self.columns:

@@ -131,7 +131,7 @@ def _room(jobs: Workload, shape: ClusterShape) -> tuple[Ints, Ints]:
         nodes = partition.nodes[shape.nodes.usable[partition.nodes]]
         gpus = shape.nodes.gpus[nodes]
         if kind >= 0:
-            column = kinds.get(jobs.gpu_type.names[kind].lower(), -1)
+            column = kinds.get(jobs.gpu_type.names[kind], -1)
             gpus = gpus[:, [column]] if column >= 0 else gpus[:, :0]
         on = gpus.sum(axis=1)
         found[:, at] = on.max(initial=0), min(int((on > 0).sum()), partition.max_nodes)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rltuned.cluster.ended import only_waited
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.cluster.tables import Bools, Floats, tres_name
 from rltuned.errors import WorkloadError
 from rltuned.workload.batch import (
     MAX_CPUS,
@@ -264,6 +264,7 @@ def _parse_tres(text: str) -> _Tres | None:
         name, equals, value = part.partition("=")
         if not equals or not name:
             return None
+        name = tres_name(name)
         if name in found or name.startswith("gres/gpu:"):
             amount = _amount(value, "M" if name == "mem" else "")
             if np.isnan(amount):
@@ -271,7 +272,7 @@ def _parse_tres(text: str) -> _Tres | None:
             if name in found:
                 found[name] = amount
             else:
-                kind = name.removeprefix("gres/gpu:").lower()
+                kind = name.removeprefix("gres/gpu:")
                 typed[kind] = typed.get(kind, 0.0) + amount
     gpus = found["gres/gpu"]
     if typed:

@@ -70,8 +70,8 @@ def test_a_cpu_job_counts_in_cpus_one_on_each_node_if_none_is_given():
 
 def test_the_largest_node_is_that_of_the_partition_and_of_the_type():
     parts = [partition("all", range(4)), partition("small", [2, 3])]
-    shape = cluster([8, 8, 2, 2], types=["V100", "V100", "t4", "t4"], partitions=parts)
-    want = asked([4, 4, 4], shape, partition=["all", "small", "all"], gpu_type=["", "", "T4"])
+    shape = cluster([8, 8, 2, 2], types=["v100", "v100", "t4", "t4"], partitions=parts)
+    want = asked([4, 4, 4], shape, partition=["all", "small", "all"], gpu_type=["", "", "t4"])
     assert want.nodes.tolist() == [1, 2, 2]
     assert want.pool_nodes[want.pool].tolist() == [
         [True, True, False, False],

@@ -205,6 +205,8 @@ class TestGres:
             ("gpu:2(S:0-1)", {"": 2}),
             ("gpu:p100:4(S:0,2-3),gpu:k80:2(S:1)", {"p100": 4, "k80": 2}),
             ("gpu:p100:2(IDX:0-1)", {"p100": 2}),
+            ("gpu:A100:2,gpu:a100:1", {"a100": 3}),
+            ("gres/gpu:A100=2", {"a100": 2}),
             ("gpu:p100:0(IDX:N/A)", {"p100": 0}),
             ("gpu(null):2", {"": 2}),
             # untyped GPUs whose cores are known (22.05, 24.11)
@@ -280,6 +282,7 @@ class TestGpusOfANode:
             # A GPU of which shards are in use cannot be had as a whole, although it does not count as used.
             ("gpu:2(S:0-1),shard:8(S:0-1)", "gpu:(null):1(IDX:1),shard:(null):5(4/4,0/4)", {"gpu": 2}, {"gpu": 2}),
             ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:2(1/4,1/4)", {"t4": 2}, {"t4": 2}),
+            ("gpu:T4:2,shard:T4:8", "gpu:t4:0(IDX:N/A),shard:T4:2(1/4,1/4)", {"t4": 2}, {"t4": 2}),
             ("gpu:2,shard:8", "gpu:2(IDX:0-1),shard:0(0/4,0/4)", {"gpu": 2}, {"gpu": 2}),
             # 22.05
             ("gpu:4,shard:8", "gpu:(null):1(IDX:1),shard:(null):2(IDX:0,2),nic:0", {"gpu": 4}, {"gpu": 3}),
@@ -296,6 +299,10 @@ class TestTres:
         found = notation.tres("cpu=4,mem=62.50G,node=2,billing=4,gres/gpu=8,gres/gpu:p100=8,license/x@y=1,bb/z=1G")
         assert (found.cpu, found.mem, found.node, found.gpus) == (4, 64000.0, 2, 8)
         assert found.gpu_types == (("p100", 8),)
+
+    def test_names_are_compared_without_case_as_slurm_does(self):
+        found = notation.tres("CPU=4,gres/GPU=3,gres/gpu:A100=2,gres/gpu:a100=1")
+        assert (found.cpu, found.gpus, found.gpu_types) == (4, 3, (("a100", 3),))
 
     def test_gpus_are_unknown_when_they_are_not_tracked(self):
         assert notation.tres("cpu=4,node=1").gpus is None

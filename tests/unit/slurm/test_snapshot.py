@@ -146,6 +146,11 @@ def test_times_that_are_not_known_are_nan_and_limits_that_are_not_set_are_the_pa
             (2, 0, "k80,p100"),
         ),
         ({"tres_alloc": "cpu=1,node=1,gres/gpu=1", "tres_per_node": "gres/gpu:p100:1"}, (1, 1, "p100")),
+        # Slurm compares TRES without case, and shows each as it was written there
+        (
+            {"tres_alloc": "cpu=1,node=1,gres/gpu=2,gres/gpu:a100=2", "tres_per_node": "gres/gpu:A100:2"},
+            (2, 2, "a100"),
+        ),
         # of two types the site tracks one
         (
             {
