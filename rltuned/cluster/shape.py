@@ -38,7 +38,7 @@ MAIN: Final = "main"
 
 @dataclass(frozen=True)
 class ClusterShape:
-    """A cluster with nothing running. Each node has GPUs of at most one type."""
+    """A cluster with nothing running."""
 
     nodes: NodeTable
     partitions: tuple[Partition, ...]

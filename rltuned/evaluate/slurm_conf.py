@@ -117,9 +117,10 @@ class SlurmConf:
                 parameters.append(Parameter(name, min(own[name], least), max(own[name], most), says))
         kinds = shape.nodes.gpu_types
         for kind in kinds if len(kinds) > 1 else ():
-            there = set(shape.nodes.weights[_of_type(shape.nodes, kind)].tolist())
-            if len(there) != 1:
-                continue
+            rows = _of_type(shape.nodes, kind)
+            there = set(shape.nodes.weights[rows].tolist())
+            if len(there) != 1 or ((shape.nodes.gpus[rows] > 0).sum(axis=1) > 1).any():
+                continue  # a node of two types has one weight
             own[_WEIGHT_OF + kind] = float(there.pop())
             if (jobs.gpu_type.codes < 0).any():
                 parameters.append(Parameter(_WEIGHT_OF + kind, 1.0, 1e3, "jobs that name no type get the least first"))

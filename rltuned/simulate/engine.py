@@ -359,7 +359,9 @@ class Simulation:
         """All nodes with what is taken of them, now."""
         s, nodes = self.state, self.shape.nodes
         used = s.amount[k.ROOM] - s.amount[k.NOW_FREE]
-        taken = np.where(nodes.gpus > 0, used[:, k.GPU, None], 0).astype(np.int32)
+        # Which types they are of, the kernel does not count: those of the first column go first.
+        before = np.cumsum(nodes.gpus, axis=1) - nodes.gpus
+        taken = np.clip(used[:, k.GPU, None] - before, 0, nodes.gpus).astype(np.int32)
         return replace(
             nodes,
             gpus_alloc=taken,

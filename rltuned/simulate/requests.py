@@ -146,7 +146,7 @@ class _Groups:
         alive = np.array([group not in self.reasons for group in range(u)], dtype=np.bool_)
         for partition, gpu_type in set(zip(self.partition[alive].tolist(), self.gpu_type[alive].tolist(), strict=True)):
             rows = np.flatnonzero(alive & (self.partition == partition) & (self.gpu_type == gpu_type))
-            self._derive(rows, self._members(partition, gpu_type))
+            self._derive(rows, self._able(partition, gpu_type))
         self.pool_nodes = self._pools(np.flatnonzero(alive))
 
     def _partitions(self) -> Codes:
@@ -173,17 +173,24 @@ class _Groups:
             self.reasons.setdefault(int(group), f"unknown GPU type {jobs.gpu_type.value(int(group))!r}")
         return found
 
-    def _members(self, partition: int, gpu_type: int) -> Bools:
-        """(M,) nodes of the partition with GPUs of the type, which is the one that they have most of (−1: all)."""
-        gpus = self._shape.nodes.gpus
-        mask = np.zeros(len(gpus), dtype=np.bool_)
+    def _able(self, partition: int, gpu_type: int) -> Ints:
+        """(M, 4) `capacity` with the GPUs of that type only (−1: all); nothing of nodes without any, or not of the
+        partition.
+        """
+        mask = np.zeros(len(self.capacity), dtype=np.bool_)
         mask[self._shape.partitions[partition].nodes] = True
-        return mask if gpu_type < 0 else mask & gpus.any(axis=1) & (gpus.argmax(axis=1) == gpu_type)
+        found = self.capacity.copy()
+        if gpu_type >= 0:
+            found[:, GPU] = self._shape.nodes.gpus[:, gpu_type]
+            mask &= found[:, GPU] > 0
+        found[~mask] = -1
+        return found
 
-    def _derive(self, rows: Rows, members: Bools) -> None:
+    def _derive(self, rows: Rows, able: Ints) -> None:
         """Kind of request, numbers and feasibility of requests that may use the same nodes."""
         jobs = self._jobs
-        kinds, count = np.unique(self.capacity[members & self._shape.nodes.usable], axis=0, return_counts=True)
+        there = (able[:, GPU] >= 0) & self._shape.nodes.usable
+        kinds, count = np.unique(able[there], axis=0, return_counts=True)
         named, gpus = jobs.nodes[rows].astype(np.int64), jobs.gpus[rows].astype(np.int64)
         cpus = jobs.cpus[rows].astype(np.int64)
         cpus = np.where(gpus > 0, cpus, np.maximum(cpus, np.maximum(named, 1)))  # a CPU job: one on each node
@@ -255,7 +262,7 @@ class _Groups:
             gpus = int(self.need[row, GPU]) if self.per_node[row] else min(int(self.need[row, GPU]), 1)
             key = (int(self.partition[row]), int(self.gpu_type[row]), gpus)
             if key not in of_key:
-                mask = self._members(key[0], key[1]) & (self.capacity[:, GPU] >= gpus)
+                mask = self._able(key[0], key[1])[:, GPU] >= gpus
                 of_key[key] = known.setdefault(mask.tobytes(), len(masks))
                 if of_key[key] == len(masks):
                     masks.append(mask)

@@ -1,11 +1,14 @@
 """What a trace's row asks of a cluster, and whether the empty cluster could give it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracles.reference import Reference
 from unit.simulate.instances import cluster, given, jobs_of, partition, random_instance
 
 from rltuned.policy.heuristics import by_name
+from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.requests import requests
 
@@ -80,6 +83,40 @@ def test_the_largest_node_is_that_of_the_partition_and_of_the_type():
     ]
 
 
+def with_gpus(*nodes):
+    """One node for each mapping of GPU types to numbers."""
+    types = tuple(dict.fromkeys(name for of in nodes for name in of))
+    gpus = [[of.get(name, 0) for name in types] for of in nodes]
+    shape = cluster([sum(row) for row in gpus])
+    return replace(shape, nodes=replace(shape.nodes, gpu_types=types, gpus=np.array(gpus, dtype=np.int32)))
+
+
+def test_a_node_of_several_types_takes_the_jobs_of_each_as_far_as_it_has_that_type():
+    slices = {"b200": 4, "b200_2g.45gb": 8, "b200_3g.90gb": 4}
+    shape = with_gpus({"a30": 4, "q6k": 4}, {"a30": 4, "q6k": 4}, slices)
+    kinds = ["a30", "q6k", "q6k", "q6k", "q6k", "a30", "b200", "b200_2g.45gb", "b200_3g.90gb", "b200", ""]
+    want = asked([1, 1, 4, 6, 8, 9, 4, 8, 1, 5, 16], shape, gpu_type=kinds)
+    assert want.rejected == {
+        5: "needs 9 GPUs, partition main with GPUs of type a30 has 8",
+        9: "needs 5 GPUs, partition main with GPUs of type b200 has 4",
+    }
+    assert want.nodes[2:5].tolist() == [1, 2, 2]
+    assert want.gpus[2:5].tolist() == [4, 3, 4]
+    mixed, sliced = [True, True, False], [False, False, True]
+    found = want.pool_nodes[want.pool].tolist()
+    assert [found[row] for row in (0, 1, 2, 3, 4, 6, 7, 8, 10)] == [mixed] * 5 + [sliced] * 4
+
+
+def test_a_simulated_node_of_several_types_never_shows_more_in_use_of_a_type_than_it_has():
+    shape = with_gpus({"a30": 4, "q6k": 4})
+    jobs = jobs_of([0.0] * 3, [50.0] * 3, [4, 1, 1], gpu_type=["q6k", "a30", ""])
+    simulation = Simulation(shape, jobs, given([50.0] * 3))
+    simulation.run(RuleRanker(by_name("fifo")), 1.0)
+    nodes = simulation.node_table()
+    assert nodes.gpus_alloc.sum() == 6
+    assert (nodes.gpus_alloc <= nodes.gpus).all()
+
+
 def test_a_row_without_a_partition_goes_to_the_default_one():
     parts = [partition("first", [0]), partition("second", [1])]
     want = asked([1, 1], cluster([1, 1], partitions=parts), partition=["", "second"])
@@ -98,7 +135,7 @@ def test_exactly_those_are_rejected_whom_the_reference_finds_no_nodes_for_on_the
         unlimited = given([10.0] * len(instance.jobs))
         idle = Reference(instance.shape, instance.jobs, unlimited, RuleRanker(by_name("fifo")))
         want = idle.asked
-        types = {name.lower() for name in instance.shape.nodes.gpu_types}
+        types = instance.shape.nodes.gpu_types
         for job in idle.every:
             reason = want.rejected.get(job.row, "")
             name = instance.jobs.gpu_type.value(job.row)
