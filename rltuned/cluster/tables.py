@@ -212,7 +212,7 @@ class NodeTable:
     gpus: Codes
     """(M, T) configured."""
     gpus_alloc: Codes
-    """(M, T) allocated, or not to be had as a whole because shards of them are."""
+    """(M, T) allocated, or not to be had as a whole because shards or MPS of them are."""
     features: tuple[frozenset[str], ...]
     asleep: Bools | None = None
     """(M,) saves power, or is just coming up: usable, but a job that starts there waits for it. None: no node is."""

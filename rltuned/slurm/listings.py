@@ -238,8 +238,8 @@ def _node(words: Mapping[str, str], gpus: dict[str, dict[str, int]]) -> Node:
     allocated = tres(_required(words, "AllocTRES"))
     if "GresUsed" not in words and allocated.gpus:
         used = dict(allocated.gpu_types) or {"gpu": allocated.gpus}
-    if "shard:" in (sharing := words.get("GresUsed", "")):
-        used = used | {kind: used.get(kind, 0) + number for kind, number in shared_gpus(sharing).items()}
+    parts = shared_gpus(words.get("GresUsed", ""))
+    used = used | {kind: used.get(kind, 0) + number for kind, number in parts.items()}
     reserved = _or_zero(memory(words.get("MemSpecLimit", "0")))
     features = text(words.get("ActiveFeatures", ""))
     return Node(

@@ -230,18 +230,19 @@ def gres(value: str) -> dict[str, int]:
     return found
 
 
-_SHARDS = re.compile(r"(?:\A|,)shard:(?:([^\x00-\x20\x7f:,=()]{1,128}|\(null\)):)?[0-9]{1,15}\(([^()]*)\)")
+_SHARING = re.compile(r"(?:\A|,)(?:shard|mps):(?:([^\x00-\x20\x7f:,=()]{1,128}|\(null\)):)?[0-9]{1,15}\(([^()]*)\)")
 _SHARED = re.compile(r"(?:\A|,)0*[1-9][0-9]*/")
 _RANGES = re.compile(r"IDX:([0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*)\Z")
 
 
 def shared_gpus(value: str) -> dict[str, int]:
-    """GPUs by type ("gpu": none) that nobody can have as a whole, because shards of them are in use, of a GresUsed.
+    """GPUs by type ("gpu": none) that nobody can have as a whole, because parts of them are in use, of a GresUsed.
 
-    ``gpu:2(IDX:0-1),shard:(null):3(3/4,0/4)`` (shards used of each GPU), ``shard:(null):1(IDX:0)`` (22.05: the GPUs).
+    ``gpu:2(IDX:0-1),shard:(null):3(3/4,0/4)`` (shards used of each GPU), ``mps:a100:50(50/100,0/100)`` (per cent of
+    each), ``shard:(null):1(IDX:0)`` (22.05: the GPUs).
     """
     found: dict[str, int] = {}
-    for kind, parts in _SHARDS.findall(value):
+    for kind, parts in _SHARING.findall(value):
         of = "gpu" if kind in {"", "(null)"} else tres_name(kind)
         ranges = _RANGES.match(parts)
         found[of] = found.get(of, 0) + (array_tasks(ranges.group(1)) if ranges else len(_SHARED.findall(parts)))

@@ -284,7 +284,16 @@ class TestGpusOfANode:
             ("gpu:t4:2,shard:t4:8", "gpu:t4:0(IDX:N/A),shard:t4:2(1/4,1/4)", {"t4": 2}, {"t4": 2}),
             ("gpu:T4:2,shard:T4:8", "gpu:t4:0(IDX:N/A),shard:T4:2(1/4,1/4)", {"t4": 2}, {"t4": 2}),
             ("gpu:2,shard:8", "gpu:2(IDX:0-1),shard:0(0/4,0/4)", {"gpu": 2}, {"gpu": 2}),
+            # MPS: percentages of each GPU
+            (
+                "gpu:a100:4,mps:a100:400",
+                "gpu:a100:1(IDX:3),mps:a100:150(50/100,100/100,0/100,0/100)",
+                {"a100": 4},
+                {"a100": 3},
+            ),
+            ("gpu:2,mps:200", "gpu:(null):0(IDX:N/A),mps:(null):0(0/100,0/100)", {"gpu": 2}, {"gpu": 0}),
             # 22.05
+            ("gpu:2,mps:200", "gpu:(null):0(IDX:N/A),mps:(null):50(IDX:1)", {"gpu": 2}, {"gpu": 1}),
             ("gpu:4,shard:8", "gpu:(null):1(IDX:1),shard:(null):2(IDX:0,2),nic:0", {"gpu": 4}, {"gpu": 3}),
             ("gpu:2,shard:8", "gpu:(null):0(IDX:N/A),shard:(null):0(IDX:N/A),nic:0", {"gpu": 2}, {"gpu": 0}),
         ],
