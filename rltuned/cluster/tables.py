@@ -214,10 +214,17 @@ class NodeTable:
     gpus_alloc: Codes
     """(M, T) allocated, or not to be had as a whole because shards or MPS of them are."""
     features: tuple[frozenset[str], ...]
+    counts: Bools | None = None
+    """(M,) is there in a replay: usable, or just now reserved or asleep. None: not read; see `counted`."""
     asleep: Bools | None = None
     """(M,) saves power, or is just coming up: usable, but a job that starts there waits for it. None: no node is."""
     weight: Ints | None = None
     """(M,) slurm.conf(5) Weight: Slurm takes nodes of a smaller one first. None: not read; see `weights`."""
+
+    @property
+    def counted(self) -> Bools:
+        """(M,) `counts`, or `usable` where it was not read."""
+        return self.usable if self.counts is None else self.counts
 
     @property
     def weights(self) -> Ints:

@@ -156,12 +156,18 @@ def as_it_was(
 
 
 def live_shape(snapshot: Snapshot, name: str) -> ClusterShape:
-    """The cluster of a snapshot, with nothing running on it; drained nodes stay so. ShapeError: it has no nodes."""
+    """The cluster of a snapshot, with nothing running on it and no node reserved; drained nodes stay so.
+
+    Raises:
+        ShapeError: it has no nodes.
+    """
     nodes = snapshot.nodes
     if not len(nodes) or not snapshot.partitions:
         raise ShapeError(f"cluster {name}: Slurm shows no nodes, or no partitions")
     empty = replace(
         nodes,
+        usable=nodes.counted,
+        counts=None,
         cpus_alloc=np.zeros_like(nodes.cpus_alloc),
         mem_alloc=np.zeros_like(nodes.mem_alloc),
         gpus_alloc=np.zeros_like(nodes.gpus_alloc),

@@ -28,11 +28,20 @@ _STATE_SUFFIX: Final = {
     "-": "PLANNED",
 }
 _USABLE_BASE: Final = frozenset({"IDLE", "MIXED", "ALLOCATED"})
-_ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_UP"})
+_RESERVED: Final = "RESERVED"
+_ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
 """Power saving: Slurm wakes the node for a job (measured on all releases), but not one that is POWERING_DOWN."""
-_HARMLESS: Final = _ASLEEP | {
+_TAKES_JOBS: Final = _ASLEEP | {
     *("PLANNED", "COMPLETING", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "DYNAMIC", "RESUME", "UNDRAIN"),
+    "REBOOT_REQUESTED",  # until it is idle: select/cons_tres only takes others first; with ASAP it has DRAIN, too
 }
+"""Flags of a node that may start jobs, by what slurmctld does with each (node_mgr.c, read_config.c, cons_tres)."""
+_COMES_BACK: Final = _TAKES_JOBS | {
+    *(_RESERVED, "MAINT", "MAINTENANCE"),  # reservation.c: of each node of which somebody has reserved anything
+    *("BLOCKED", "POWER_DOWN", "POWER_DRAIN", "POWERING_DOWN"),
+}
+"""Flags of a node that counts in a replay: those, and those of one that starts no jobs for a while. Each other flag
+(DRAIN, FAIL, NOT_RESPONDING, INVALID_REG, REBOOT_ISSUED, one that is not known) stands for a node that does neither."""
 _STATE = re.compile(r"([A-Za-z_]{1,32})([*~#!%$@^\-]{0,4})((?:\+[A-Za-z_]{1,32}[*~#!%$@^\-]{0,4}){0,16})\Z", re.ASCII)
 _FLAG = re.compile(r"\+([A-Za-z_]+)([*~#!%$@^\-]*)", re.ASCII)
 
@@ -47,9 +56,22 @@ class NodeState:
     @property
     def usable(self) -> bool:
         """Whether the node may take a new job. Unknown states and flags count as not usable."""
+        return self._has_only(_TAKES_JOBS)
+
+    @property
+    def reserved(self) -> bool:
+        """Whether a reservation, which may be of a part of the node, is all that makes it not usable."""
+        return _RESERVED in self.flags and self._has_only(_TAKES_JOBS | {_RESERVED})
+
+    @property
+    def counts(self) -> bool:
+        """Whether the node is there in a replay."""
+        return self._has_only(_COMES_BACK)
+
+    def _has_only(self, flags: frozenset[str]) -> bool:
         # A node that comes up does not respond yet.
-        flags = self.flags - {"NOT_RESPONDING"} if "POWERING_UP" in self.flags else self.flags
-        return self.base in _USABLE_BASE and flags <= _HARMLESS
+        own = self.flags - {"NOT_RESPONDING"} if "POWERING_UP" in self.flags else self.flags
+        return self.base in _USABLE_BASE and own <= flags
 
     @property
     def asleep(self) -> bool:

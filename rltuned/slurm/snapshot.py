@@ -80,11 +80,13 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     node_table = build_nodes(nodes)
     partition_table = build_partitions(partitions, node_table)
     arrays, array_of = started_tasks(texts)
+    jobs = _build_jobs(read_records(texts, factors), excluded, node_table, partition_table, unread)
+    reserved = np.array([node.state.reserved for node in nodes], dtype=np.bool_)
     return Snapshot(
         time=now,
         release=of_release,
-        jobs=_build_jobs(read_records(texts, factors), excluded, node_table, partition_table, unread),
-        nodes=node_table,
+        jobs=jobs,
+        nodes=replace(node_table, usable=node_table.usable | (reserved & _open_to_all(jobs, len(nodes)))),
         partitions=partition_table,
         health=load.health,
         unread=unread,
@@ -110,6 +112,16 @@ def _unlisted(columns: Mapping[str, list[str]], known: Collection[str]) -> list[
     return list(missing)
 
 
+def _open_to_all(jobs: JobTable, nodes: int) -> Bools:
+    """(M,) nodes that a job without a reservation runs on. Slurm starts none on a node that is reserved as a whole:
+    where one runs, the reservation is of a part, and others may have the rest.
+    """
+    found = np.zeros(nodes, dtype=np.bool_)
+    for row in jobs.running[jobs.reservation.codes[jobs.running] < 0].tolist():
+        found[jobs.nodes_of(row)] = True
+    return found
+
+
 # --- nodes and partitions ----------------------------------------------------------------------------------------
 
 
@@ -133,6 +145,7 @@ def build_nodes(nodes: Sequence[listings.Node]) -> NodeTable:
         gpus=gpus,
         gpus_alloc=gpus_alloc,
         features=tuple(node.features for node in nodes),
+        counts=np.array([node.state.counts for node in nodes], dtype=np.bool_),
         asleep=np.array([node.state.asleep for node in nodes], dtype=np.bool_),
         weight=np.array([node.weight for node in nodes], dtype=np.int64),
     )

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 from unit.evaluate.small import bursts, busy_jobs, jobs_of, report, settings, tuned_file
-from unit.slurm.standin import CONFIG, StandIn
+from unit.slurm.standin import CONFIG, NODES, StandIn
 
 from rltuned.cluster.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.cluster.objective import Objective
@@ -518,16 +518,24 @@ def test_rows_of_the_accounting_that_cannot_be_understood_are_left_out_and_said_
         site.history(lambda *_: TraceRows([], [strange]), 0.25, 1e9, said.append)
 
 
-def test_the_live_cluster_is_taken_with_nothing_running_and_with_its_drained_nodes(monkeypatch):
+def test_the_live_cluster_is_taken_with_nothing_running_and_without_its_drained_nodes(tmp_path):
+    slurm = StandIn(tmp_path / "slurm")
+    reserved = NODES.replace("State=MIXED ", "State=IDLE+MAINTENANCE+RESERVED ")
+    slurm.answer("nodes", reserved)
+    shape, _ = site.own_cluster(SlurmSection(bin_dir=slurm.bin_dir), 100.0)
+    # What is in maintenance will be back; jobs in a reservation are in the trace, too.
+    assert dict(zip(shape.nodes.names, shape.nodes.usable.tolist(), strict=True)) == {"p100-1": True, "k80-1": False}
+
+
+def test_the_live_cluster_has_a_default_partition():
     from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
     snapshot = ModelSlurm(VirtualClock()).reader().snapshot(0.0)
-    busy = replace(snapshot.nodes, gpus_alloc=snapshot.nodes.gpus, usable=np.zeros_like(snapshot.nodes.usable))
+    busy = replace(snapshot.nodes, gpus_alloc=snapshot.nodes.gpus)
     partitions = tuple(replace(partition, default=False) for partition in snapshot.partitions)
     shape = site.live_shape(replace(snapshot, nodes=busy, partitions=partitions), "here")
     assert shape.gpus == int(snapshot.nodes.gpus.sum())
     assert not shape.nodes.gpus_alloc.any()
-    assert not shape.nodes.usable.any()
     assert [partition.default for partition in shape.partitions] == [True]
 
 

@@ -379,18 +379,37 @@ class TestNodeStates:
         ("states", "usable"),
         [
             ("IDLE MIXED ALLOCATED MIXED+PLANNED mixed- IDLE+CLOUD ALLOCATED+COMPLETING", True),
-            ("IDLE+CLOUD+POWERED_DOWN IDLE~ MIXED+CLOUD+POWERED_DOWN", True),
+            ("IDLE+CLOUD+POWERED_DOWN IDLE~ MIXED+CLOUD+POWERED_DOWN IDLE+CLOUD+POWERED_DOWN+POWER_UP", True),
+            # scontrol reboot waits until the node is idle; with ASAP it drains it
+            ("MIXED+REBOOT_REQUESTED ALLOCATED@", True),
+            ("MIXED+DRAIN+REBOOT_REQUESTED DOWN+REBOOT_ISSUED", False),
             # Slurm gives a node that comes up more jobs, and one that goes down none (measured)
             ("IDLE# MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", True),
             ("DOWN+CLOUD+NOT_RESPONDING+POWERING_UP IDLE+CLOUD+POWERING_DOWN", False),
             ("IDLE+DRAIN IDLE* DOWN*+DRAIN DOWN MIXED+MAINT IDLE$ IDLE+RESERVED IDLE+MAINTENANCE+RESERVED", False),
-            ("IDLE+INVALID_REG IDLE+BLOCKED IDLE% IDLE! IDLE@ IDLE^ IDLE+NOT_RESPONDING IDLE+FAIL FUTURE", False),
+            (
+                "IDLE+INVALID_REG IDLE+BLOCKED IDLE% IDLE! IDLE^ IDLE+NOT_RESPONDING IDLE+FAIL FUTURE MIXED+RESERVED",
+                False,
+            ),
             ("UNKNOWN unk* inval IDLE+SOMETHING_NEW SOMETHING_NEW", False),
         ],
     )
     def test_only_known_good_states_are_usable(self, states, usable):
         for text in states.split():
             assert listings.node_state(text).usable is usable, text
+
+    def test_a_node_that_takes_no_job_for_a_while_counts_in_a_replay_and_one_that_is_broken_does_not(self):
+        for text in (
+            "IDLE+RESERVED",
+            "IDLE+MAINTENANCE+RESERVED",
+            "IDLE$",
+            "MIXED+BLOCKED",
+            "IDLE%",
+            "MIXED+POWER_DOWN",
+        ):
+            assert listings.node_state(text).counts, text
+        for text in ("IDLE+DRAIN", "DOWN", "IDLE*", "IDLE+RESERVED+DRAIN", "IDLE+FAIL", "IDLE+SOMETHING_NEW", "FUTURE"):
+            assert not listings.node_state(text).counts, text
 
     def test_suffixes_and_flags_are_the_same_thing(self):
         assert listings.node_state("IDLE*+DRAIN").flags == {"NOT_RESPONDING", "DRAIN"}

@@ -505,7 +505,8 @@ def test_nodes_in_trouble_are_not_usable(release):
     found, strange = listings.nodes((RECORDED / release / "nodes-mixed-troubled.txt").read_text())
     assert strange == []
     usable = {node.name: node.state.usable for node in found}
-    trouble = {"plain1", "core1", "cpu1", "smt1", "cloud2", "maint1", "resv1"}
+    # smt1 is to be rebooted once it is idle: 24.11 and 26.05 have planned a job there.
+    trouble = {"plain1", "core1", "cpu1", "cloud2", "maint1", "resv1"}
     assert {name for name, well in usable.items() if not well} == trouble
 
 

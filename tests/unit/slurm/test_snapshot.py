@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from unit.slurm.standin import DIAGNOSTICS, PARTITIONS, RUNNING, job, sprio_row
+from unit.slurm.standin import DIAGNOSTICS, NODES, PARTITIONS, RUNNING, job, sprio_row
 
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.tables import JobState
@@ -261,6 +261,24 @@ def test_time_release_and_load(slurm):
     snapshot = read(slurm, [])
     assert (snapshot.time, snapshot.release) == (NOW, (24, 11))
     assert (snapshot.health.server_threads, snapshot.health.agent_queue) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("state", "runs", "usable"),
+    [
+        # A reservation of a few cores or GPUs flags the whole node, and others go on starting on the rest.
+        ("MIXED+RESERVED", {"Reservation": "(null)"}, True),
+        ("MIXED+RESERVED", {"Reservation": "course"}, False),
+        ("MIXED+RESERVED", {"Reservation": "(null)", "NodeList": "k80-1"}, False),
+        ("MIXED+RESERVED+DRAIN", {"Reservation": "(null)"}, False),
+        ("MIXED+MAINTENANCE+RESERVED", {"Reservation": "(null)"}, False),
+    ],
+)
+def test_a_reserved_node_is_usable_while_a_job_without_a_reservation_runs_there(slurm, state, runs, usable):
+    slurm.answer("nodes", NODES.replace("State=MIXED ", f"State={state} "))
+    nodes = read(slurm, [job(8, **{**RUNNING, **runs})]).nodes
+    assert nodes.usable[nodes.row_of["p100-1"]] == usable
+    assert nodes.counted.tolist() == ["DRAIN" not in state, False]
 
 
 def test_a_node_that_jobs_run_on_and_scontrol_does_not_list_is_there_and_not_usable(slurm):
