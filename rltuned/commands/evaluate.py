@@ -179,7 +179,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
         config = load(config_path).config
         if options["objective"] is None:
             settings = replace(settings, objective=config.policy.objective)
-        settings, shape = site.of_slurm(settings, config.slurm, SystemClock().time())
+        settings, shape = site.of_slurm(settings, config.slurm, SystemClock().time(), remark)
     with progress_bar() as progress:
         result = run_all(prepare(settings, revision(), progress, shape), executor, path, progress=progress)
     _refuse_empty(result)

@@ -177,6 +177,7 @@ def _replayed(
 
     try:
         from rltuned.evaluate import gate
+        from rltuned.evaluate.site import NOT_SIMULATED
         from rltuned.report.replay import LEAD_DAYS, replay, settings_of
     except ImportError as error:
         missing.append(_lacking(error.name or "numba", "the replay of the period's jobs"))
@@ -195,9 +196,14 @@ def _replayed(
     try:
         with progress_bar() as progress:
             settings = settings_of(config, period.policy, chosen, period.share)
+            said: list[str] = []
             settings, jobs, shape = gate.site_of(
-                settings, config.slurm, asked, tell, progress, (period.since, period.until)
+                settings, config.slurm, asked, said.append, progress, (period.since, period.until)
             )
+            for sentence in said:
+                remark(sentence)
+                if sentence.startswith(NOT_SIMULATED):  # the others may quote a row of the accounting
+                    missing.append(f"The replay: {sentence}.")
             made = replay(
                 settings,
                 jobs,

@@ -73,6 +73,7 @@ def prerequisites(facts: ClusterFacts, config: Config) -> list[Finding]:
         *_scheduler(facts),
         *_users_tools(facts),
         *_federation(facts),
+        *_simulation(facts),
         *_accounting(facts),
         *_limiter(facts, config),
     ]
@@ -133,6 +134,15 @@ def _scheduler(facts: ClusterFacts) -> list[Finding]:
         remedy = "add bf_continue to SchedulerParameters and run `scontrol reconfigure`"
         return [Finding(Severity.ERROR, "backfill", cause, remedy)]
     return [Finding(Severity.OK, "backfill", "sched/backfill with bf_continue")]
+
+
+def _simulation(facts: ClusterFacts) -> list[Finding]:
+    """What the figures of gate, tune and report, and start times, do not know."""
+    if not facts.not_simulated:
+        return []
+    cause = f"not simulated, though it changes who starts when: {'; '.join(facts.not_simulated)}"
+    remedy = "verdicts, replays and start times are without it: compare a report's replay with what really happened"
+    return [Finding(Severity.NOTE, "simulator", cause, remedy)]
 
 
 def _users_tools(facts: ClusterFacts) -> Iterator[Finding]:

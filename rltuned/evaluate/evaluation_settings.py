@@ -118,7 +118,7 @@ class TunedConf:
 def _numbers(answer: Any, name: str) -> dict[str, float]:
     values = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(values, dict) or not all(
-        isinstance(value, int | float) and 0.0 <= value < math.inf for value in values.values()
+        isinstance(value, int | float) and math.isfinite(value) for value in values.values()
     ):
         msg = f"it has no numbers called '{name}'"
         raise ValueError(msg)

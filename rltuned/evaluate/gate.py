@@ -117,7 +117,7 @@ def site_of(
     else:
         jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
     if shape is None:
-        settings, shape = site.of_slurm(settings, slurm, now)
+        settings, shape = site.of_slurm(settings, slurm, now, tell)
         if jobs.source.form == DATED:
             shape = site.own_past(shape, slurm, jobs, period, tell)
     return settings, jobs, shape

@@ -106,7 +106,7 @@ class SlurmConf:
         if len(np.unique(owners(jobs.account, jobs.user).codes)) < 2:
             names.remove("fairshare")
         largest = max(names, key=own.__getitem__)
-        unit = own[largest] or 1e4
+        unit = max(own[largest], 0.0) or 1e4
         ends = max(unit / _RANGE, 0.1) / 10.0, min(unit * _RANGE, _LARGEST_WEIGHT)
         parameters = [Parameter(name, *ends, _WEIGHTS[name]) for name in names if name != largest or not own[name]]
         parameters += _OTHERS

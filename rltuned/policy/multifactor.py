@@ -51,7 +51,7 @@ class Weights:
     @classmethod
     def parse(cls, text: str) -> "Weights":
         """A name of `PRESETS`, or a list as "age=1000,fairshare=100000,max_age=86400,gres/gpu=500": the fields here
-        (`favor_small=1`: yes), and TRES by their names.
+        (`favor_small=1`: yes), and TRES by their names, which alone may be negative.
 
         Raises:
             ConfigError: it is neither; names the part.
@@ -65,7 +65,8 @@ class Weights:
             found[name] = math.nan
             with suppress(ValueError):
                 found[name] = float(value)
-            if not (name and 0.0 <= found[name] < math.inf):
+            least = 0.0 if name in cls.__annotations__ else -math.inf
+            if not (name and least <= found[name] < math.inf and found[name] != -math.inf):
                 presets = ", ".join(PRESETS)
                 raise ConfigError(f"weights '{text}': '{part}' is no NAME=NUMBER; or give one of {presets}")
         own: dict[str, Any] = {name: found.pop(name) for name in cls.__annotations__ if name in found}

@@ -10,7 +10,7 @@ from typing import Final
 
 from rltuned.cluster.tables import tres_name
 from rltuned.errors import SlurmError, SlurmParseError
-from rltuned.slurm import controller, notation
+from rltuned.slurm import controller, not_simulated, notation
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Runner, failure
 
@@ -82,6 +82,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         controllers=tuple(name for name, _ in controllers),
         addresses=tuple(address for _, address in controllers),
         federation=_federation(runner) if accounting else "",
+        not_simulated=tuple(not_simulated.of_config(config)),
         private_jobs="jobs" in config.get("PrivateData", "").lower().split(","),
     )
 
@@ -98,9 +99,9 @@ _WEIGHTS: Final = {
 def priority_weights(config: Mapping[str, str]) -> dict[str, float]:
     """As `ClusterFacts.priority_weights`."""
     pairs = [(name, config.get(key, "")) for key, name in _WEIGHTS.items()]
-    tres = config.get("PriorityWeightTRES", "").split(",")
-    pairs += [(tres_name(name), value) for name, _, value in (part.rpartition("=") for part in tres)]
     found = {name: float(value) for name, value in pairs if _PLAIN.fullmatch(value) and float(value) > 0.0}
+    tres = notation.tres_weights(config.get("PriorityWeightTRES", ""))
+    found |= {name: weight for name, weight in tres.items() if weight}
     times = {"max_age": config.get("PriorityMaxAge", ""), "half_life": config.get("PriorityDecayHalfLife", "")}
     found |= {name: controller.config_seconds(value) for name, value in times.items() if value}
     if config.get("PriorityFavorSmall", "").lower() == "yes":

@@ -11,6 +11,7 @@ from rltuned.cluster.hostlist import expand
 from rltuned.cluster.tables import NO_ROWS, Partition
 from rltuned.cluster.unread import RowKind, Skipped
 from rltuned.errors import SlurmParseError
+from rltuned.slurm.not_simulated import of_partition
 from rltuned.slurm.notation import UNLIMITED, bad, count, duration, gres, integer, memory, shared_gpus, text, tres
 from rltuned.slurm.separated import refuse_unknown
 
@@ -335,5 +336,6 @@ def _partition(words: Mapping[str, str]) -> PartitionLine:
         max_time=math.inf if math.isnan(limit) else limit,
         max_nodes=math.inf if most in UNLIMITED else float(count(most)),
         default=words.get("Default") == "YES",
+        not_simulated=of_partition(words),
     )
     return PartitionLine(partition, expand(text(_required(words, "Nodes"))))

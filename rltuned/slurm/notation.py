@@ -185,6 +185,24 @@ def tres_terms(value: str) -> dict[str, int]:
     return found
 
 
+_WEIGHT = re.compile(r"([-+]?(?:[0-9]{1,15}\.?[0-9]{0,9}|\.[0-9]{1,9}))([KMGTPkmgtp]?)\Z", re.ASCII)
+
+
+def tres_weights(value: str) -> dict[str, float]:
+    """Weights of TRES by name, for each CPU, MiB, GPU …: ``CPU=1.0,Mem=0.25G,GRES/gpu=-2``, slurm.conf(5).
+
+    What is no weight is left out: slurmctld does not start with one.
+    """
+    found: dict[str, float] = {}
+    for part in value.split(",") if value not in NOTHING else ():
+        name, _, amount = part.rpartition("=")
+        name, match = tres_name(name), _WEIGHT.match(amount)
+        if name and match is not None:
+            unit = match.group(2).upper()
+            found[name] = float(match.group(1)) / 1024.0 ** (_POWER[unit] - (name == "mem") * 2 if unit else 0)
+    return found
+
+
 _GRES_WORD = re.compile(r"[^\x00-\x20\x7f:,=()]{1,128}\Z")
 """Name, type or count; Slurm ends it at ``:``, ``,``, ``=`` or ``(``: ``a100``, ``1g.10gb+me``, ``h100/2``."""
 _ANY_TYPE: Final = ""

@@ -64,6 +64,9 @@ class ClusterFacts:
     private_jobs: bool = False
     """PrivateData=jobs: without a privilege a user sees only their own jobs, with exit status 0."""
 
+    not_simulated: tuple[str, ...] = ()
+    """Settings that change who starts when and that the simulator does not know, as slurm.conf spells them."""
+
     @property
     def hides_jobs(self) -> bool:
         """Whether this user may see an empty queue that is not."""

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 from unit.evaluate.small import bursts, busy_jobs, jobs_of, report, settings, tuned_file
-from unit.slurm.standin import CONFIG, NODES, StandIn
+from unit.slurm.standin import CONFIG, NODES, PARTITIONS, StandIn
 
 from rltuned.cluster.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.cluster.objective import Objective
@@ -525,6 +525,21 @@ def test_the_live_cluster_is_taken_with_nothing_running_and_without_its_drained_
     shape, _ = site.own_cluster(SlurmSection(bin_dir=slurm.bin_dir), 100.0)
     # What is in maintenance will be back; jobs in a reservation are in the trace, too.
     assert dict(zip(shape.nodes.names, shape.nodes.usable.tolist(), strict=True)) == {"p100-1": True, "k80-1": False}
+
+
+def test_what_of_the_site_is_not_simulated_is_said_first(tmp_path):
+    slurm = StandIn(tmp_path / "slurm")
+    slurm.answer("config", CONFIG.replace("PreemptType             = (null)", "PreemptType = preempt/partition_prio"))
+    slurm.answer("partitions", PARTITIONS.replace("State=UP", "State=UP LLN=YES QoS=part-gpu MaxCPUsPerNode=8"))
+    slurm.answer("nodes", NODES.replace("gpu:p100:4", "gpu:p100:2,gpu:mig:4"))
+    said = []
+    site.of_slurm(gate.as_configured(Config(), {}), SlurmSection(bin_dir=slurm.bin_dir), 100.0, said.append)
+    (sentence,) = said
+    assert sentence == (
+        "not simulated, though it changes who starts when: PreemptType=preempt/partition_prio; LLN=YES (partition "
+        "gpu); MaxCPUsPerNode=8 (partition gpu); QoS=part-gpu (partition gpu); OverSubscribe=YES:4 (partition share); "
+        "which GPUs are free on nodes of several types"
+    )
 
 
 def test_the_live_cluster_has_a_default_partition():

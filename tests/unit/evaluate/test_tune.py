@@ -123,6 +123,17 @@ def test_weights_of_nodes_are_searched_where_jobs_may_run_on_either_type():
     assert SlurmConf.of(settings(), named, shape).own == SlurmConf.of(settings(), long_and_short(), shape).own
 
 
+def test_the_line_of_tres_weights_keeps_each_term_of_the_sites_own():
+    own = "age=1000,cpu=100,gres/gpu=-1000,gres/gpu:a100=2000,node=5,license/x=3,mem=0.5"
+    conf = SlurmConf.of(settings(weights=own), long_and_short(), parse_shape("1x2"))
+    (line,) = conf.lines({**conf.own, "cpu": 70.0})
+    assert line == (
+        "PriorityWeightTRES=CPU=70,GRES/gpu=-1000,gres/gpu:a100=2000,node=5,license/x=3,Mem=0.5  "
+        "# jobs of many CPUs go first; was 100"
+    )
+    assert with_values(conf.settings, conf.own).weights == conf.settings.weights
+
+
 def test_what_is_certain_on_earlier_jobs_only_is_not_recommended(found):
     ratio = Comparison(0.97, 0.9, 1.04)
     unsure = replace(found, compared={"tuned": {**found.compared["tuned"], "objective": ratio}})

@@ -9,6 +9,7 @@ import pytest
 from unit.slurm.standin import CONFIG
 
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
+from rltuned.policy.multifactor import Weights
 from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.facts import facts_from, read_facts
@@ -201,6 +202,49 @@ def test_private_data_hides_jobs_from_who_has_no_privilege(slurm):
     assert found.private_jobs
     assert not replace(found, privilege=Privilege.OPERATOR).hides_jobs
     assert replace(found, privilege=Privilege.NONE).hides_jobs
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("GRES/gpu=-1000", {"gres/gpu": -1000.0}),
+        ("CPU=1000,Mem=2048G,GRES/gpu:A100=3000", {"cpu": 1000.0, "mem": 2.0, "gres/gpu:a100": 3000.0}),
+        ("CPU=.25,Mem=0.5T,Node=5.", {"cpu": 0.25, "mem": 0.5 / 1024**2, "node": 5.0}),
+        ("(null)", {}),
+    ],
+)
+def test_weights_of_tres_may_be_negative_and_have_units(slurm, text, expected):
+    line = f"PriorityWeightTRES      = {text}\n"
+    weights = facts(slurm, CONFIG.replace("SLURM_VERSION", line + "SLURM_VERSION")).priority_weights
+    assert {
+        name: weight for name, weight in weights.items() if name in {"cpu", "mem", "node"} or "gres" in name
+    } == expected
+    text = ",".join(f"{name}={weight:.15g}" for name, weight in weights.items())
+    assert not text or dict(Weights.parse(text).tres) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("PreemptType = preempt/qos", "PreemptType=preempt/qos"),
+        ("PriorityWeightAssoc = 1000000", "PriorityWeightAssoc=1000000"),
+        ("Licenses = matlab:10", "Licenses=matlab:10"),
+        ("SchedulerParameters = bf_max_job_assoc=5,bf_interval=60", "SchedulerParameters=bf_max_job_assoc=5"),
+        ("SchedulerParameters = bf_continue,bf_min_age_reserve=600", "SchedulerParameters=bf_min_age_reserve=600"),
+        ("SchedulerParameters = default_queue_depth=20", "SchedulerParameters=default_queue_depth=20"),
+        ("SelectTypeParameters = CR_CORE_MEMORY,CR_LLN", "SelectTypeParameters=CR_LLN"),
+        ("PriorityWeightTRES = CPU=1,license/x=10,billing=3", "PriorityWeightTRES=license/x=10"),
+        ("SchedulerParameters = default_queue_depth=1000,bf_max_job_test=900,bf_continue", ""),
+        ("PriorityWeightTRES = CPU=1,Mem=-2,GRES/gpu:a100=3,Node=1", ""),
+        ("PriorityFlags = CALCULATE_RUNNING,SMALL_RELATIVE_TO_TIME", ""),
+        ("PreemptType = preempt/none", ""),
+    ],
+)
+def test_what_changes_who_starts_when_and_is_not_simulated_is_told(slurm, line, said):
+    name = line.partition(" ")[0]
+    plain = "".join(one for one in CONFIG.splitlines(keepends=True) if not one.startswith(name))
+    found = facts(slurm, plain.replace("SLURM_VERSION", line + "\nSLURM_VERSION")).not_simulated
+    assert said in found if said else not found
 
 
 def test_the_weights_of_multifactor_are_those_that_are_above_0(slurm):

@@ -1,0 +1,87 @@
+"""What of a slurm.conf changes who starts when, and the simulator does not know: the list that its figures begin with.
+
+What it knows is in docs/simulator.md. Values are those of ``scontrol show config`` and ``scontrol show partition``.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from rltuned.cluster.tables import tres_name
+from rltuned.slurm import controller, notation
+
+_KNOWN: Final[Mapping[str, frozenset[str]]] = {
+    "PriorityType": frozenset({"priority/multifactor"}),
+    "SelectType": frozenset({"select/cons_tres", "select/cons_res", "select/linear"}),
+    "SchedulerType": frozenset({"sched/backfill", "sched/builtin"}),
+    "PreemptType": frozenset({"preempt/none"}),
+    "PriorityWeightAssoc": frozenset({"0"}),
+    "PriorityWeightPartition": frozenset({"0"}),
+    "PriorityWeightQOS": frozenset({"0"}),
+    "PriorityUsageResetPeriod": frozenset({"NONE"}),
+    "TopologyPlugin": frozenset({"topology/none", "topology/default", "topology/flat"}),
+    "MCSPlugin": frozenset({"mcs/none"}),
+    "Licenses": frozenset(),
+}
+"""Settings with their simulated values; one that is not set is as none of them."""
+_WORDS: Final[Mapping[str, frozenset[str]]] = {
+    "SchedulerParameters": frozenset(
+        {
+            *("assoc_limit_stop", "bf_busy_nodes", "bf_job_part_count_reserve", "bf_licenses", "bf_max_job_array_resv"),
+            *("bf_max_job_assoc", "bf_max_job_user_part", "bf_min_age_reserve", "bf_min_prio_reserve"),
+            *("bf_one_resv_per_job", "bf_running_job_reserve", "bf_topopt_enable", "pack_serial_at_end"),
+            *("partition_job_depth", "reduce_completing_frag", "sched_max_job_start"),
+        }
+    ),
+    "SelectTypeParameters": frozenset({"CR_LLN", "CR_PACK_NODES", "CR_ONE_TASK_PER_CORE"}),
+    "PriorityFlags": frozenset({"NO_FAIR_TREE", "DEPTH_OBLIVIOUS", "ACCRUE_ALWAYS", "MAX_TRES_GRES"}),
+    "AccountingStorageEnforce": frozenset({"limits", "qos", "safe", "all"}),
+}
+"""Words of a list that are not simulated."""
+_TRES: Final = ("cpu", "mem", "node", "gres/gpu")
+"""TRES of which weights are simulated, and those of GPUs of a type."""
+_OF_A_PARTITION: Final[Mapping[str, frozenset[str]]] = {
+    "LLN": frozenset({"NO"}),
+    "ExclusiveUser": frozenset({"NO"}),
+    "MaxCPUsPerNode": notation.UNLIMITED,
+    "MaxCPUsPerSocket": notation.UNLIMITED,
+    "QoS": frozenset(),
+}
+_LEAST_DEPTH: Final = 100
+"""default_queue_depth of a slurm.conf that says nothing. The whole queue is looked at once a minute anyway."""
+
+
+def of_config(config: Mapping[str, str]) -> list[str]:
+    """Settings of the site, as slurm.conf spells them."""
+    found = [
+        f"{name}={value}"
+        for name, known in _KNOWN.items()
+        if (value := notation.text(config.get(name, ""))) and value not in known
+    ]
+    for name, strange in _WORDS.items():
+        words = controller.parameters(config.get(name, ""))
+        found += [f"{name}={word}={value}".rstrip("=") for word, value in words.items() if word in strange]
+    depth = controller.parameters(config.get("SchedulerParameters", "")).get("default_queue_depth", "")
+    if depth.isdecimal() and int(depth) < _LEAST_DEPTH:
+        found.append(f"SchedulerParameters=default_queue_depth={depth}")
+    return found + _weights("PriorityWeightTRES", config.get("PriorityWeightTRES", ""))
+
+
+def of_partition(words: Mapping[str, str]) -> tuple[str, ...]:
+    """Settings of a partition."""
+    found = [
+        f"{name}={value}"
+        for name, known in _OF_A_PARTITION.items()
+        if (value := notation.text(words.get(name, ""))) and value not in known
+    ]
+    if words.get("OverSubscribe", "").partition(":")[0] in {"YES", "FORCE"}:
+        found.append(f"OverSubscribe={words['OverSubscribe']}")
+    return (*found, *_weights("TRESBillingWeights", words.get("TRESBillingWeights", "")))
+
+
+def _weights(name: str, value: str) -> list[str]:
+    parts = notation.text(value).split(",")
+    return [f"{name}={part}" for part in parts if part and not _is_weighed(tres_name(part.partition("=")[0]))]
+
+
+def _is_weighed(tres: str) -> bool:
+    return tres in _TRES or tres.startswith("gres/gpu:")
