@@ -8,7 +8,8 @@ from rltuned.errors import ConfigError
 
 _MOST_DIGITS: Final = 10
 _MINUTE: Final = 60.0
-_SIMULATED: Final = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test")
+LIMITS: Final = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start")
+_SIMULATED: Final = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", *LIMITS)
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,24 @@ class SchedulerParameters:
     """Priority from which on a waiting job gets a reservation; 0: every one."""
     half_life: float = 7 * 86_400.0
     """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
+    bf_max_job_user: int = 0
+    """Jobs of a user that a backfill pass looks at; 0: all. Likewise of a partition …"""
+    bf_max_job_part: int = 0
+    bf_max_job_start: int = 0
+    """… and that it starts."""
+    whole_nodes: bool = False
+    """SelectType=select/linear: a job has all of its nodes, whatever it asks for."""
 
     @classmethod
     def read(
-        cls, parameters: Mapping[str, str], scheduler_type: str = "sched/backfill", half_life: float = 7 * 86_400.0
+        cls,
+        parameters: Mapping[str, str],
+        scheduler_type: str = "sched/backfill",
+        half_life: float = 7 * 86_400.0,
+        select_type: str = "",
     ) -> Self:
-        """Of a cluster: SchedulerParameters by name (bf_window in minutes), SchedulerType ("": not known), seconds.
+        """Of a cluster: SchedulerParameters by name (bf_window in minutes), SchedulerType and SelectType ("": not
+        known), seconds.
 
         What is no number counts as not said: slurmctld does the same, with a line in its log.
         """
@@ -56,6 +69,8 @@ class SchedulerParameters:
             bf_max_job_test=max(int(_number(parameters, "bf_max_job_test", usual.bf_max_job_test)), 1),
             bf_min_prio_reserve=int(_number(parameters, "bf_min_prio_reserve", usual.bf_min_prio_reserve)),
             half_life=half_life,
+            **{name: int(_number(parameters, name, 0)) for name in LIMITS},
+            whole_nodes=select_type == "select/linear",
         )
 
     @classmethod
@@ -83,6 +98,7 @@ class SchedulerParameters:
             "bf_window": (self.bf_window / _MINUTE, usual.bf_window / _MINUTE),
             "bf_resolution": (self.bf_resolution, usual.bf_resolution),
             "bf_max_job_test": (self.bf_max_job_test, usual.bf_max_job_test),
+            **{name: (getattr(self, name), 0) for name in LIMITS},
         }
         return ",".join(f"{name}={value:.0f}" for name, (value, default) in of.items() if value != default)
 

@@ -221,7 +221,7 @@ def from_json(value: Any, text: str, inherited: Mapping[str, Any] = MappingProxy
                     "disk_gib": 3500, "features": ["nvme"], "weight": 10},
                    {"name": "old", "nodes": 16, "gpus_per_node": 2, "gpu_type": "p100"}],
          "partitions": [{"name": "prod", "pools": ["new"], "tier": 2, "max_time": "2-00:00:00", "default": true},
-                        {"name": "all", "max_nodes": 8, "oversubscribe": "NO"},
+                        {"name": "all", "max_nodes": 8, "billing": {"cpu": 1, "gres/gpu": 16}},
                         {"name": "lab", "nodes": 2, "gpus_per_node": 8, "gpu_type": "v100"}],
          "qos": ["normal"]}
 
@@ -404,13 +404,15 @@ _MODES: Final = ("NO", "YES", "FORCE", "EXCLUSIVE")
 
 def _settings(name: str, entry: Mapping[str, Any], where: str) -> Partition:
     default, tier = entry.get("default", False), entry.get("tier", entry.get("priority_tier", 1))
-    limit, most = entry.get("max_time"), entry.get("max_nodes")
+    limit, most, billing = entry.get("max_time"), entry.get("max_nodes"), entry.get("billing")
     seconds = math.inf if limit is None else duration(limit) if isinstance(limit, str) else limit
     _expect(isinstance(default, bool), where, "default: expected true or false", default)
     _expect(type(tier) is int and 0 <= tier <= 65533, where, "tier: expected a number from 0 to 65533", tier)
     timed = type(seconds) in {int, float} and seconds > 0
     _expect(timed, where, "max_time: expected seconds or a time such as 1-12:00:00", limit)
     _expect(most is None or (type(most) is int and most >= 1), where, "max_nodes: expected a number above 0", most)
+    numbers = isinstance(billing, Mapping) and billing and all(type(one) in {int, float} for one in billing.values())
+    _expect(billing is None or bool(numbers), where, "billing: expected weights by TRES", billing)
     how, _, count = str(entry.get("oversubscribe", "NO")).upper().partition(":")
     if how not in _MODES or (count and not (count.isdecimal() and 1 <= int(count[:6]) <= 65533)):
         raise ShapeError(f"{where}: oversubscribe: {_shown(entry['oversubscribe'])} is none of {', '.join(_MODES)}")
@@ -424,6 +426,7 @@ def _settings(name: str, entry: Mapping[str, Any], where: str) -> Partition:
         max_time=float(seconds),
         max_nodes=math.inf if most is None else float(most),
         default=default,
+        billing=None if billing is None else {tres_name(name): float(weight) for name, weight in billing.items()},
     )
 
 

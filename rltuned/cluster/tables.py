@@ -291,6 +291,8 @@ class Partition:
     max_time: float = float("inf")
     max_nodes: float = float("inf")
     default: bool = False
+    billing: Mapping[str, float] | None = None
+    """TRESBillingWeights, by name, for each CPU, MiB, GPU …; None: usage is CPUs."""
     not_simulated: tuple[str, ...] = ()
     """Settings that change who starts when and that the simulator does not know, as slurm.conf spells them."""
 

@@ -18,9 +18,12 @@ _ROUNDING: Final = 1e-9
 def alone(snapshot: Snapshot, rows: Rows) -> Bools:
     """(n,) whether a job starts on idle nodes only, and no job of another user joins it.
 
-    It asked for that; or each of its partitions gives whole nodes; or it takes all memory of its nodes (NaN), as a job
-    does that names none where slurm.conf has no DefMemPerCPU. Where Slurm does not count memory, that is nothing.
+    With select/linear, each. It asked for that; or each of its partitions gives whole nodes; or it takes all memory of
+    its nodes (NaN), as a job does that names none where slurm.conf has no DefMemPerCPU. Where Slurm does not count
+    memory, that is nothing.
     """
+    if snapshot.scheduler.whole_nodes:
+        return np.ones(len(rows), dtype=np.bool_)
     jobs = snapshot.jobs
     exclusive = {part.name for part in snapshot.partitions if part.oversubscribe is OverSubscribe.EXCLUSIVE}
     by_partition = jobs.partition.take(rows).mapped(lambda names: exclusive.issuperset(names.split(",")), none=False)

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import SlurmSection
@@ -42,7 +43,7 @@ def own_cluster(slurm: SlurmSection, now: float) -> tuple[ClusterShape, ClusterF
     """`live_shape` of the configured cluster, and how that is configured. Raises SlurmError, ShapeError."""
     reader = open_reader(slurm)
     facts = reader.facts()
-    return live_shape(reader.snapshot(now), facts.cluster_name), facts
+    return live_shape(replace(reader.snapshot(now), scheduler=facts.scheduler), facts.cluster_name), facts
 
 
 def of_slurm(
@@ -199,4 +200,6 @@ def live_shape(snapshot: Snapshot, name: str) -> ClusterShape:
     # Slurm need not have a default partition; a shape has one.
     default = next((row for row, part in enumerate(snapshot.partitions) if part.default), 0)
     parts = tuple(replace(part, default=row == default) for row, part in enumerate(snapshot.partitions))
+    if snapshot.scheduler.whole_nodes:
+        parts = tuple(replace(part, oversubscribe=OverSubscribe.EXCLUSIVE) for part in parts)
     return ClusterShape(empty, parts, name)

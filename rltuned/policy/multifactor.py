@@ -7,7 +7,7 @@ where those are silent sprio(1) and sshare(1) of real clusters (22.05, 24.11, 26
 simulator takes its base priorities from here, and adds site factor and nice.
 
 Not here: the classic fair share, FairShare=parent, PriorityWeightAssoc, PriorityUsageResetPeriod, and of PriorityFlags
-all but SMALL_RELATIVE_TO_TIME.
+all but SMALL_RELATIVE_TO_TIME and MAX_TRES.
 """
 
 import math
@@ -47,6 +47,8 @@ class Weights:
     """PriorityFavorSmall: the smaller a job, the larger its size factor."""
     small_relative_to_time: bool = False
     """PriorityFlags=SMALL_RELATIVE_TO_TIME: size is per minute of the time limit."""
+    max_tres: bool = False
+    """PriorityFlags=MAX_TRES: of what a partition bills, the dearest only."""
 
     @classmethod
     def parse(cls, text: str) -> "Weights":
@@ -74,7 +76,7 @@ class Weights:
         return cls(**own, tres=MappingProxyType(found))
 
 
-_FLAGS: Final = ("favor_small", "small_relative_to_time")
+_FLAGS: Final = ("favor_small", "small_relative_to_time", "max_tres")
 
 USUAL: Final = Weights(
     age=10_000,

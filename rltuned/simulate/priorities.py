@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats, Ints, Rows
+from rltuned.cluster.tables import Codes, Floats, Ints, NodeTable, Rows
 from rltuned.policy.multifactor import (
     USUAL,
     Association,
@@ -22,6 +23,35 @@ from rltuned.policy.multifactor import (
 from rltuned.simulate.engine import Simulation
 
 NO_QOS: Final[Mapping[str, float]] = MappingProxyType({})
+
+
+class _Tres(NamedTuple):
+    """What n jobs ask for, or nodes have."""
+
+    cpus: Floats
+    mem: Floats
+    nodes: npt.NDArray[Any]
+    gpus: npt.NDArray[Any]
+    types: Sequence[str]
+    """Of the GPUs; "": none in particular."""
+
+    @classmethod
+    def of_nodes(cls, table: NodeTable, rows: Codes) -> "_Tres":
+        """Of these nodes, one row for each of their GPU types, that of their GPUs alone."""
+        kinds = len(table.gpu_types)
+        gpus = table.gpus[rows].sum(axis=0)
+        cpus, mem, count = (
+            np.append(np.zeros(kinds), of) for of in (table.cpus[rows].sum(), table.mem[rows].sum(), len(rows))
+        )
+        return cls(cpus, mem, count, np.append(gpus, 0), (*table.gpu_types, ""))
+
+    def of(self, name: str) -> Floats:
+        """(n,) of a TRES; 0 of one that is not simulated."""
+        if name.startswith("gres/gpu:"):
+            kind = name.removeprefix("gres/gpu:")
+            return np.where([own == kind for own in self.types], self.gpus, 0).astype(np.float64)
+        columns = {"cpu": self.cpus, "mem": self.mem, "node": self.nodes, "gres/gpu": self.gpus}
+        return np.asarray(columns.get(name, np.zeros(len(self.types))), dtype=np.float64)
 
 
 class MultifactorPriorities:
@@ -49,22 +79,22 @@ class MultifactorPriorities:
         cpus = np.where(jobs.cpus > 0, jobs.cpus, np.maximum(jobs.gpus, 1)).astype(np.float64)
         machine = Machine(max(len(shape.nodes), 1), max(int(shape.nodes.cpus.sum()), 1))
         tree, association = associations_of_jobs(jobs.user, jobs.account, others)
-        self._usage = Usage(tree, weights, simulation.now)
-        self._fairshare: Floats = self._usage.factors()
+        self.usage = Usage(tree, weights, simulation.now)
+        self._fairshare: Floats = self.usage.factors()
         self._association = association
+        part = np.maximum(asked.partition, 0)
+        wanted = _Tres(cpus, jobs.mem, np.maximum(asked.nodes, 1), jobs.gpus, jobs.gpu_type.texts())
         self._billing = cpus
-        total = np.array(
-            [
-                [shape.nodes.cpus[p.nodes].sum(), shape.nodes.mem[p.nodes].sum(), shape.nodes.gpus[p.nodes].sum()]
-                for p in shape.partitions
-            ],
-            dtype=np.float64,
-        )
-        of = total[np.maximum(asked.partition, 0)]
-        wanted = np.stack((cpus, jobs.mem, jobs.gpus.astype(np.float64)), axis=1)
-        share = np.divide(wanted, of, out=np.zeros((n, 3)), where=of > 0)
-        column = {"cpu": 0, "mem": 1, "gres/gpu": 2}
-        tres = [share[:, column[name]] if name in column else np.zeros(n) for name in weights.tres]
+        for at, partition in enumerate(shape.partitions):
+            if partition.billing is not None:
+                terms = np.array([weight * wanted.of(name) for name, weight in partition.billing.items()])
+                billed = np.maximum(terms.max(axis=0), 0.0) if weights.max_tres else terms.sum(axis=0)
+                self._billing = np.where(part == at, billed, self._billing)
+        there = [_Tres.of_nodes(shape.nodes, partition.nodes) for partition in shape.partitions]
+        tres = []
+        for name in weights.tres:
+            total = np.array([one.of(name).sum() for one in there])[part]
+            tres.append(np.divide(wanted.of(name), total, out=np.zeros(n), where=total > 0))
         pending = PendingJobs.of(
             n,
             nodes=np.maximum(asked.nodes, 1),
@@ -98,8 +128,8 @@ class MultifactorPriorities:
         now, since = simulation.now, self._until
         seconds = np.minimum(simulation.end, now) - np.maximum(simulation.start, since)
         ran = np.flatnonzero(seconds > 0.0)  # NaN: not started
-        self._usage.decay(now)
+        self.usage.decay(now)
         if len(ran):
-            self._usage.charge(self._association[ran], self._billing[ran] * simulation.grown[ran], seconds[ran])
-        self._fairshare = self._usage.factors()
+            self.usage.charge(self._association[ran], self._billing[ran] * simulation.grown[ran], seconds[ran])
+        self._fairshare = self.usage.factors()
         self._until = now

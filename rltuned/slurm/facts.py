@@ -83,6 +83,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         addresses=tuple(address for _, address in controllers),
         federation=_federation(runner) if accounting else "",
         not_simulated=tuple(not_simulated.of_config(config)),
+        select_type=config.get("SelectType", ""),
         private_jobs="jobs" in config.get("PrivateData", "").lower().split(","),
     )
 
@@ -106,8 +107,8 @@ def priority_weights(config: Mapping[str, str]) -> dict[str, float]:
     found |= {name: controller.config_seconds(value) for name, value in times.items() if value}
     if config.get("PriorityFavorSmall", "").lower() == "yes":
         found["favor_small"] = 1.0
-    if "SMALL_RELATIVE_TO_TIME" in config.get("PriorityFlags", "").split(","):
-        found["small_relative_to_time"] = 1.0
+    flags = config.get("PriorityFlags", "").split(",")
+    found |= {name.lower(): 1.0 for name in ("SMALL_RELATIVE_TO_TIME", "MAX_TRES") if name in flags}
     return found
 
 

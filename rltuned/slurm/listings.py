@@ -12,7 +12,19 @@ from rltuned.cluster.tables import NO_ROWS, Partition
 from rltuned.cluster.unread import RowKind, Skipped
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.not_simulated import of_partition
-from rltuned.slurm.notation import UNLIMITED, bad, count, duration, gres, integer, memory, shared_gpus, text, tres
+from rltuned.slurm.notation import (
+    UNLIMITED,
+    bad,
+    count,
+    duration,
+    gres,
+    integer,
+    memory,
+    shared_gpus,
+    text,
+    tres,
+    tres_weights,
+)
 from rltuned.slurm.separated import refuse_unknown
 
 _T = TypeVar("_T")
@@ -336,6 +348,7 @@ def _partition(words: Mapping[str, str]) -> PartitionLine:
         max_time=math.inf if math.isnan(limit) else limit,
         max_nodes=math.inf if most in UNLIMITED else float(count(most)),
         default=words.get("Default") == "YES",
+        billing=tres_weights(words.get("TRESBillingWeights", "")) or None,
         not_simulated=of_partition(words),
     )
     return PartitionLine(partition, expand(text(_required(words, "Nodes"))))

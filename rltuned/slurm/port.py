@@ -61,6 +61,7 @@ class ClusterFacts:
     federation: str = ""
     half_life: float = 7 * 86_400.0
     """Of usage, seconds; 0: it does not decay."""
+    select_type: str = ""
     private_jobs: bool = False
     """PrivateData=jobs: without a privilege a user sees only their own jobs, with exit status 0."""
 
@@ -75,7 +76,9 @@ class ClusterFacts:
     @property
     def scheduler(self) -> SchedulerParameters:
         """How its backfill is configured, and how fast usage decays."""
-        return SchedulerParameters.read(self.scheduler_parameters, self.scheduler_type, self.half_life)
+        return SchedulerParameters.read(
+            self.scheduler_parameters, self.scheduler_type, self.half_life, self.select_type
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 from unit.evaluate.small import bursts, busy_jobs, jobs_of, report, settings, tuned_file
-from unit.slurm.standin import CONFIG, NODES, PARTITIONS, StandIn
+from unit.slurm.standin import CONFIG, NODES, PARTITIONS, StandIn, job
 
+from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.cluster.objective import Objective
 from rltuned.cluster.shape import parse_shape
+from rltuned.cluster.taken import alone
 from rltuned.commands.common import processes, slurmctld_runs
 from rltuned.commands.main import cli
 from rltuned.config import DEFAULT_SHARE, Config, SlurmSection, resolve
@@ -33,7 +35,11 @@ from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import MOMENT, plain_rule
 from rltuned.policy.files import TrainingPart
-from rltuned.simulate.values import Backfill
+from rltuned.policy.heuristics import by_name
+from rltuned.simulate.engine import Simulation
+from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.values import Backfill, Estimates
+from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.sacct import TraceRows
 from rltuned.workload.jobs import Source
@@ -540,6 +546,20 @@ def test_what_of_the_site_is_not_simulated_is_said_first(tmp_path):
         "gpu); MaxCPUsPerNode=8 (partition gpu); QoS=part-gpu (partition gpu); OverSubscribe=YES:4 (partition share); "
         "which GPUs are free on nodes of several types"
     )
+
+
+def test_with_select_linear_jobs_get_whole_nodes(tmp_path):
+    slurm = StandIn(tmp_path / "slurm")
+    slurm.answer("config", CONFIG.replace("select/cons_tres", "select/linear"))
+    shape, facts = site.own_cluster(SlurmSection(bin_dir=slurm.bin_dir), 100.0)
+    assert {part.oversubscribe for part in shape.partitions} == {OverSubscribe.EXCLUSIVE}
+    waiting = jobs_of([0.0] * 4, [100.0] * 4, [1] * 4, partition=["gpu"] * 4)  # on the one node that is not drained
+    simulation = Simulation(shape, waiting, Estimates(waiting.run_time, waiting.run_time))
+    simulation.run(RuleRanker(by_name("fifo")))
+    assert np.diff(simulation.start).min() >= 100.0
+    slurm.queue([job(7)])
+    snapshot = replace(CliReader(slurm.runner()).snapshot(100.0), scheduler=facts.scheduler)
+    assert alone(snapshot, snapshot.jobs.pending).all()
 
 
 def test_the_live_cluster_has_a_default_partition():

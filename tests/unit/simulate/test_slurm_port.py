@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 import pytest
 from unit.simulate.house import busy_jobs
+from unit.simulate.instances import cluster as nodes_of
+from unit.simulate.instances import given, jobs_of, partition
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.cluster.shape import parse_shape
@@ -251,3 +253,39 @@ def test_people_do_what_they_do_at_their_times_and_the_same_for_a_seed():
     slurm = cluster(Intervention(60.0, Act.CANCEL, 2), Intervention(60.0, Act.CANCEL, 0))
     assert sorted(slurm.status(None)) == [2, 4]
     assert 1 in slurm.status([1])  # it ran: an intervention on a pending job is too late
+
+
+def test_usage_is_what_the_partition_bills():
+    """TRESBillingWeights, of Slurm's own arithmetic: what is not weighed is free; MAX_TRES: the dearest only."""
+    billed = partition("gpu", [0, 1], billing={"cpu": 1.0, "gres/gpu": 16.0, "mem": 1 / 1024, "node": 3.0})
+    shape = nodes_of(
+        [8, 8], partitions=[billed, partition("plain", [0, 1]), partition("free", [0, 1], billing={"x": 1.0})]
+    )
+    jobs = jobs_of(
+        [0.0] * 3,
+        [100.0] * 3,
+        [2, 2, 2],
+        cpus=[4] * 3,
+        mem=[2048.0] * 3,
+        partition=["gpu", "plain", "free"],
+        user=list("abc"),
+    )
+    for weights, expected in (
+        (Weights(fairshare=1.0), [4 + 32 + 2 + 3, 4, 0]),
+        (Weights(fairshare=1.0, max_tres=True), [32, 4, 0]),
+    ):
+        simulation = Simulation(shape, jobs, given([100.0] * 3))
+        priorities = MultifactorPriorities(simulation, weights)
+        simulation.run(RuleRanker(by_name("fifo")), 10.0)
+        priorities.passed(simulation)
+        used = [priorities.usage.raw[priorities.usage.associations.row_of["(none)", user]] for user in "abc"]
+        assert np.array(used) / 10.0 == pytest.approx(expected, rel=1e-3)
+
+
+def test_weights_of_nodes_and_of_gpus_of_a_type_count():
+    shape = nodes_of([4, 4], types=["a100", "t4"])
+    jobs = jobs_of([0.0] * 3, [9.0] * 3, [2, 2, 2], gpu_type=["a100", "t4", ""])
+    simulation = Simulation(shape, jobs, given([9.0] * 3))
+    weights = Weights.parse("gres/gpu:A100=1000,node=100,gres/gpu=-800")
+    found = MultifactorPriorities(simulation, weights).sums(simulation, np.arange(3))
+    assert found.tolist() == [500 + 50 - 200, 50 - 200, 50 - 200]

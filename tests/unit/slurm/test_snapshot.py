@@ -390,6 +390,14 @@ def test_a_strange_partition_is_not_up_and_its_jobs_are_left_to_slurm(slurm, old
     assert priority_tiers(snapshot, snapshot.jobs.pending).tolist() == [-1, 3, -1]
 
 
+def test_what_a_partition_bills(slurm):
+    slurm.answer(
+        "partitions", PARTITIONS.replace("State=UP", "State=UP TRESBillingWeights=CPU=1.0,Mem=0.25G,GRES/gpu=16")
+    )
+    first, second = read(slurm, []).partitions
+    assert (first.billing, second.billing) == ({"cpu": 1.0, "mem": 0.25 / 1024, "gres/gpu": 16.0}, None)
+
+
 def test_a_queue_that_looks_empty_although_slurmctld_counts_jobs_is_an_error(slurm):
     slurm.answer("diagnostics", DIAGNOSTICS.replace("Jobs pending:   0", "Jobs pending:   123"))
     with pytest.raises(SlurmParseError, match=r"counts 123 pending.*PrivateData"):

@@ -116,7 +116,7 @@ LONG = {
     ],
     "partitions": [
         {"name": "prod", "pools": ["new"], "tier": 2, "max_time": "2-00:00:00"},
-        {"name": "all", "max_nodes": 3, "oversubscribe": "EXCLUSIVE", "default": True},
+        {"name": "all", "max_nodes": 3, "oversubscribe": "EXCLUSIVE", "default": True, "billing": {"GRES/gpu": 2}},
         {"name": "lab", "nodes": 2, "gpus_per_node": 4, "gpu_type": "v100", "max_time": 90},
     ],
     "qos": ["normal", "high"],
@@ -134,6 +134,7 @@ def test_partitions_have_pools_that_they_share_or_own():
     assert (prod.priority_tier, everything.priority_tier) == (2, 1)
     assert (prod.max_time, everything.max_time, lab.max_time) == (172_800, math.inf, 90)
     assert (everything.max_nodes, prod.max_nodes) == (3, math.inf)
+    assert (everything.billing, prod.billing) == ({"gres/gpu": 2.0}, None)
     assert everything.oversubscribe is OverSubscribe.EXCLUSIVE
     assert cluster.qos == ("normal", "high")
     assert cluster.nodes.gpu_types == ("a100", "p100", "v100")
@@ -175,6 +176,7 @@ def test_one_partition_per_virtual_cluster():
         ({"partitions": [{"name": "a", "nodes": 1, "max_time": "soon"}]}, "max_time: expected seconds"),
         ({"partitions": [{"name": "a", "nodes": 1, "tier": -1}]}, "tier: expected a number"),
         ({"partitions": [{"name": "a", "nodes": 1, "max_nodes": 0}]}, "max_nodes: expected a number above 0"),
+        ({"partitions": [{"name": "a", "nodes": 1, "billing": {"cpu": "1"}}]}, "billing: expected weights by TRES"),
         ({"partitions": [{"name": "a", "nodes": 1, "oversubscribe": "MAYBE"}]}, "'MAYBE' is none of NO, YES"),
         ({"partitions": [{"name": "a", "nodes": 1, "oversubscribe": "FORCE:\u00b2"}]}, "is none of NO, YES"),
         ({"partitions": [{"name": n, "nodes": 1, "default": True} for n in "ab"]}, "two partitions are the default"),
