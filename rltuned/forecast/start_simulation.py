@@ -197,7 +197,8 @@ class Arrivals:
         sizes = pools.sum(axis=1)
         width = np.where(per_node, count, np.minimum(units, np.maximum(sizes[pool], 1)))
         tiers = np.array([part.priority_tier for part in snapshot.partitions], dtype=np.int64)
-        whole = np.array([part.oversubscribe is OverSubscribe.EXCLUSIVE for part in snapshot.partitions])
+        exclusive = [part.oversubscribe is OverSubscribe.EXCLUSIVE for part in snapshot.partitions]
+        whole = np.array(exclusive, dtype=np.bool_) | snapshot.scheduler.whole_nodes
         of_node = (pools @ snapshot.nodes.gpus.sum(axis=1) / np.maximum(sizes, 1))[pool]
         taken = np.where(whole[partition], np.maximum(gpus, count * of_node), gpus)
         limit = np.maximum(known.time_limit, 1.0)

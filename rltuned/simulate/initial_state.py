@@ -75,6 +75,8 @@ def initial_state(
     records["pool"][:n] = pools.pool_of
     for name in ("partition", "tier", "pool", "alone"):
         records[name][known:] = np.resize(records[name][:n], arrivals)
+    records["user"][:known] = 1 + _first_of(jobs.user.codes[rows])
+    records["peer"] = 1 + _first_of(records["partition"])
     records["form"][known:], records["least"][known:], records["submit"][known:] = k.IN_ALL, 1, np.inf
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in partitions] or [1], dtype=np.int64)
     most = most[records["partition"]]
@@ -258,6 +260,7 @@ def idle_cluster(
     records["least"], records["most_nodes"] = np.maximum(asked.nodes, 1), asked.most_nodes
     records["pool"], records["partition"] = np.maximum(asked.pool, 0), partition
     records["tier"], records["alone"] = tiers[partition], np.where(whole[partition], k.WHOLE, k.SHARED)
+    records["user"], records["peer"] = 1 + _first_of(jobs.user.codes), 1 + _first_of(partition)
     records["slot"] = slot[:-1]
     records["curve"], records["fewest"], records["work"] = jobs.curve + 1, asked.nodes, jobs.run_time
     records["fate"][list(asked.rejected)] = JobFate.REJECTED
@@ -275,6 +278,12 @@ def idle_cluster(
     if len(jobs):
         state.clock[k.NOW] = jobs.submit_time[0]
     return state
+
+
+def _first_of(of: npt.NDArray[Any]) -> Rows:
+    """(n,) the first row with the same value."""
+    _, first, inverse = np.unique(of, return_index=True, return_inverse=True)
+    return first[inverse]
 
 
 def _records(count: int) -> k.Array:
@@ -384,6 +393,9 @@ def setup(settings: SimulationSettings, *, plan_all: bool = False) -> k.Setup:
         bf_interval=float(settings.bf_interval),
         bf_offset=float(settings.bf_offset),
         bf_max_job_test=int(settings.bf_max_job_test),
+        bf_max_job_user=int(settings.bf_max_job_user),
+        bf_max_job_part=int(settings.bf_max_job_part),
+        bf_max_job_start=int(settings.bf_max_job_start),
         bf_window=float(settings.bf_window),
         bf_resolution=float(settings.bf_resolution),
         refresh=float(settings.refresh),

@@ -153,6 +153,8 @@ JOB: Final = np.dtype(
         ("partition", "i8"),
         ("tier", "i8"),
         ("alone", "i8"),  # SHARED, ISOLATED or WHOLE
+        ("user", "i4"),  # 1 + row of a job that stands for all of the same user; 0: nobody's, it is not counted
+        ("peer", "i4"),  # likewise, of the same partition
         ("slot", "i8"),  # where its allocation begins in `given_node` and `given`
         # What has become of it.
         ("key", "f8"),  # infinite while no refresh has seen the job
@@ -163,6 +165,8 @@ JOB: Final = np.dtype(
         ("fate", "i8"),
         ("backfilled", "i8"),
         ("on", "i8"),  # nodes that it got
+        ("of_user", "i4"),  # of the job that stands for them: how many this pass of sched/backfill has looked at
+        ("of_peers", "i4"),  # likewise
         # Of a job with a range of nodes.
         ("curve", "i4"),  # 1 + row of `scaling`; 0: it runs equally long wherever it is
         ("fewest", "i4"),  # least nodes as submitted: `work` is the run time on so many
@@ -285,6 +289,9 @@ class Setup(NamedTuple):
     bf_interval: float
     bf_offset: float
     bf_max_job_test: int
+    bf_max_job_user: int
+    bf_max_job_part: int
+    bf_max_job_start: int
     bf_window: float
     bf_resolution: float
     refresh: float

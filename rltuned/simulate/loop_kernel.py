@@ -93,6 +93,23 @@ def look_ahead(s: k.State, c: k.Setup, job: int) -> None:
         s.nodes[node].kept = False
 
 
+@k.inlined
+def has_had_its_part(s: k.State, c: k.Setup, job: int) -> bool:
+    """sched/backfill: whether this pass has looked at as many jobs of the user, or of the partition, as it may. Else
+    this one counts.
+    """
+    user, peer = s.jobs[job].user - 1, s.jobs[job].peer - 1
+    if c.bf_max_job_part > 0 and peer >= 0 and s.jobs[peer].of_peers >= c.bf_max_job_part:
+        return True
+    if c.bf_max_job_user > 0 and user >= 0 and s.jobs[user].of_user >= c.bf_max_job_user:
+        return True
+    if peer >= 0:
+        s.jobs[peer].of_peers += 1
+    if user >= 0:
+        s.jobs[user].of_user += 1
+    return False
+
+
 @k.uncached
 def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
     """Go through the queue once.
@@ -114,9 +131,16 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
         s.nodes[node].shadow = np.inf
         s.nodes[node].plans = 0
     n, at, stay = s.counts[k.QUEUED], 0, 0
-    last = n
+    last, tested, started = n, 0, 0
     if mode == k.SLURM_BACKFILL:
-        last = min(n, c.bf_max_job_test) if end_of_plans(c, np.floor(now)) >= np.floor(now) else 0
+        if c.bf_max_job_user > 0 or c.bf_max_job_part > 0:  # what is passed over for these does not count
+            for place in range(n):
+                s.jobs[max(s.jobs[s.queue[place]].user - 1, 0)].of_user = 0
+                s.jobs[max(s.jobs[s.queue[place]].peer - 1, 0)].of_peers = 0
+        else:
+            last = min(n, c.bf_max_job_test)
+        if end_of_plans(c, np.floor(now)) < np.floor(now):
+            last = 0
         if not c.plan_all:
             # A reservation only keeps later jobs from starting: behind the last one that may start, none counts.
             while last > 0 and not k.may_fit(s, s.queue[last - 1], now + s.jobs[s.queue[last - 1]].limit):
@@ -125,8 +149,18 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
         if (main and open_partitions == 0) or at >= last:
             break
         job = s.queue[at]
-        at += 1
         p = s.jobs[job].partition
+        if mode == k.SLURM_BACKFILL:
+            if tested == c.bf_max_job_test or started == c.bf_max_job_start > 0:
+                break
+            if has_had_its_part(s, c, job):
+                s.queue[stay] = job
+                stay += 1
+                at += 1
+                s.blocked[p] = True
+                continue
+            tested += 1
+        at += 1
         until = now + s.jobs[job].limit
         looked = not s.blocked[p] if main else k.may_fit(s, job, until)
         nodes = 0
@@ -145,6 +179,7 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
             k.begin(s, c, job, nodes, s.blocked[p])
             k.forget_pools(s)
             s.counts[k.LISTED] = -1
+            started += 1
             continue
         s.queue[stay] = job
         stay += 1

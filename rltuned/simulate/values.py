@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.scheduler import SchedulerParameters
+from rltuned.cluster.scheduler import LIMITS, SchedulerParameters
 from rltuned.cluster.tables import Bools, Codes, Floats, Ints
 from rltuned.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
 
@@ -55,7 +55,13 @@ class SimulationSettings:
     bf_offset: float = 0.0
     """Added to these multiples: slurmctld's two schedulers have clocks of their own."""
     bf_max_job_test: int = 500
-    """Jobs that a pass of `Backfill.SLURM` looks at."""
+    """Jobs that a pass of `Backfill.SLURM` looks at …"""
+    bf_max_job_user: int = 0
+    """… of a user, 0: all, …"""
+    bf_max_job_part: int = 0
+    """… of a partition, likewise; it passes over the others, which do not count. A trace without users has one …"""
+    bf_max_job_start: int = 0
+    """… and that it starts, likewise."""
     bf_window: float = 86_400.0
     """How far ahead `Backfill.SLURM` plans; a job that would start later gets no reservation."""
     bf_resolution: float = 60.0
@@ -86,6 +92,7 @@ class SimulationSettings:
             bf_window=scheduler.bf_window,
             bf_resolution=scheduler.bf_resolution,
             bf_max_job_test=scheduler.bf_max_job_test,
+            **{name: getattr(scheduler, name) for name in LIMITS},
         )
 
     @classmethod
@@ -103,6 +110,7 @@ class SimulationSettings:
             "bf_window": f"{max(minutes, 1.0):.0f}",
             "bf_resolution": f"{max(self.bf_resolution, 1.0):.0f}",
             "bf_max_job_test": str(self.bf_max_job_test),
+            **{name: str(value) for name in LIMITS if (value := getattr(self, name))},
         }
 
 

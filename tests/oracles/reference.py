@@ -5,6 +5,7 @@ up; every pass sorts the queue, every question about the future replays the runn
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -555,10 +556,22 @@ class Reference:
         second = float(math.floor(self.now))
         if self.end_of_plans(second) < second:
             return
-        for job in self.queue[: self.settings.bf_max_job_test]:
+        looked: Counter[tuple[str, int]] = Counter()
+        most = {"user": self.settings.bf_max_job_user, "partition": self.settings.bf_max_job_part}
+        for job in list(self.queue):
+            if looked["tested", 0] == self.settings.bf_max_job_test:
+                break
+            if 0 < self.settings.bf_max_job_start == looked["started", 0]:
+                break
+            mine = {"user": int(self.jobs.user.codes[job.row]), "partition": job.partition}
+            if any(0 < limit <= looked[of, mine[of]] for of, limit in most.items()):
+                blocked.add(job.partition)
+                continue
+            looked.update([*mine.items(), ("tested", 0)])
             given = self.choose(job, self.room, self.able(job, self.unplanned(job, second, plans)))
             if given is not None:
                 self.begin(job, given, backfilled=job.partition in blocked)
+                looked["started", 0] += 1
             else:
                 blocked.add(job.partition)
                 self.plan(job, second, plans)

@@ -11,7 +11,7 @@ from oracles.reference import reference
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import node_table
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats, Partition
+from rltuned.cluster.tables import Category, Floats, Partition
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
@@ -213,11 +213,15 @@ def random_instance(seed: int, types: tuple[str, str, str] = ("p100", "v100", "p
     rng = np.random.default_rng([seed, 0x51])
     shape = random_cluster(rng, types)
     jobs, estimates = random_jobs(rng, shape)
+    limits = rng.spawn(1)[0]
+    users = limits.integers(0, 4, len(jobs))
+    jobs = replace(jobs, user=Category.of([("", "ann", "bob", "cy")[at] for at in users]))
     drawn: dict[str, Any] = {
         "backfill": list(Backfill)[rng.choice([0, 1, 1, 2])],
         "fit": list(Fit)[rng.choice([0, 0, 1, 2])],
         "bf_interval": float(rng.choice([30.0, 30.0, 0.0, 7.0])),
         "bf_max_job_test": int(rng.choice([500, 3])),
+        **{f"bf_max_job_{of}": int(limits.choice([0, 0, 1, 2, 4])) for of in ("user", "part", "start")},
         "bf_window": float(rng.choice([86_400.0, 120.0])),
         "bf_resolution": float(rng.choice([60.0, 1.0])),
         "refresh": float(rng.choice([60.0, 25.0])),

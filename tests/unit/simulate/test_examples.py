@@ -85,6 +85,27 @@ def test_sched_backfill_reserves_whole_nodes_for_every_job_that_it_looks_at(simu
     assert run(simulate, cluster([4]), rows, near).start.tolist() == [0, 600, 700, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("busy", "limits", "starts"),
+    [
+        (3, {}, [0, 100, 0, 40]),
+        (3, {"bf_max_job_user": 2}, [0, 100, 0, 40]),
+        # Job 1 is all of ann's that is looked at: job 2 waits for the main pass, and is none of the two of the pass.
+        (3, {"bf_max_job_user": 1}, [0, 100, 200, 0]),
+        (3, {"bf_max_job_user": 1, "bf_max_job_test": 2}, [0, 100, 200, 0]),
+        (3, {"bf_max_job_part": 1}, [0, 100, 200, 200]),
+        (2, {}, [0, 100, 0, 0]),
+        (2, {"bf_max_job_start": 1}, [0, 100, 0, 40]),
+    ],
+)
+def test_a_pass_of_sched_backfill_looks_at_so_many_jobs_of_a_user_and_a_partition(simulate, busy, limits, starts):
+    # One node of 4 GPUs. Job 0 has some of them until 100, job 1 waits for all; jobs 2 and 3 of one GPU fit beside.
+    rows = [(0, 100, 100, busy), (0, 100, 100, 4), (0, 40, 40, 1), (0, 40, 40, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_resolution=1.0, **limits)
+    result = run(simulate, cluster([4]), rows, settings, user=["ann", "ann", "ann", "bob"])
+    assert result.start.tolist() == starts
+
+
 @pytest.mark.parametrize(("resolution", "starts"), [(1.0, [0, 100, 150, 0]), (1000.0, [0, 100, 150, 150])])
 def test_a_reservation_lasts_whole_steps_however_short_the_job_is(simulate, resolution, starts):
     # Two nodes of one GPU. Job 1 wants both and is planned at 100, when job 0 ends, until 150. Job 2 would be in its
