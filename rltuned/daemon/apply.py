@@ -25,7 +25,7 @@ from rltuned.daemon.claims import (
 )
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal, Settlement
-from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
+from rltuned.daemon.rpc_budget import LOOK_RPCS, STATUS_RPCS, Budget
 from rltuned.errors import JournalError, SlurmDeniedError, SlurmError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
@@ -83,7 +83,7 @@ class Applier:
         full = self.budget.full(self.clock.monotonic())
         read_at = self.clock.steady()
         seen = self.reader.status(sorted({change.job_id for change in looked_at}))
-        self.budget.spend(STATUS_RPCS, self.clock.monotonic())
+        self.budget.spend(LOOK_RPCS, self.clock.monotonic())
         results = {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in turns}
         may: set[int] = set()
         learned: dict[int, Entry] = {}

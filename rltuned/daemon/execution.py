@@ -70,15 +70,13 @@ class Execution:
 
     def _spread(self, changes: Sequence[Change], shares: Mapping[int, OverSubscribe], until: float) -> list[Result]:
         """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment."""
-        back, clock, facts = self.restoring, self.runtime.clock, self.restoring.slurmctld.facts
-        budget = back.slurmctld.budget
-        batch = Applier(back.reader, self.writer(), back.journal, budget, clock).apply
-        started = 0.0 if facts is None else facts.started
+        slurmctld, clock = self.restoring.slurmctld, self.runtime.clock
+        started = 0.0 if slurmctld.facts is None else slurmctld.facts.started
         if not changes:
             return []
         # Until this slurmctld has taken a write and changed nothing beside it, one change at a time.
         trial, left = self._tried != started, len(changes)
-        results = batch(changes, shares, only_one=trial)
+        results = self._batch(changes, shares, only_one=trial)
         while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
             sent = {result.outcome for result in results} & SENT
             if trial and sent - {Outcome.APPLIED}:
@@ -88,11 +86,11 @@ class Execution:
                 self._tried = self._tried if trial else started
             else:
                 now = clock.monotonic()
-                wait = budget.wait(int(budget.burst), now)
+                wait = slurmctld.budget.wait(int(slurmctld.budget.burst), now)
                 if wait <= 0 or now + wait > until or not self._pause(wait):
                     break
             try:
-                done = {id(result.change): result for result in batch(throttled, shares, only_one=trial)}
+                done = {id(result.change): result for result in self._batch(throttled, shares, only_one=trial)}
             except (SlurmError, JournalError) as error:
                 # What went out before is reported; if the trouble lasts, the next cycle's read says so.
                 self.runtime.log.warning(
@@ -101,6 +99,16 @@ class Execution:
                 break
             results = [done.get(id(result.change), result) for result in results]
         return results
+
+    def _batch(self, changes: Sequence[Change], shares: Mapping[int, OverSubscribe], *, only_one: bool) -> list[Result]:
+        """Write one batch, if slurm.conf as it is now does not forbid it."""
+        back = self.restoring
+        if against := back.slurmctld.against():
+            return [Result(change, Outcome.THROTTLED, against) for change in changes]
+        budget = back.slurmctld.budget
+        return Applier(back.reader, self.writer(), back.journal, budget, self.runtime.clock).apply(
+            changes, shares, only_one=only_one
+        )
 
     def _pause(self, seconds: float) -> bool:
         """Sleep in small steps; False as soon as the daemon is to stop."""
@@ -127,6 +135,8 @@ class Execution:
             )
         sent = [item for item in results if item.outcome in SENT]
         bad = [item for item in sent if item.outcome is not Outcome.APPLIED]
+        if bad:
+            self.restoring.slurmctld.forget_facts()
         if sent and 2 * len(bad) >= len(sent):
             self.permissions.alarm(f"{len(bad)} of {len(sent)} writes failed ({bad[0].message})")
         else:

@@ -123,9 +123,9 @@ class WatchedReader:
         self._reader.ping()
         self._liveness.progress()
 
-    def facts(self) -> ClusterFacts:
+    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
         """See `SlurmReader`."""
-        return self._liveness.saw(self._reader.facts())
+        return self._liveness.saw(self._reader.facts(known))
 
     def snapshot(self, now: float) -> Snapshot:
         """See `SlurmReader`."""

@@ -248,6 +248,7 @@ class Daemon:
             snapshot = self._reader.snapshot(clock.time())
             slurmctld.budget.spend(SNAPSHOT_RPCS, clock.monotonic())
             self.reporting.unread(snapshot.unread)
+        slurmctld.hint(snapshot.health)
         slurmctld.refuse_hidden(snapshot, self.journal)
         for tier, waited in self._starts.since_last(snapshot):
             self.runtime.metrics.waiting.labels(tier).observe(waited)

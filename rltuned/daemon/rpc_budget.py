@@ -15,9 +15,11 @@ from rltuned.slurm.port import ClusterFacts, Privilege
 
 STATUS_RPCS: Final = 2
 """One `SlurmReader.status`: squeue and sprio."""
+LOOK_RPCS: Final = 2 + STATUS_RPCS
+"""Before each batch: slurm.conf's settings (scontrol pings after them), and the status of the jobs."""
 SNAPSHOT_RPCS: Final = 7
 """One `SlurmReader.snapshot`: squeue twice, sprio, nodes, partitions, sdiag, ping."""
-LEAST_BURST: Final = 2 * STATUS_RPCS + 1
+LEAST_BURST: Final = LOOK_RPCS + 1 + STATUS_RPCS
 """One change: read, written and read back. A smaller bucket is overdrawn by it, once it is full."""
 SHARE: Final = 0.75
 """Share of the limiter's bucket and refill that rltuned uses at most: other commands of the same user need some too."""

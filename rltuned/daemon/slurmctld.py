@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from rltuned.cluster.tables import Snapshot
+from rltuned.cluster.tables import Health, Snapshot
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.primacy import Primacy
@@ -14,8 +14,8 @@ from rltuned.daemon.runtime import Runtime
 from rltuned.errors import SlurmError
 from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader
 
-FACTS_SECONDS: Final = 3600.0
-"""How long facts of the cluster's configuration are taken for true when nothing hints at a change."""
+FACTS_SECONDS: Final = 300.0
+"""How long facts of the cluster are taken for true when nothing hints at a change."""
 
 
 class Slurmctld:
@@ -34,7 +34,7 @@ class Slurmctld:
         """It does not even answer a ping."""
         self.breaker = self._new_breaker()
         self.budget = Budget.of(runtime.config.write, None)
-        self._facts_at = float("-inf")
+        self._facts_at, self._counts_since = float("-inf"), -1
 
     def _new_breaker(self) -> Breaker:
         write, interval = self._runtime.config.write, self._runtime.config.cycle.interval
@@ -61,12 +61,29 @@ class Slurmctld:
         if now - self._facts_at < FACTS_SECONDS and not doubtful:
             return False
         facts = self._reader.facts()
+        self._facts_at = now
         known = old is not None and old.privilege is not Privilege.NONE
         if old is not None and known and facts.accounting and not facts.accounting_reachable:
             # slurmdbd is away for a while; slurmctld remembers the privilege, and so do we.
             facts = replace(facts, privilege=old.privilege)
+        return self._take_in(facts)
+
+    def hint(self, health: Health) -> None:
+        """Read the facts anew where slurmctld was started, or reconfigured, since the last reading. SlurmError."""
+        before, self._counts_since = self._counts_since, health.since
+        if before not in {-1, health.since}:
+            self.forget_facts()
+            self.refresh_facts()
+
+    def against(self) -> str:
+        """What stands against writing by slurm.conf as it is now; "" for nothing. Raises SlurmError."""
+        self._take_in(self._reader.facts(self.facts))
+        return "; ".join(finding.cause for finding in self.lacking)
+
+    def _take_in(self, facts: ClusterFacts) -> bool:
+        """Whether a prerequisite is now met."""
         before = {finding.cause for finding in self.lacking}
-        self.facts, self._facts_at = facts, now
+        self.facts = facts
         self.lacking = blocking(prerequisites(facts, self._runtime.config))
         for finding in self.lacking:
             if finding.cause not in before:

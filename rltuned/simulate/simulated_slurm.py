@@ -419,7 +419,7 @@ class SimulatedSlurm:
     def ping(self) -> None:
         """See `SlurmReader`; it always answers."""
 
-    def facts(self) -> ClusterFacts:
+    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:  # noqa: ARG002 - the port's
         """A healthy Slurm."""
         backfill = self.simulation.settings.backfill is not Backfill.NONE
         return ClusterFacts(

@@ -49,9 +49,9 @@ class CliReader:
         where = dict(zip(facts.controllers, facts.addresses, strict=False))
         return tuple(Controller(host, up, not up and _listens(where.get(host))) for host, up in found)
 
-    def facts(self) -> ClusterFacts:
-        """Version, plugins, privileges, limiter."""
-        return read_facts(self._runner)
+    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
+        """See `port.SlurmReader`."""
+        return read_facts(self._runner, known)
 
     def snapshot(self, now: float) -> "Snapshot":
         """The whole queue and all nodes, in seven commands whatever the length of the queue."""

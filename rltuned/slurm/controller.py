@@ -73,6 +73,7 @@ class Load(NamedTuple):
     jobs_running: int
 
 
+_SINCE = re.compile(r"^Data since\s[^(\n]*\(([0-9]{1,15})\)", re.MULTILINE | re.ASCII)
 _DIAGNOSTIC = re.compile(r"\s*([A-Za-z][A-Za-z ()_]{1,60}):\s*([0-9]{1,15})\s*\Z", re.ASCII)
 
 
@@ -95,11 +96,13 @@ def diagnostics(answer: str) -> Load:
             break
     if "Server thread count" not in found or "Agent queue size" not in found:
         raise SlurmParseError("sdiag: no server thread count or agent queue size in the answer")
+    since = _SINCE.search(answer)
     health = Health(
         server_threads=found["Server thread count"],
         agent_queue=found["Agent queue size"],
         cycle_mean_us=found.get("main Mean cycle", 0),
         backfill_mean_us=found.get("backfill Mean cycle", 0),
+        since=int(since[1]) if since else 0,
     )
     return Load(health, found.get("Jobs pending", 0), found.get("Jobs running", 0))
 

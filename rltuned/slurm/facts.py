@@ -29,8 +29,10 @@ _LEVELS: Final = {
 }
 
 
-def read_facts(runner: Runner) -> ClusterFacts:
+def read_facts(runner: Runner, known: ClusterFacts | None = None) -> ClusterFacts:
     """Version, plugins, limiter from ``scontrol show config``, privilege from ``sacctmgr``, which may be out of reach.
+
+    `known`: what ``scontrol show config`` does not say is taken from it, and nothing else is asked.
 
     Raises:
         SlurmUnavailableError, SlurmParseError: slurmctld gave no or a strange answer.
@@ -40,11 +42,11 @@ def read_facts(runner: Runner) -> ClusterFacts:
     # ping away (measured on 24.11) it ends with 1, although all of the configuration is there.
     if answer.code != 0 and _PINGED.search(answer.stdout) is None:
         raise failure(answer)
-    return facts_from(controller.config(answer.stdout), runner, os.geteuid())
+    return facts_from(controller.config(answer.stdout), runner, os.geteuid(), known)
 
 
-def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFacts:
-    """Facts from a parsed configuration, for the user `uid`."""
+def facts_from(config: Mapping[str, str], runner: Runner, uid: int, known: ClusterFacts | None = None) -> ClusterFacts:
+    """Facts from a parsed configuration, for the user `uid`; the rest is asked, or `known`."""
     user = _name_of(uid)
     version, release = controller.version(config["SLURM_VERSION"])
     limiter = controller.parameters(config.get("SlurmctldParameters", ""))
@@ -52,7 +54,11 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
     controllers = _controllers(config)
     storage = config.get("AccountingStorageType", "")
     accounting = storage.endswith("slurmdbd")
-    level, reachable = _admin_level(runner, user) if accounting else (Privilege.NONE, False)
+    level, reachable, federation = Privilege.NONE, False, ""
+    if known is not None:
+        level, reachable, federation = known.privilege, known.accounting_reachable, known.federation
+    elif accounting:
+        (level, reachable), federation = _admin_level(runner, user), _federation(runner)
     slurm_user = _USER.match(config.get("SlurmUser", ""))
     if uid == 0 or (slurm_user is not None and int(slurm_user["uid"]) == uid):
         level = Privilege.SLURM_USER
@@ -81,7 +87,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int) -> ClusterFa
         job_submit_plugins=_plugin(notation.text(config.get("JobSubmitPlugins", ""))),
         controllers=tuple(name for name, _ in controllers),
         addresses=tuple(address for _, address in controllers),
-        federation=_federation(runner) if accounting else "",
+        federation=federation,
         not_simulated=tuple(not_simulated.of_config(config)),
         select_type=config.get("SelectType", ""),
         private_jobs="jobs" in config.get("PrivateData", "").lower().split(","),

@@ -28,7 +28,7 @@ class Privilege(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What `doctor` and the start-up checks need to know; changes only with slurm.conf."""
+    """What `doctor` and the daemon need to know of how the cluster is set up; changes only with slurm.conf."""
 
     version: str
     release: tuple[int, int]
@@ -102,8 +102,8 @@ class SlurmReader(Protocol):
             SlurmUnavailableError: it does not.
         """
 
-    def facts(self) -> ClusterFacts:
-        """Version, plugins, privileges, limiter."""
+    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
+        """Version, plugins, privileges, limiter; with `known`, only what slurm.conf says is read anew."""
 
     def snapshot(self, now: float) -> "Snapshot":
         """The whole queue and all nodes; `now` (epoch seconds) becomes its time.

@@ -107,8 +107,8 @@ class _Hurried(SystemClock):
 class _OperatorReader(CliReader):
     """The caller is SlurmUser here, or root, whom the limiter does not count; let it be an operator, who is counted."""
 
-    def facts(self) -> ClusterFacts:
-        return replace(super().facts(), privilege=Privilege.OPERATOR)
+    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
+        return replace(super().facts(known), privilege=Privilege.OPERATOR)
 
 
 class _Heard:

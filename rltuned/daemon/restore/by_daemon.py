@@ -143,6 +143,8 @@ class DaemonRestore:
             # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
             with suppress(JournalError):
                 self.journal.update((), report.restored)
+        if report.left:
+            self.slurmctld.forget_facts()
         self._say_left(self.retries.note(jobs, report.left, self.runtime.clock.monotonic()))
         self.runtime.metrics.restored.inc(len(report.restored))
         return report

@@ -485,8 +485,8 @@ class Cluster(ModelSlurm):
 class Reader(CliReader):
     """The project's reader, for a user that is not root whoever runs the tests."""
 
-    def facts(self) -> ClusterFacts:
-        return facts_from(controller.config(self._runner.ask("config")), self._runner, UID)
+    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
+        return facts_from(controller.config(self._runner.ask("config")), self._runner, UID, known)
 
     def snapshot(self, now: float) -> Snapshot:
         slurm = self._runner.slurm  # type: ignore[attr-defined]

@@ -131,6 +131,7 @@ class ModelSlurm:
     """PriorityCalcPeriod, seconds."""
     limiter: bool = False
     """Whether Slurm's RPC limiter is on."""
+    scheduler_parameters: str = "bf_continue"
     down: set[str] = field(default_factory=set)
     """Partitions that are down."""
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -399,7 +400,7 @@ class Commands(Runner):
             f"PriorityCalcPeriod      = 00:00:{slurm.calculation:02.0f}",
             f"BOOT_TIME               = {int(slurm.started)}",
             "PriorityType            = priority/multifactor",
-            "SchedulerParameters     = bf_continue",
+            f"SchedulerParameters     = {slurm.scheduler_parameters}",
             "SchedulerType           = sched/backfill",
             "SelectType              = select/cons_tres",
             f"SlurmctldParameters     = {limiter}",
@@ -511,6 +512,7 @@ class Commands(Runner):
         slurm = self.slurm
         pending = sum(job.state == "PD" for job in slurm.jobs.values())
         lines = [
+            f"Data since      Tue Jan 01 00:00:00 2030 ({int(slurm.started)})",
             "Server thread count:  1",
             "Agent queue size:     0",
             f"Job states ts:  now ({int(slurm.clock.time())})",
@@ -540,9 +542,9 @@ class ModelReader(CliReader):
             slurm.clock.sleep(20.0 if slurm.frozen else 9.0)
             raise SlurmUnavailableError("Unable to contact slurm controller (connect failure)")
 
-    def facts(self) -> ClusterFacts:
+    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
         self._reach()
-        return facts_from(controller.config(self._runner.ask("config")), self._runner, UID)
+        return facts_from(controller.config(self._runner.ask("config")), self._runner, UID, known)
 
     def snapshot(self, now: float) -> Snapshot:
         self._reach()

@@ -4,7 +4,7 @@ from unit.daemon.support import Bench
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.daemon.apply import SPARE, Applier
 from rltuned.daemon.claims import SETTLE_SECONDS
-from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
+from rltuned.daemon.rpc_budget import LOOK_RPCS, STATUS_RPCS, Budget
 from rltuned.slurm.port import Privilege
 
 
@@ -95,7 +95,7 @@ def test_a_denied_write_says_so_and_leaves_nothing_in_the_journal(bench):
 
 
 def test_when_the_budget_is_short_the_first_turns_are_taken(bench):
-    budget = Budget(limited=True, burst=2 * STATUS_RPCS + 2, rate=0.01, per_cycle=5000)
+    budget = Budget(limited=True, burst=LOOK_RPCS + STATUS_RPCS + 2, rate=0.01, per_cycle=5000)
     turns = {4: 0, 2: 1, 3: 2}
     changes = [change._replace(turn=turns[change.job_id]) for change in bench.reorder([4, 3, 2, 1])]
     results = bench.apply(list(reversed(changes)), budget)

@@ -66,8 +66,8 @@ def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_is_named_with_its
     (finding,) = (finding for finding in prerequisites(facts, config) if finding.subject == "RPC limiter")
     assert finding.severity is Severity.WARNING
     assert "one change at a time" in finding.cause
-    assert "rl_bucket_size to at least 7" in finding.remedy
-    assert "write.burst to at least 5" in finding.remedy
+    assert "rl_bucket_size to at least 10" in finding.remedy
+    assert "write.burst to at least 7" in finding.remedy
     enough = prerequisites(replace(facts, rate_bucket=10), Config(write=WriteSection(burst=7)))
     assert Severity.WARNING not in {finding.severity for finding in enough}
 

@@ -93,8 +93,8 @@ def showing(**facts):
     """A reader to which these facts of the cluster are others."""
 
     class Showing(ModelReader):
-        def facts(self):
-            return replace(super().facts(), **facts)
+        def facts(self, known=None):
+            return replace(super().facts(known), **facts)
 
     return Showing
 
@@ -261,9 +261,9 @@ def test_missing_privilege_keeps_it_in_shadow_mode_names_the_remedy_and_is_notic
 
 
 def test_alarms_in_a_row_demote_to_shadow_give_the_queue_back_and_a_reload_ends_that(tmp_path):
-    run = house(tmp_path, write=WriteSection(demote_after=2))
+    run = house(tmp_path, write=WriteSection(demote_after=2), reader=showing(privilege=Privilege.OPERATOR))
     run.tick()
-    run.slurm.privilege = Privilege.NONE  # behind the daemon's back: every write is denied from now on
+    run.slurm.privilege = Privilege.NONE  # which accounting does not know: every write is denied from now on
     for number in range(6):
         run.slurm.submit(500 - number, time_limit=1.0 + number)  # all of them belong in front
     run.ticks(2)
@@ -327,8 +327,8 @@ class Blind(ModelReader):
 
     own: ModelSlurm | None = None
 
-    def facts(self):
-        return replace(super().facts(), private_jobs=True)
+    def facts(self, known=None):
+        return replace(super().facts(known), private_jobs=True)
 
     def snapshot(self, now):
         if self.slurm.privilege is not Privilege.NONE:
@@ -387,7 +387,7 @@ def test_what_cannot_act_gives_back_to_those_who_wait_however_many_of_ours_run(t
 
 def test_a_daemon_that_comes_back_late_and_cannot_read_the_configuration_gives_back_all_the_same(tmp_path):
     class Strange(ModelReader):
-        def facts(self):
+        def facts(self, known=None):
             raise SlurmParseError("scontrol show config: no ClusterName or SLURM_VERSION in the answer")
 
     run = house(tmp_path)
@@ -423,8 +423,8 @@ class Unaccounted(ModelReader):
 
     away, flags = True, ()
 
-    def facts(self):
-        facts = replace(super().facts(), priority_flags=self.flags)
+    def facts(self, known=None):
+        facts = replace(super().facts(known), priority_flags=self.flags)
         return replace(facts, privilege=Privilege.NONE, accounting_reachable=False) if self.away else facts
 
 
@@ -952,3 +952,75 @@ def test_what_was_lent_to_another_request_is_taken_back_in_the_cycle_that_sees_i
     run.slurm.jobs[3].time_limit = 90_000.0
     run.tick()
     assert run.slurm.jobs[3].site_factor == 0, "a restart forgets no request"
+
+
+def asks_more(run):
+    """A job comes that the policy wants first, so that there is something to write."""
+    return run.slurm.submit(900, time_limit=1.0)
+
+
+def test_what_forbids_writing_is_seen_before_the_next_batch_and_what_is_out_goes_back(tmp_path):
+    run = house(tmp_path)
+    run.ticks(3)
+    run.slurm.scheduler_parameters = "bf_continue,enable_user_top"
+    asks_more(run)
+    written = run.slurm.updates
+    report = run.tick()
+    assert run.slurm.updates == written, "it was there before the cycle began"
+    assert report.count(Outcome.THROTTLED) == report.planned > 0
+    assert "enable_user_top" in report.results[0].message
+    assert run.metric("rltuned_prerequisite_errors") == 1
+    assert run.tick().stage is Stage.SHADOW
+    assert run.untouched()
+    run.slurm.scheduler_parameters = "bf_continue"
+    assert run.ticks(2).stage is Stage.ACTIVE
+
+
+def test_what_forbids_writing_ends_it_between_two_batches(tmp_path):
+    run = house(tmp_path)
+
+    def forbid(number):
+        run.slurm.scheduler_parameters = "bf_continue,enable_user_top"
+
+    run.slurm.before_update = forbid
+    report = run.tick()
+    assert report.count(Outcome.APPLIED) == 1, "the first write is of one job"
+    assert run.slurm.updates == 1
+    assert run.tick().stage is Stage.SHADOW
+    assert run.untouched()
+
+
+@pytest.mark.parametrize("stage", [Stage.ACTIVE, Stage.SHADOW])
+def test_a_slurmctld_that_was_started_anew_is_asked_again_for_its_configuration(tmp_path, stage):
+    run = house(tmp_path, stage=stage)
+    run.ticks(2)
+    assert not run.daemon.slurmctld.budget.limited
+    run.slurm.limiter = True
+    run.slurm.restart()
+    run.slurm.calculate()
+    run.tick()
+    assert run.daemon.slurmctld.budget.limited
+    assert run.daemon.slurmctld.facts.started == int(run.slurm.started)
+
+
+def test_the_configuration_is_looked_at_every_five_minutes_where_nothing_hints_at_a_change(tmp_path):
+    run = house(tmp_path)
+    run.ticks(3)
+    run.slurm.scheduler_parameters = (
+        "bf_continue,enable_user_top"  # `scontrol reconfigure` before 23.11 leaves no trace
+    )
+    assert run.ticks(6).stage is Stage.SHADOW
+    assert run.untouched()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_after_a_write_that_was_refused_the_privilege_is_looked_at(tmp_path, leaves):
+    run = house(tmp_path)
+    run.ticks(3)
+    run.slurm.privilege = Privilege.NONE
+    asks_more(run)
+    if leaves:
+        run.slurm.jobs[2].time_limit = 1e6  # what is on it is to be given back
+    run.tick()
+    assert run.tick().stage is Stage.SHADOW
+    assert run.events("prerequisite.missing")

@@ -30,8 +30,8 @@ class Pair:
         pair = self
 
         class Reader(ModelReader):
-            def facts(self):
-                return replace(super().facts(), controllers=HOSTS)
+            def facts(self, known=None):
+                return replace(super().facts(known), controllers=HOSTS)
 
             def controllers(self, _facts):
                 pair.asked += 1
@@ -220,7 +220,7 @@ def test_where_no_controller_answers_nothing_is_given_up(pair, tmp_path):
 def test_one_controller_or_a_host_that_is_none_asks_nobody(pair, tmp_path, host):
     alone = pair.daemon(tmp_path, host)
     if host == "ctl":
-        alone.daemon.reader.facts = lambda: replace(ModelReader(pair.slurm).facts(), controllers=("ctl",))
+        alone.daemon.reader.facts = lambda known=None: replace(ModelReader(pair.slurm).facts(), controllers=("ctl",))
     pair.up["ctl"] = False
     pair.ticks(alone)
     assert turned(pair)

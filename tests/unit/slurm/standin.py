@@ -29,6 +29,7 @@ PARTITIONS = (
 )
 DIAGNOSTICS = (
     "*****\nsdiag output at Sat Nov 21 06:20:52 2026 (1795242052)\n*****\n"
+    "Data since      Sat Nov 21 06:15:40 2026 (1795241740)\n*****\n"
     "Server thread count:  7\nAgent queue size:     3\n\n"
     "Job states ts:  Sat Nov 21 06:20:25 2026 (1795242025)\nJobs pending:   0\nJobs running:   0\n\n"
     "Main schedule statistics (microseconds):\n\tLast cycle:   249\n\tMean cycle:   60\n\n"

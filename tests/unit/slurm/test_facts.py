@@ -50,6 +50,17 @@ def test_a_ping_that_the_rate_limiter_turns_away_takes_nothing_from_the_configur
         read_facts(slurm.runner())
 
 
+def test_of_known_facts_only_the_configuration_is_read_anew(slurm, nobody):
+    slurm.answer("privilege", f"{nobody}|Operator\n")
+    slurm.answer("federation", "Federation: fed\n")
+    known = facts(slurm)
+    asked = len(slurm.calls)
+    changed = CONFIG.replace("bf_continue", "bf_continue,enable_user_top")
+    again = facts_from(controller.config(changed), slurm.runner(), NOBODY, known)
+    assert again == replace(known, scheduler_parameters={**known.scheduler_parameters, "enable_user_top": ""})
+    assert len(slurm.calls) == asked
+
+
 def test_the_rate_limiter(slurm):
     found = facts(slurm)
     assert (found.rate_limiter, found.rate_bucket, found.rate_refill) == (True, 60, 2.0)

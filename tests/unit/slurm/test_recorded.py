@@ -337,6 +337,11 @@ def test_status_tells_the_same_as_the_snapshot(reader, jobs):
         assert about.oversubscribe == jobs.oversubscribe.value(at)
 
 
+def test_sdiag_counts_since_slurmctlds_start(reader):
+    since, started = reader.snapshot(1.8e9).health.since, reader.facts().started
+    assert 0 <= since - started < 5
+
+
 def test_facts(reader, release):
     found = reader.facts()
     assert found.release == controller.version(f"{release}.0")[1]
