@@ -4,6 +4,8 @@ import enum
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
+from rltuned.cluster.reasons import Waits, parse
+
 MAX_FACTOR: Final = 2_147_483_645
 """Largest absolute SiteFactor that scontrol(1) accepts (measured on 22.05, 24.11, 26.05)."""
 
@@ -128,6 +130,11 @@ class JobStatus:
     reason: str = ""
     request: str = ""
     strange: str = ""
+
+    @property
+    def eligible(self) -> bool:
+        """Whether sprio(1) would list it, if its priority is multifactor's."""
+        return parse(self.reason).waits is not Waits.ELIGIBILITY
 
     @classmethod
     def started(cls, array: int, submit_time: int) -> Self:

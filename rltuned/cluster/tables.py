@@ -1,5 +1,6 @@
 """Job, node and partition tables: NumPy columns with fixed units (see the package page)."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.changes import JobState as JobState  # noqa: PLC0414 - said here, too: its codes are in the tables
 from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.reasons import Waits, parse
 from rltuned.cluster.scheduler import Health, SchedulerParameters
 from rltuned.cluster.unread import Unread
 
@@ -298,18 +300,6 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Health:
-    """How slurmctld is doing, from sdiag(1): what load shedding looks at."""
-
-    server_threads: int = 0
-    agent_queue: int = 0
-    cycle_mean_us: int = 0
-    backfill_mean_us: int = 0
-    since: int = 0
-    """When it began to count, epoch seconds: at its start, at each midnight, and since 23.11 at each reconfigure."""
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """One consistent reading of the cluster."""
 
@@ -337,6 +327,12 @@ class Snapshot:
     @cached_property
     def _partitions_of(self) -> dict[str, tuple[Partition | None, ...]]:
         return {}
+
+    def unknown_reasons(self) -> Counter[str]:
+        """How many pending jobs wait for each reason of Slurm's that is not known."""
+        reasons = self.jobs.reason.take(self.jobs.pending)
+        strange = {text for text in reasons.names if parse(text).waits is Waits.UNKNOWN}
+        return Counter(text for text in reasons.texts() if text in strange) if strange else Counter()
 
     def is_unread(self, job_id: int) -> bool:
         """Whether Slurm's answers do not tell how the job is."""

@@ -229,7 +229,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
         snapshot = reader.snapshot(now)
         gpus = int(snapshot.nodes.gpus.sum())
-        findings += [answers(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
+        findings += [answers(snapshot), *reasons(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
         findings += loans(snapshot, config)
     except SlurmParseError as error:
         findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
@@ -286,6 +286,16 @@ def answers(snapshot: Snapshot) -> Finding:
     named = "; ".join(map(str, unread.rows[:_NAMED])) + ("; …" if len(unread) > _NAMED else "")
     cause = f"{len(unread)} rows of Slurm's answers cannot be understood and are left alone ({counts}): {named}"
     return Finding(Severity.WARNING, "answers", cause, _REPORT)
+
+
+def reasons(snapshot: Snapshot) -> list[Finding]:
+    """Whether it is known of each pending job what Slurm says that it waits for."""
+    unknown = snapshot.unknown_reasons()
+    if not unknown:
+        return []
+    named = "; ".join(f"{count} of {reason!r}" for reason, count in unknown.most_common(_NAMED))
+    cause = f"{unknown.total()} pending jobs are left alone (blocked), for reasons that are not known: {named}"
+    return [Finding(Severity.WARNING, "reasons", cause, _REPORT)]
 
 
 def node_sets(snapshot: Snapshot) -> list[Finding]:

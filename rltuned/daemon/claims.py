@@ -33,9 +33,6 @@ NO_TERMS: Final = 1
 """Priority of a job of which every term is 0. sprio shows it like a job with the explicit priority 1, so it counts as
 not listed."""
 
-NOT_ELIGIBLE: Final = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
-"""Reasons for which sprio(1) leaves a job out although its priority is multifactor's."""
-
 ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
 """How a job that we isolated shows: recent releases do not tell it from a default one."""
 
@@ -291,7 +288,7 @@ class _SiteFactor:
         """
         known, value = entry or blank(change), status.site_factor
         if value is None:
-            if status.reason in NOT_ELIGIBLE:
+            if not status.eligible:
                 return Judgement(Outcome.THROTTLED, "it is not eligible any more")
             if not listed:
                 return Judgement(Outcome.THROTTLED, "sprio lists no job at present (slurmctld just started)")
@@ -312,7 +309,7 @@ class _SiteFactor:
         """Judge a write that was not seen on the job and that Slurm did not refuse; None: compare with before."""
         if status.site_factor is not None:
             return None
-        if listed and status.reason not in NOT_ELIGIBLE:
+        if listed and status.eligible:
             return Judgement(Outcome.FOREIGN, EXPLICIT, estranged(entry, self, hidden=True))
         return Judgement(Outcome.FAILED, "sprio does not list it at present")
 
@@ -327,7 +324,7 @@ class _SiteFactor:
         if value is None:
             looks_the_same = entry.applied.site_factor == 0 and status.priority == NO_TERMS
             at_stake = entry.applied.site_factor != 0 or self.field in entry.doubts
-            if at_stake and explicit and not looks_the_same and status.reason not in NOT_ELIGIBLE:
+            if at_stake and explicit and not looks_the_same and status.eligible:
                 return estranged(entry, self, hidden=True)
             return entry
         if value == entry.applied.site_factor:

@@ -253,6 +253,7 @@ class Daemon:
         for tier, waited in self._starts.since_last(snapshot):
             self.runtime.metrics.waiting.labels(tier).observe(waited)
         self.runtime.metrics.pending.set(len(snapshot.jobs.pending))
+        self.runtime.metrics.unknown_reasons.set(snapshot.unknown_reasons().total())
         self._look_at_nice(snapshot)
         with self._phase("reconcile"):
             blocked = self._reconcile(snapshot, read_at, silent=outdated or self.liveness.outdated)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.pools import MOST_REQUESTS, MOST_SETS, Pools
+from rltuned.cluster.reasons import Waits, parse
 from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Partition, Snapshot
 from rltuned.config import Config, ScopeSection, Stage
 
@@ -30,7 +31,7 @@ class Veto(enum.StrEnum):
     HELD = "held", "the job is held (priority 0); only its owner or an admin may release it"
     FOREIGN = "foreign", "somebody else set this job's priority, site factor or placement; their value stands"
     DEPENDENCY = "dependency", "it waits for another job; Slurm gives it a place when it becomes eligible"
-    NOT_ELIGIBLE = "not-eligible", "its begin time lies in the future"
+    NOT_ELIGIBLE = "not-eligible", "Slurm lets it start later at the earliest"
     HETEROGENEOUS = (
         "heterogeneous",
         "a heterogeneous job starts as a whole through backfill; its components are not reordered",
@@ -69,8 +70,8 @@ class Veto(enum.StrEnum):
     BLOCKED = (
         "blocked",
         (
-            "it cannot start now, whatever its priority: its reason in squeue is neither Priority nor Resources, its "
-            "partition is down, or too few of its nodes are up; it gives its place to nobody"
+            "it cannot start now, whatever its priority: for its reason in squeue, or because its partition is down or "
+            "too few of its nodes are up"
         ),
     )
     CHANGED = "changed", "what it asks for has changed: it first gets back the place that Slurm alone gives it"
@@ -78,20 +79,6 @@ class Veto(enum.StrEnum):
 
 
 MEANING: Final = {veto: veto.meaning for veto in Veto}
-
-_WAITS_FOR_ROOM: Final = frozenset(
-    {
-        "",
-        "None",
-        "Priority",
-        "Resources",
-        # Slurm's words for Resources where a job of another partition waits for the same nodes (measured on all
-        # releases). Whether the nodes are down is asked of the nodes.
-        "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
-    }
-)
-"""Reasons of a job that only room or its turn keeps from starting (job_reason_codes.html of Slurm's documentation)."""
-
 
 NEAR: Final = 6 * 3600.0
 """Seconds: a job with a deadline that has to start within so long is left alone. One that may start later lends as any
@@ -186,7 +173,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     short = able[pools.pool_of] < np.maximum(jobs.nodes[rows], 1)
     # A limit, a licence or a begin time is none of our business: moving such a job changes nothing for it, and placing
     # it would keep room from others that can use it.
-    waits = jobs.reason.take(rows).mapped(_WAITS_FOR_ROOM.__contains__, none=True)
+    waits = jobs.reason.take(rows).mapped(lambda reason: parse(reason).waits is Waits.ROOM, none=True)
     # A partition that is not listed is not known to be down.
     down = snapshot.by_partitions(
         rows, lambda parts: all(part is not None and not part.up for part in parts), none=False

@@ -13,12 +13,12 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.cluster.reasons import parse
 from rltuned.cluster.tables import Category, Codes, Partition, Snapshot
 from rltuned.decide.decision import ProbeRecord, StartRecord, lent_by, read
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.plan import Plan
 from rltuned.decide.raising import Stop
-from rltuned.decide.reasons import in_words
 from rltuned.decide.resizing import Registration, ResizeAdvice, advice
 from rltuned.decide.scope import MEANING, Veto
 
@@ -258,7 +258,7 @@ class UserRecords:
         stop: int,
     ) -> UserJob:
         reason = self.reasons[reason_code] if reason_code >= 0 else ""
-        words, managed = in_words(reason), place >= 0
+        words, managed = parse(reason), place >= 0
         low, middle, high = self.starts.get(job_id, (None, None, None))
         return UserJob(
             job_id=job_id,

@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from rltuned.cluster.changes import JobState, OverSubscribe
+from rltuned.cluster.reasons import Waits, parse
 from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
@@ -149,6 +150,7 @@ def read_records(texts: Mapping[str, list[str]], factors: Mapping[int, Factors])
     columns = Columns(texts)
     own, state, priority = (columns.values(field) for field in ("JobID", "StateCompact", "PriorityLong"))
     ids = _record_ids(columns, own)
+    released = {reason for reason in set(texts["Reason"]) if parse(reason).waits is Waits.RELEASE}
     shares, alone = _shares(texts)
     return Records(
         columns=columns,
@@ -158,7 +160,7 @@ def read_records(texts: Mapping[str, list[str]], factors: Mapping[int, Factors])
         submit_time=columns.values("SubmitTime"),
         priority=priority,
         held=[
-            waits == JobState.PENDING and (not points or reason.startswith("JobHeld"))
+            waits == JobState.PENDING and (not points or reason in released)
             for waits, points, reason in zip(state, priority, texts["Reason"], strict=True)
         ],
         oversubscribe=shares,

@@ -17,7 +17,6 @@ from typing import Any, Final
 from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, SiteFactor
 from rltuned.daemon.claims import (
     ISOLATED,
-    NOT_ELIGIBLE,
     OVERSUBSCRIBE,
     READING_SECONDS,
     SETTLE_SECONDS,
@@ -356,7 +355,7 @@ class Restore:
     def _hides(self, entry: Entry, status: JobStatus) -> bool:
         """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet."""
         requeued_since = entry.touched < status.submit_time
-        if status.held or status.reason in NOT_ELIGIBLE or (self.calculated and not requeued_since):
+        if status.held or not status.eligible or (self.calculated and not requeued_since):
             return True
         facts = self._cluster()
         if facts is None:

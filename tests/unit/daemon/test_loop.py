@@ -24,6 +24,7 @@ from rltuned.config import (
     StateSection,
     WriteSection,
 )
+from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import load
@@ -73,6 +74,10 @@ class House:
         values = {"connect_reader": lambda _: self.slurm.reader()} | values
         connect = {"clock": self.slurm.clock, "connect_writer": lambda _: self.slurm.writer()}
         return restore_queue(self.daemon.config, **connect, **values)
+
+    def examine(self):
+        """``rltuned doctor``."""
+        return examine(self.slurm.reader(), self.daemon.config, self.slurm.clock)
 
     def metric(self, name):
         text = generate_latest(self.daemon.runtime.metrics.registry).decode()
@@ -1024,3 +1029,17 @@ def test_after_a_write_that_was_refused_the_privilege_is_looked_at(tmp_path, lea
     run.tick()
     assert run.tick().stage is Stage.SHADOW
     assert run.events("prerequisite.missing")
+
+
+def test_reasons_that_are_not_known_are_counted_and_named_and_their_jobs_left_alone(tmp_path):
+    run = house(tmp_path)
+    run.slurm.reason = lambda job: "SomethingOf2031" if job.job_id > 9 else "Priority"
+    report = run.tick()
+    assert run.metric("rltuned_unknown_reasons") == 3
+    assert not {10, 11, 12} & {result.change.job_id for result in report.results}
+    (finding,) = (one for one in run.examine() if one.subject == "reasons")
+    assert (finding.severity, "3 of 'SomethingOf2031'" in finding.cause) == (Severity.WARNING, True)
+    run.slurm.reason = lambda job: "Priority"
+    run.tick()
+    assert run.metric("rltuned_unknown_reasons") == 0
+    assert not [one for one in run.examine() if one.subject == "reasons"]

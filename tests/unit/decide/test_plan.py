@@ -164,6 +164,22 @@ def test_each_kind_of_job_that_is_left_alone_has_its_reason(columns, veto):
     assert answer.veto.startswith(veto.value)
 
 
+@pytest.mark.parametrize(
+    ("reason", "managed"),
+    [
+        ("No suitable topology unit found for segment", True),
+        ("Required nodes lack available resources", True),
+        ("Licenses", False),
+        ("SomethingOf2031", False),
+    ],
+)
+def test_only_a_wait_for_room_is_anything_that_a_place_changes(reason, managed):
+    jobs = pending(2, time_limit=[5000.0, 60.0], reason=["Priority", reason])
+    made = plan(make_snapshot(jobs), by_name("sjf"), QUIET)
+    assert (2 in made.snapshot.jobs.job_id[made.rows]) is managed
+    assert list(made.scope.vetoed()) == ([] if managed else [Veto.BLOCKED])
+
+
 def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others():
     jobs = pending(3, time_limit=[5000.0, 4000.0, 60.0])
     snap = replace(

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,16 +16,13 @@ from rltuned.decide import Veto, plan
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.loans import NOTHING_LENT, Book, Given
 from rltuned.decide.raising import Stop
-from rltuned.decide.reasons import in_words
 from rltuned.decide.user_record import MOST_JOBS, UserRecord, UserRecords
 from rltuned.errors import RltunedError
 from rltuned.policy.heuristics import by_name
-from rltuned.slurm.commands import JOB_FIELDS, SEPARATOR
 
 from .conftest import NOW, make_snapshot, pending
 
 GENEROUS = Config(lend=LendSection(share=1.0))
-RECORDED = Path(__file__).parents[2] / "recorded"
 
 
 def records(snapshot, applied=None, *, moves=True, config=None, book=NOTHING_LENT):
@@ -178,52 +174,3 @@ def test_no_veto_sends_a_user_to_a_command_for_admins():
 
     assert not [text for text in _VETOES.values() if "doctor" in text]
     assert set(_VETOES) == set(Veto)
-
-
-# --- reasons
-
-
-def test_every_reason_that_a_real_cluster_has_given_is_in_the_table():
-    column = JOB_FIELDS.index("Reason")
-    seen = set()
-    for path in RECORDED.glob("*/jobs*.txt"):
-        if "hostile" in path.name or "separator" in path.name:
-            continue
-        for line in path.read_text().splitlines():
-            seen.add(line.split(SEPARATOR)[column])
-    seen -= {"x"}  # what an admin typed
-    assert len(seen) > 10
-    assert not [reason for reason in seen if in_words(reason).meaning.startswith("Slurm says")]
-
-
-@pytest.mark.parametrize(
-    ("reason", "meaning", "help_"),
-    [
-        ("QOSMaxGRESPerUser", r"Your jobs use as much \(GPUs", "own running jobs"),
-        ("QOSMaxJobsPerUserLimit", r"Your jobs use as much \(running jobs", "own running jobs"),
-        ("AssocMaxJobsLimit", r"running jobs\) as one user may have under this account", "own running jobs"),
-        ("MaxGRESPerAccount", r"All jobs of the account together use as much \(GPUs", "jobs of the account end"),
-        ("AssocGrpGRES", r"All jobs of the account together use as much \(GPUs", "jobs of the account end"),
-        ("QOSGrpCpuLimit", r"All jobs of the QOS together use as much \(CPUs", "jobs of the QOS end"),
-        ("AssocGrpGRESRunMinutes", r"time that the account may use of GPUs", "shorter time limit"),
-        ("QOSGrpCPUMinutesLimit", r"time that the QOS may use of CPUs", "shorter time limit"),
-        ("QOSMaxGRESPerJob", r"The job alone asks for more \(GPUs", "Ask for less"),
-        ("AssocMaxWallDurationPerJobLimit", r"The job alone asks for more \(run time", "Ask for less"),
-        ("QOSMaxGRESMinutesPerJob", r"The job alone asks for more \(GPUs", "Ask for less"),
-        ("QOSMinGRES", r"less \(GPUs", "Ask for more"),
-        ("QOSMaxMemoryPerUser", "memory", "own running jobs"),
-        ("ReqNodeNotAvail, UnavailableNodes:gpu[1-4]", "reserved", "before the reservation"),
-        ("ReqNodeNotAvail, May be reserved for other job", "reserved", "before the reservation"),
-        ("PartitionTimeLimit", "never starts", "shorter"),
-        ("JobHeldAdmin", "admin", "Only they"),
-        ("BeginTime", "begin time", "StartTime=now"),
-        ("Resources", "its turn", "shorter time limit"),
-        ("Priority", "higher priority", "shorter time limit"),
-        ("SomethingOf2031", "Slurm says: SomethingOf2031", "admins"),
-        ("GRES is out of order, says carol", "Slurm says: GRES", "admins"),
-    ],
-)
-def test_a_reason_in_plain_words_and_what_helps(reason, meaning, help_):
-    words = in_words(reason)
-    assert re.search(meaning, words.meaning)
-    assert help_ in words.help
