@@ -14,6 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from rltuned.cluster.reasons import parse
+
 if TYPE_CHECKING:  # most of these tables need no NumPy
     from rltuned.decide import DecisionRecord, Explanation
     from rltuned.decide.user_record import UserRecord
@@ -114,10 +116,14 @@ def explanation(console: Console, answer: "Explanation") -> None:
     if answer.veto:
         console.print(f"  Why: {plain(answer.veto)}.")
         console.print("  rltuned does not touch it; its place is what Slurm gives it.")
+        _reading(console, answer)
         _lending(console, answer)
         return
     if answer.rank is None:
-        console.print("  It is not in the queue: it runs, has ended, or Slurm does not know it.")
+        new = "The next cycle looks at it; `rltuned explain --fresh` does now."
+        gone = "It was not in the queue then: it runs, has ended, or Slurm does not know it."
+        console.print(f"  {gone if answer.priority is None else new}")
+        _reading(console, answer)
         return
     wants = f"with rltuned it is at {answer.rank} (priority {answer.target_priority})"
     same = answer.rank == answer.slurm_rank and answer.target_priority == answer.slurm_priority
@@ -125,6 +131,7 @@ def explanation(console: Console, answer: "Explanation") -> None:
         f"  Of {answer.queue_size} managed jobs, Slurm alone has it at place {answer.slurm_rank} (priority "
         f"{answer.slurm_priority}){', and so has rltuned' if same else f'; {wants}'}."
     )
+    _reading(console, answer)
     _lending(console, answer)
     if answer.passes is not None:
         _passing(console, answer)
@@ -156,6 +163,16 @@ def explanation(console: Console, answer: "Explanation") -> None:
     elif answer.stage in {"shadow", "observe"}:
         console.print(f"  Stage '{answer.stage}': nothing was written to Slurm.")
     _numbers(console, answer)
+
+
+def _reading(console: Console, answer: "Explanation") -> None:
+    """What Slurm showed of the job when it was read."""
+    if answer.priority is not None:
+        site = "none that sprio shows" if answer.site_factor is None else answer.site_factor
+        console.print(f"  Priority {answer.priority}, site factor {site} at that reading.")
+        if answer.rank is None:
+            reason = plain(answer.reason or "none")
+            console.print(f"  Slurm's reason, {reason}: {plain(parse(answer.reason).meaning)}", soft_wrap=True)
 
 
 def _lending(console: Console, answer: "Explanation") -> None:

@@ -161,8 +161,9 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
 def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: float | None, as_json: bool) -> None:
     """Why is this job at this rank, and why does it wait?
 
-    Admins get the daemon's last decision about any job; where there is none, that of a fresh plan. Everybody else gets
-    what concerns their own pending jobs, as far as `[users]` in the configuration allows; so does who names no job.
+    Admins get the daemon's last decision about any job; where there is none, that of a fresh plan. Slurm is asked only
+    whether a job waits that came after it. Everybody else gets what concerns their own pending jobs, as far as
+    `[users]` in the configuration allows; so does who names no job.
 
     JOBID: 123; 123_4 for a task of an array, which waits as one with the array; 123+1 for a component of a
     heterogeneous job. Exit code 16: the job does not wait.

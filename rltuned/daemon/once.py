@@ -23,10 +23,10 @@ from rltuned.daemon.user_records import fetch, only_own
 from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job
 from rltuned.decide import record as record_of
-from rltuned.decide.explain import start_of
+from rltuned.decide.explain import Verdict, start_of
 from rltuned.decide.loans import Book
 from rltuned.decide.scope import MEANING
-from rltuned.errors import JournalError, RltunedError
+from rltuned.errors import JournalError, RltunedError, SlurmError
 from rltuned.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
 from rltuned.installed import how_to_install
 
@@ -92,7 +92,25 @@ def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at:
             made = decisions.load(config.state.directory)
         except RltunedError as error:
             tell(f"{error}; planning afresh")
-    return explain_job(made if made is not None else decide(config, tell), job_id)
+    if made is None:
+        return explain_job(decide(config, tell), job_id)
+    answer = explain_job(made, job_id)
+    return _looked_for(config, answer, tell) if answer.verdict is Verdict.NOT_PENDING else answer
+
+
+def _looked_for(config: Config, answer: Explanation, tell: Tell) -> Explanation:
+    """Whether a job that was not in the queue at the last decision waits now."""
+    from rltuned.slurm.connect import open_reader  # noqa: PLC0415 - see above
+
+    try:
+        job = open_reader(config.slurm).status([answer.job_id]).get(answer.job_id)
+    except SlurmError as error:
+        tell(f"Slurm cannot be asked whether it waits now: {error}")
+        return answer
+    if job is None or not job.pending:
+        return answer
+    now = replace(answer, priority=job.priority, site_factor=job.site_factor, reason=job.reason)
+    return replace(now, verdict=Verdict.NEW)
 
 
 def start_of_job(config: Config, job_id: int) -> JobAnswer:

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from rltuned.cluster.changes import Change, Field, Outcome
-from rltuned.cluster.tables import Floats
+from rltuned.cluster.tables import Floats, JobTable, Rows
 from rltuned.config import PlacementApply, Stage
 from rltuned.decide.loans import MOST_NAMED
 from rltuned.decide.plan import Plan
@@ -67,6 +67,20 @@ class JobColumns(_Columns):
     """Seconds that it has waited."""
     may_lend: Numbers
     """GPU-seconds in all: a part of its wait, times its size."""
+    site: tuple[int | None, ...] | None = None
+    """Site factor as read; None: sprio does not list the job. As a whole: of an earlier version; likewise `LeftColumns`
+    of the record."""
+
+
+@dataclass(frozen=True)
+class LeftColumns(_Columns):
+    """The jobs that are left to Slurm, as they were read: a value of each in each column."""
+
+    id: Whole
+    priority: Whole
+    site: tuple[int | None, ...]
+    reason: Whole
+    """Slurm's, as an index into `DecisionRecord.reasons`; −1: none."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +243,8 @@ class DecisionRecord:
     rollout: RolloutRecord | None
     vetoed: Mapping[Veto, Whole]
     """Ids of the jobs that are left to Slurm."""
+    left: LeftColumns | None = None
+    reasons: tuple[str, ...] = ()
     placement: PlacementRecord
     changes: tuple[ChangeRecord, ...]
     """Head of the queue first."""
@@ -327,6 +343,7 @@ def record(
     seen = np.full(len(ids), -1, dtype=np.intp)
     seen[plan.window] = np.arange(len(plan.window))
     known = None if plan.distribution is None else plan.distribution.take(observation.rows)
+    left = plan.scope.rows[plan.scope.veto >= 0]
     outcomes: dict[int, dict[Field, Outcome]] = {}
     for change, outcome, _ in results:
         outcomes.setdefault(change.job_id, {})[change.field] = outcome
@@ -351,6 +368,7 @@ def record(
             stopped_by=tuple(plan.raised.stopped_by.tolist()),
             wait=tuple(plan.book.wait(plan.snapshot, plan.rows).round().tolist()),
             may_lend=tuple((plan.raised.lent + plan.raised.lendable)[plan.managed.at].round(1).tolist()),
+            site=_site_factors(jobs, plan.rows),
         ),
         window=Window(
             score=tuple(plan.scores.tolist()),
@@ -368,6 +386,13 @@ def record(
         loans=tuple(LoanRecord(job, part.lender, round(seconds, 1)) for job, part, seconds in plan.book.open_parts()),
         rollout=_rollout(plan),
         vetoed={veto: tuple(jobs.job_id[rows].tolist()) for veto, rows in plan.scope.vetoed().items()},
+        left=LeftColumns(
+            id=tuple(jobs.job_id[left].tolist()),
+            priority=tuple(jobs.priority[left].tolist()),
+            site=_site_factors(jobs, left),
+            reason=tuple(jobs.reason.codes[left].tolist()),
+        ),
+        reasons=jobs.reason.names,
         placement=_placement(plan),
         changes=tuple(
             ChangeRecord(change.job_id, change.field, change.before, change.after) for change in plan.changes
@@ -379,6 +404,11 @@ def record(
         coefficients=None if scored is None else tuple(scored.coefficients.round(6).tolist()),
         objective=str(plan.config.policy.objective),
     )
+
+
+def _site_factors(jobs: JobTable, rows: Rows) -> tuple[int | None, ...]:
+    known = zip(jobs.site_factor[rows].tolist(), jobs.site_known[rows].tolist(), strict=True)
+    return tuple(site if listed else None for site, listed in known)
 
 
 def _raises(plan: Plan) -> tuple[RaiseRecord, ...]:

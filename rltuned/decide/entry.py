@@ -125,7 +125,7 @@ class CycleEntry:
 
 
 def lean(record: DecisionRecord) -> DecisionRecord:
-    """The record without features, terms and start times: a third of its size."""
+    """The record without features, terms, start times and what Slurm showed of each job: a third of its size."""
     window, seen = record.window, len(record.window)
     small = replace(
         window,
@@ -137,7 +137,9 @@ def lean(record: DecisionRecord) -> DecisionRecord:
         run_time_high=None,
         terms=None,
     )
-    return replace(record, features=(), columns=(), window=small, starts=None, coefficients=None)
+    jobs = replace(record.jobs, site=None)
+    bare = replace(record, features=(), left=None, reasons=(), starts=None)
+    return replace(bare, columns=(), coefficients=None, jobs=jobs, window=small)
 
 
 def _rounded(values: Numbers) -> Numbers:

@@ -51,6 +51,7 @@ class Verdict(enum.StrEnum):
     KEPT = "left where Slurm has it"
     NOT_MANAGED = "not managed"
     NOT_PENDING = "not pending"
+    NEW = "came after the last decision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,11 @@ class Explanation:
     lends_for: tuple[int, ...] = ()
     """Raised jobs to which it lends when they start."""
     veto: str = ""
+    priority: int | None = None
+    """As read; likewise the others."""
+    site_factor: int | None = None
+    reason: str = ""
+    """Slurm's, of a job that is not managed."""
     placement: str = ""
     outcome: str = ""
     rollout: str = ""
@@ -173,6 +179,10 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
     if (given := record.lent.get(job_id)) is not None:
         common |= {"may_lend": given.most, "lent": given.lent, "borrowers": given.borrowers, "loans": given.loans}
     if job_id not in jobs.id:
+        if (left := record.left) is not None and job_id in left.id:
+            at = left.id.index(job_id)
+            common |= {"priority": left.priority[at], "site_factor": left.site[at]}
+            common["reason"] = record.reasons[left.reason[at]] if left.reason[at] >= 0 else ""
         for veto, ids in record.vetoed.items():
             if job_id in ids:
                 return Explanation(verdict=Verdict.NOT_MANAGED, veto=f"{veto}: {MEANING[veto]}", **common)
@@ -192,6 +202,8 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
         rank=jobs.rank[at] + 1,
         slurm_priority=jobs.base[at],
         target_priority=jobs.target[at],
+        priority=jobs.current[at],
+        site_factor=None if jobs.site is None else jobs.site[at],
         stopped=STOP_MEANING.get(stop, ""),
         stopped_by=jobs.stopped_by[at] or None,
         wait=jobs.wait[at],

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from unit.daemon.support import files_no_longer_than
 from unit.daemon.test_loop import house
+from unit.slurm.standin import StandIn, job
 
 from rltuned.cluster.changes import Outcome
+from rltuned.commands.common import EXIT_ABSENT
 from rltuned.commands.main import cli
 from rltuned.config import Stage
 from rltuned.daemon import decisions
@@ -229,6 +231,27 @@ def test_explain_answers_about_the_past_on_the_command_line(tmp_path, capsys):
     assert answer["stopped"] == "nobody whom it could pass is before it"
     cli.main(["explain", "1", "--config", str(settings), "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["verdict"] == "not pending"
+
+
+def test_explain_of_a_job_that_came_after_the_last_decision_says_so(tmp_path, capsys):
+    run = house(tmp_path)
+    run.tick()
+    slurm = StandIn(tmp_path / "slurm")
+    slurm.queue([job(77, Reason="QOSMaxJobsPerUserLimit")], factors={77: 0})
+    settings = tmp_path / "config.toml"
+    settings.write_text(f'[state]\ndirectory = "{tmp_path / "state"}"\n[slurm]\nbin_dir = "{slurm.bin_dir}"\n')
+    code = cli.main(["explain", "77", "--config", str(settings)], standalone_mode=False)
+    text = " ".join(capsys.readouterr().out.split())
+    assert not code, "it does wait"
+    assert "came after the last decision" in text
+    assert "Your jobs use as much" in text
+    assert "--fresh" in text
+    slurm.queue([])
+    assert cli.main(["explain", "77", "--config", str(settings)], standalone_mode=False) == EXIT_ABSENT
+    assert "it runs, has ended" in " ".join(capsys.readouterr().out.split())
+    slurm.answer("status", "", "slurm_load_jobs error: Unable to contact slurm controller\n", 1)
+    assert cli.main(["explain", "77", "--config", str(settings)], standalone_mode=False) == EXIT_ABSENT
+    assert "Slurm cannot be asked" in capsys.readouterr().err
 
 
 def test_reading_while_the_daemon_packs_a_file_loses_nothing(tmp_path, one):

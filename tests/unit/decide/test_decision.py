@@ -13,8 +13,8 @@ from .conftest import make_snapshot, pending
 
 NAMES = {
     "": "version time policy stage share most features columns jobs window raises lent loans "
-    "rollout vetoed placement changes outcomes policy_why rollout_trouble starts coefficients objective",
-    "jobs": "id base current target base_rank rank seen stop stopped_by wait may_lend",
+    "rollout vetoed left reasons placement changes outcomes policy_why rollout_trouble starts coefficients objective",
+    "jobs": "id base current target base_rank rank seen stop stopped_by wait may_lend site",
     "window": "score values predicted run_time time_limit gpus run_time_low run_time_high terms",
     "placement": "outcome apply ways",
 }

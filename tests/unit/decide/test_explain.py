@@ -292,3 +292,28 @@ def test_the_jobs_that_the_rollouts_moved_say_so_and_the_others_do_not():
     others = set(range(1, 6)) - set(made.rollout.places)
     assert len(others) == 3
     assert {explain(made, job).rollout for job in others} == {""}
+
+
+def test_the_reason_the_priority_and_the_site_factor_of_the_last_reading_are_said():
+    """Of jobs that are ranked, and of those that are left alone."""
+    reasons = ["Priority", "Licenses", "JobArrayTaskLimit", "SomethingOf2031"]
+    eligible = [NOW - 3600.0, NOW - 3600.0, float("nan"), NOW - 3600.0]
+    jobs = pending(4, reason=reasons, eligible_time=eligible, site_factor=[0, 12, 0, 0])
+    made = decided(by_name("sjf"), make_snapshot(jobs))
+    first, licence, array, new = (explain(made, job) for job in (1, 2, 3, 4))
+    assert (first.priority, first.site_factor, first.reason) == (10_000, 0, "")
+    assert (licence.priority, licence.site_factor, licence.reason) == (9993, 12, "Licenses")
+    assert "Priority 10000, site factor 0 at that reading" in printed(first)
+    assert "Slurm's reason, Licenses: A licence that it needs is in use" in printed(licence)
+    assert "As many tasks of the array run as its limit" in printed(array)
+    assert "begin time" not in printed(array)
+    assert "Slurm's reason, SomethingOf2031: Slurm says: SomethingOf2031." in printed(new)
+
+
+def test_records_of_before_that_lack_them_are_still_explained():
+    made = decided(by_name("sjf"), make_snapshot(pending(2, reason=["Priority", "Licenses"])))
+    plain = made.to_json()
+    del plain["left"], plain["jobs"]["site"]
+    old = DecisionRecord.from_json(json.dumps(plain))
+    assert explain(old, 1).site_factor is None
+    assert "priority" not in printed(explain(old, 2)).lower().replace("it cannot start now, whatever its priority", "")
