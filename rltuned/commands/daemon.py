@@ -77,19 +77,27 @@ def restore(
     """
     import time
 
+    from rltuned.daemon.lock import holder
     from rltuned.daemon.restore.by_command import restore_queue
     from rltuned.workers.progress import ProgressLines
 
     lines = ProgressLines(time.monotonic, partial(click.echo, err=True), every=10.0)
+    config = load(config_path).config
     report = restore_queue(
-        load(config_path).config,
+        config,
         job_ids=job_ids,
         orphans=orphans,
         if_stale=if_stale,
         progress=partial(lines, "restoring jobs"),
     )
     if report is None:
-        click.echo("null" if as_json else "The daemon is alive; nothing was done.")
+        nothing = "The daemon is alive; nothing was done."
+        if holder(config.state.directory) is None:
+            nothing = (
+                "The daemon's process is gone, but its last sign of life is young: nothing was done. If it does not "
+                "come back, the dead-man timer gives everything back; `rltuned restore` does it now."
+            )
+        click.echo("null" if as_json else nothing)
         return
     if as_json:
         emit(report.to_json())

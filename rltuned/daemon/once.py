@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.config import Config, Stage
+from rltuned.config import Config, Stage, did_you_mean
 from rltuned.daemon import decisions
 from rltuned.daemon.auto_policy import chosen, has_numba
 from rltuned.daemon.clock import SystemClock
@@ -147,4 +147,10 @@ def start_offer(config: Config, asked: Asked) -> Offer:
         probes, outcomes = ((), 0) if starts is None else (starts.probes, starts.outcomes)
     if not probes:
         raise _no_forecast(config)
+    known = sorted({probe.partition for probe in probes})
+    if asked.partition and asked.partition not in known:
+        raise RltunedError(
+            f"--partition {asked.partition}: nothing is forecast for it: there is no such partition, or it is not up, "
+            f"or has no usable node (there are {', '.join(known)}){did_you_mean(asked.partition, known)}"
+        )
     return offer_of(asked, probes, outcomes)

@@ -4,8 +4,9 @@ import pytest
 from unit.daemon.model_slurm import VirtualClock
 from unit.daemon.support import Bench
 
+from rltuned.commands.main import cli
 from rltuned.config import Config, StateSection
-from rltuned.daemon.clock import Moment
+from rltuned.daemon.clock import Moment, SystemClock
 from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.restore.by_command import restore_queue
@@ -162,3 +163,18 @@ def test_with_both_copies_unreadable_it_says_so_and_orphans_is_the_last_resort(b
         run(bench)
     assert run(bench, orphans=True).cleared_orphans == (2, 3, 4)
     assert untouched(bench) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_the_dead_man_says_that_a_process_is_gone_although_its_last_sign_of_life_is_young(tmp_path, capsys, killed):
+    state, path = tmp_path / "state", tmp_path / "config.toml"
+    path.write_text(f'[state]\ndirectory = "{state}"\nmirror = ""\n')
+    lock = Lock.acquire(state, "run", 0.0)
+    beat([state], Moment.of(SystemClock()), 300.0)
+    if killed:
+        lock.release()
+    cli.main(["restore", "--if-stale", "300", "--config", str(path)], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "nothing was done" in said
+    assert ("is gone" in said, "is alive" in said) == (killed, not killed)
+    lock.release()

@@ -187,6 +187,10 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     assert answer["found"]["time_limit"] >= 1800.0
     code, text, _ = run(capsys, "when", "--gpus", 4000, "--time", "8:00:00", "--config", path)
     assert "Nothing that was simulated" in text
+    code, text, said = run(capsys, "when", "--time", "1:00:00", "--partition", "mian", "--config", path)
+    assert (code, text) == (1, "")
+    assert "--partition mian" in said
+    assert "did you mean main?" in said
     for wrong in (("when",), ("when", job, "--time", "60"), ("when", "--time", "soon")):
         assert run(capsys, *wrong, "--config", path)[0] == 2
     decisions.save(house.config.state.directory, replace(made, starts=None))
