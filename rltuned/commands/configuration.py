@@ -7,7 +7,7 @@ import click
 
 from rltuned.commands.common import FILE, config_option, emit, json_option, load
 from rltuned.config import DEFAULT_PATH, Effective, sample, toml_value
-from rltuned.errors import ConfigError, RltunedError
+from rltuned.errors import ConfigError, RltunedError, SlurmError
 
 _PROGRAMS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr", "sacct")
 
@@ -20,7 +20,7 @@ def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) 
     """Validate a configuration file (and the environment) without starting anything.
 
     PATH is the same as --config PATH. Checked are names and values, and what they say of this host: directories, files
-    and the model are there.
+    and the model are there; and, where Slurm can be asked, that it has what [scope] names.
     """
     if path is not None and config_path is not None and path != config_path:
         raise click.UsageError("PATH and --config name two files")
@@ -53,6 +53,9 @@ def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) 
 
 def _of_this_host(effective: Effective) -> list[str]:
     """Remarks about what may not work on this host; ConfigError has a line for each mistake."""
+    from rltuned.daemon.checks import Severity, scope_names
+    from rltuned.slurm.connect import open_reader
+
     config, wrong, remarks = effective.config, [], []
 
     def say(key: str, trouble: str) -> None:
@@ -77,6 +80,14 @@ def _of_this_host(effective: Effective) -> list[str]:
     users = config.users.directory
     if users is not None and not users.is_dir():
         remarks.append(f"users.directory: there is no directory {users}: users see nothing until there is")
+    try:
+        for key, finding in scope_names(open_reader(config.slurm), config):
+            if finding.severity is Severity.NOTE:
+                remarks.append(f"scope.{key}: {finding.cause}")
+            else:
+                say(f"scope.{key}", finding.cause)
+    except SlurmError as error:
+        remarks.append(f"[scope]: its names could not be compared with those of Slurm: {error}")
     if wrong:
         raise ConfigError("\n".join(wrong))
     return remarks

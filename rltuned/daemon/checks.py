@@ -16,7 +16,7 @@ from rltuned.cluster.changes import JobStatus
 from rltuned.cluster.gate_verdict import DAY
 from rltuned.cluster.hostlist import compress
 from rltuned.cluster.tables import Snapshot
-from rltuned.config import Config, Stage
+from rltuned.config import Config, Stage, did_you_mean
 from rltuned.daemon.auto_policy import AUTO, Standing, has_numba, remedy, with_rollouts
 from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.claims import ISOLATED
@@ -28,10 +28,10 @@ from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.rpc_budget import LEAST_BURST, SHARE, Budget
-from rltuned.errors import JournalError, RltunedError, SlurmError, SlurmParseError
+from rltuned.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
 from rltuned.safe_files import give_all_to, user_name
-from rltuned.slurm.port import ClusterFacts, Privilege, SlurmReader
+from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
 
 TRIED = ((22, 5), (24, 11), (26, 5))
 
@@ -231,6 +231,8 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         gpus = int(snapshot.nodes.gpus.sum())
         findings += [answers(snapshot), *reasons(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
         findings += loans(snapshot, config)
+        with contextlib.suppress(SlurmError):  # the privilege, or slurmdbd, has its own finding
+            findings.extend(finding for _, finding in scope_names(reader, config, facts))
     except SlurmParseError as error:
         findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
     except SlurmError as error:
@@ -296,6 +298,46 @@ def reasons(snapshot: Snapshot) -> list[Finding]:
     named = "; ".join(f"{count} of {reason!r}" for reason, count in unknown.most_common(_NAMED))
     cause = f"{unknown.total()} pending jobs are left alone (blocked), for reasons that are not known: {named}"
     return [Finding(Severity.WARNING, "reasons", cause, _REPORT)]
+
+
+_SCOPED = {
+    "partitions": ("partitions", "exclude_partitions", "canary_partitions"),
+    "reservations": ("exclude_reservations",),
+    "qos": ("qos", "exclude_qos"),
+    "accounts": ("accounts", "exclude_accounts"),
+    "users": ("users", "exclude_users"),
+}
+"""Settings of [scope], by what they name."""
+
+
+def scope_names(
+    reader: SlurmReader, config: Config, facts: ClusterFacts | None = None
+) -> Iterator[tuple[str, Finding]]:
+    """Names in [scope] that Slurm does not have, with the key of each. SlurmError: it cannot be asked for (more)."""
+    for what, keys in _SCOPED.items():
+        given = {key: names for key in keys if (names := getattr(config.scope, key)) and names != "all"}
+        if not given or not isinstance(reader, NamesReader):
+            continue
+        facts = facts or reader.facts()
+        if facts.privilege is Privilege.NONE:
+            raise SlurmDeniedError(f"{facts.user} is no operator and may not see them all")
+        known = reader.names(what)
+        for key, name in ((key, name) for key, names in given.items() for name in names):
+            if name not in known and not (what == "users" and _on_this_host(name)):
+                cause = f"Slurm has no {what.removesuffix('s')} '{name}'{did_you_mean(name, known)}"
+                # Reservations come and go.
+                severity = Severity.NOTE if what == "reservations" else Severity.WARNING
+                remedy = f"correct scope.{key}, then `systemctl reload rltuned`"
+                yield key, Finding(severity, "scope", cause, remedy)
+
+
+def _on_this_host(user: str) -> bool:
+    """Without enforced associations a user whom slurmdbd does not know may submit jobs, too."""
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
 
 
 def node_sets(snapshot: Snapshot) -> list[Finding]:

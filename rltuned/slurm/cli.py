@@ -22,7 +22,7 @@ CONNECT_SECONDS: Final = 2.0
 
 
 class CliReader:
-    """`SlurmReader`, `ControllerReader` and `HistoryReader` on Slurm's own commands. Keeps nothing between calls."""
+    """`SlurmReader` and all that a reader may offer beside it, on Slurm's own commands. Keeps nothing between calls."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -52,6 +52,10 @@ class CliReader:
     def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
         """See `port.SlurmReader`."""
         return read_facts(self._runner, known)
+
+    def names(self, what: str) -> frozenset[str]:
+        """See `port.NamesReader`."""
+        return controller.names(what, self._runner.ask(what))
 
     def snapshot(self, now: float) -> "Snapshot":
         """The whole queue and all nodes, in seven commands whatever the length of the queue."""

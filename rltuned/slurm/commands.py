@@ -234,6 +234,14 @@ def _ended(
     )
 
 
+_SACCTMGR = ("--noheader", "--parsable2", "--readonly")
+
+
+def _names(name: str, program: str, *what: str) -> Command:
+    options = _SACCTMGR if program == "sacctmgr" else ("--all", "--oneliner")
+    return Command(name, program, (*options, "show", *what), "names, to compare those of [scope] with")
+
+
 _COMMANDS: Final = (
     Command("version", "scontrol", ("-V",), "release of the installed commands; asks nobody", Patience.QUICK),
     Command("ping", "scontrol", ("ping",), "whether slurmctld answers; the cheap health check", Patience.QUICK),
@@ -251,7 +259,7 @@ _COMMANDS: Final = (
     Command(
         "privilege",
         "sacctmgr",
-        ("--noheader", "--parsable2", "--readonly", "show", "user", "format=user,adminlevel"),
+        (*_SACCTMGR, "show", "user", "format=user,adminlevel"),
         "AdminLevel of the calling user",
         argument=re.compile(r"user=[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"),
     ),
@@ -263,6 +271,10 @@ _COMMANDS: Final = (
         Patience.LONG,
         argument=re.compile(rf"Start={_MOMENT}"),
     ),
+    _names("qos", "sacctmgr", "qos", "format=name"),
+    _names("accounts", "sacctmgr", "account", "format=account"),
+    _names("users", "sacctmgr", "user", "format=user"),
+    _names("reservations", "scontrol", "reservation"),
     _ended(
         "history",
         ENDED_FIELDS,

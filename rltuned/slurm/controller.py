@@ -1,7 +1,7 @@
-"""What slurmctld and its programs say of themselves: configuration, version, load, which controllers are up."""
+"""What slurmctld and its programs say of themselves: configuration, version, load, controllers, names."""
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rltuned.cluster.scheduler import Health
 from rltuned.errors import SlurmParseError
@@ -122,3 +122,12 @@ def federation(answer: str) -> str:
     """``scontrol show federation``: its name; "" when the answer is empty, which it is for a cluster in none."""
     match = _FEDERATION.search(answer)
     return match[1] if match else ""
+
+
+_OF_LINES: Final = {"partitions": "PartitionName=", "reservations": "ReservationName="}
+
+
+def names(what: str, answer: str) -> frozenset[str]:
+    """The names that an answer lists, one on each line."""
+    begins = _OF_LINES.get(what, "")
+    return frozenset(line.removeprefix(begins).split(" ")[0] for line in answer.splitlines() if line.startswith(begins))

@@ -130,6 +130,18 @@ class ControllerReader(Protocol):
 
 
 @runtime_checkable
+class NamesReader(Protocol):
+    """What a reader may offer beside `SlurmReader`: which names there are. The simulator has no need to."""
+
+    def names(self, what: str) -> frozenset[str]:
+        """All names of "partitions", "reservations", "qos", "accounts" or "users" that this user may see.
+
+        Raises:
+            SlurmUnavailableError: slurmctld, or slurmdbd for the last three, does not answer.
+        """
+
+
+@runtime_checkable
 class HistoryReader(Protocol):
     """What a reader may offer beside `SlurmReader`: the accounting's memory. The simulator need not have one."""
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -9,7 +10,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from unit.slurm.standin import CONFIG, PENDING_JOB, PING, RECORDED, VERSION, StandIn, job, releases, sprio_row
+from unit.slurm.standin import (
+    CONFIG,
+    PARTITIONS,
+    PENDING_JOB,
+    PING,
+    RECORDED,
+    VERSION,
+    StandIn,
+    job,
+    releases,
+    sprio_row,
+)
 
 from rltuned import __version__
 from rltuned.cluster.changes import Applied, Change, Field, SiteFactor
@@ -245,6 +257,78 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path, capsys):
     assert f"{path}:2: unknown key" in run(capsys, "check-config", path)[2]
     path.write_bytes(b"\xef\xbb\xbf" + b"[cycle]\ninterval = 30\n")
     assert run(capsys, "check-config", path)[0] == 0
+
+
+SCOPE = """[scope]
+partitions = ["gpu", "urgnt"]
+exclude_users = ["alcie", "bob", "root"]
+exclude_accounts = ["phys"]
+exclude_qos = ["hgh", "normal"]
+exclude_reservations = ["maint"]
+"""
+MEANT = {"urgnt": "urgent", "alcie": "alice", "phys": "physics", "hgh": "high"}
+
+
+@pytest.fixture
+def named(tmp_path):
+    """A configuration with names in its scope, and its Slurm, which the caller may ask."""
+    slurm = StandIn(tmp_path / "slurm")
+    slurm.answer("config", CONFIG.replace("slurm(64030)", f"slurm({os.geteuid()})"))
+    slurm.answer("privilege", f"{pwd.getpwuid(os.geteuid()).pw_name}|Operator\n")
+    slurm.answer("partitions", "".join(PARTITIONS.replace("=gpu ", f"={name} ") for name in ("gpu", "urgent")))
+    for what, names in (("users", "alice\nbob\n"), ("accounts", "root\nphysics\n"), ("qos", "normal\nhigh\n")):
+        slurm.answer(what, names)
+    slurm.answer("reservations", "No reservations in the system\n")
+    path = tmp_path / "config.toml"
+    slurm_at = f'[slurm]\nbin_dir = "{slurm.bin_dir}"\n[state]\ndirectory = "{tmp_path / "state"}"\nmirror = ""\n'
+    path.write_text(slurm_at + SCOPE)
+    return path, slurm
+
+
+def test_names_in_the_scope_that_slurm_does_not_have_are_errors_of_check_config(named, capsys):
+    path, slurm = named
+    code, _, said = run(capsys, "check-config", path)
+    assert code == 3
+    for wrong, meant in MEANT.items():
+        (line,) = [line for line in said.splitlines() if f"'{wrong}'" in line]
+        assert f"did you mean {meant}?" in line
+        assert f"{path}:" in line
+    assert "'bob'" not in said
+    assert "'root'" not in said, "the host knows that user, if accounting does not"
+    text = path.read_text()
+    for wrong, meant in MEANT.items():
+        text = text.replace(f'"{wrong}"', f'"{meant}"')
+    path.write_text(text)
+    code, said, _ = run(capsys, "check-config", path)
+    assert code == 0
+    assert "note: scope.exclude_reservations: Slurm has no reservation 'maint'" in said
+    slurm.answer("reservations", "ReservationName=maint StartTime=1 EndTime=2 Duration=1\n")
+    assert "maint" not in run(capsys, "check-config", path)[1]
+    assert not [call for call in slurm.calls if call.startswith("scontrol update")]
+
+
+@pytest.mark.parametrize("why", ["slurmctld is down", "slurmdbd is down", "no privilege"])
+def test_where_slurm_cannot_be_asked_for_names_check_config_says_so_and_passes(named, capsys, monkeypatch, why):
+    path, slurm = named
+    path.write_text(path.read_text().replace('"urgnt"', '"urgent"'))
+    if why == "slurmctld is down":
+        slurm.answer("config", "", "slurm_load_ctl_conf error: Unable to contact slurm controller\n", 1)
+    elif why == "slurmdbd is down":
+        slurm.answer("qos", "", "sacctmgr: error: Connection refused\n", 1)
+    else:
+        monkeypatch.setattr("os.geteuid", lambda: 65534)
+        slurm.answer("config", CONFIG)
+    code, said, _ = run(capsys, "check-config", path)
+    assert (code, "could not be compared" in said) == (0, True)
+
+
+def test_names_in_the_scope_that_slurm_does_not_have_are_findings_of_doctor(named, capsys):
+    found = json.loads(run(capsys, "doctor", "--config", named[0], "--json")[1])
+    causes = {one["cause"]: one["severity"] for one in found if one["subject"] == "scope"}
+    assert len(causes) == 5
+    for wrong, meant in MEANT.items():
+        assert any(f"'{wrong}'; did you mean {meant}?" in cause for cause in causes)
+    assert sorted(causes.values()) == ["note"] + ["warning"] * 4
 
 
 def test_check_config_tells_machines_the_same(site, tmp_path, capsys):

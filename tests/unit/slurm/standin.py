@@ -133,6 +133,8 @@ class StandIn:
         self.answer("privilege", "rltuned|Operator\n")
         self.answer("federation")
         self.answer("events")
+        for name in ("qos", "accounts", "users", "reservations"):
+            self.answer(name)
         self.answer("update")
         self.queue([])
 
