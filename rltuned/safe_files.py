@@ -50,6 +50,22 @@ def make_directory(path: Path) -> None:
             os.close(fd)
 
 
+def user_of(directory: Path) -> int | None:
+    """The daemon's user: whose the state directory is; where it is root's, or not there, that of the units, if any."""
+    for place in (directory, *directory.parents):
+        try:
+            if owner := place.stat().st_uid:
+                return owner
+        except PermissionError:
+            continue  # closed to us further up
+        except OSError:
+            pass
+        break
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam(SERVICE_USER).pw_uid
+    return None
+
+
 def user_name(uid: int) -> str:
     """A user's name, or the number where it has none, as in containers."""
     try:

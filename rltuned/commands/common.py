@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltuned.cluster.objective import Objective
-from rltuned.config import DEFAULT_PATH, Effective, resolve
-from rltuned.errors import ConfigError, EvaluationError, RltunedError
+from rltuned.config import DEFAULT_PATH, Config, Effective, resolve
+from rltuned.errors import ConfigError, EvaluationError, RltunedError, StateError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,6 +143,28 @@ def store_root(root: Path | None, config_path: Path | None) -> Path:
     return found
 
 
+def of_daemon(config: Config, access: int = os.R_OK | os.X_OK) -> Config:
+    """The configuration, for what works with the daemon's files, as far as os.access(2) has it; else StateError."""
+    directory = config.state.directory
+    closed = not os.access(directory, access)
+    with contextlib.suppress(PermissionError):
+        closed = closed and directory.exists()
+    if closed and (remedy := _run_as(directory)):
+        raise StateError(f"{directory} is not open to you{remedy}")
+    return config
+
+
+def _run_as(directory: Path) -> str:
+    """As whom to run this command, as the end of a sentence; "" where this is the daemon's user, or nobody knows it."""
+    from rltuned.safe_files import user_name, user_of
+
+    user = user_of(directory)
+    if user is None or os.geteuid() in {0, user}:
+        return ""
+    name, command = user_name(user), click.get_current_context().command_path
+    return f": run it as {name} (as root: `runuser -u {name} -- {command} …`)"
+
+
 def load(
     path: Path | None, flags: Mapping[str, tuple[Any, str]] | None = None, *, for_everybody: bool = False
 ) -> Effective:
@@ -160,7 +182,8 @@ def load(
         text = None
     except PermissionError as error:
         if path is not None or not for_everybody:
-            raise ConfigError(f"{chosen}: cannot be read: {error}") from error
+            remedy = _run_as(Config().state.directory)
+            raise ConfigError(f"{chosen}: cannot be read: {error.strerror}{remedy}") from error
         text = None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{chosen}: cannot be read: {error}") from error

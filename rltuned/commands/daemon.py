@@ -21,10 +21,14 @@ from rltuned.commands.common import (
     json_option,
     load,
     moment,
+    of_daemon,
     remark,
 )
 from rltuned.config import Stage, UsersSection
 from rltuned.errors import JournalError
+
+WRITES = os.R_OK | os.W_OK | os.X_OK
+"""What a command that writes needs of the state directory."""
 
 
 @click.command()
@@ -41,6 +45,7 @@ def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | Non
     """Run the daemon (what systemd starts)."""
     from rltuned.daemon.service import serve
 
+    of_daemon(load(config_path).config, WRITES)
     flags: dict[str, tuple[Any, str]] = {}
     if stage is not None:
         flags["cycle.stage"] = (stage, "--stage")
@@ -82,7 +87,7 @@ def restore(
     from rltuned.workers.progress import ProgressLines
 
     lines = ProgressLines(time.monotonic, partial(click.echo, err=True), every=10.0)
-    config = load(config_path).config
+    config = of_daemon(load(config_path).config, WRITES)
     report = restore_queue(
         config,
         job_ids=job_ids,
@@ -126,10 +131,12 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
     from rltuned import show
     from rltuned.daemon.checks import Severity, examine
     from rltuned.daemon.clock import SystemClock
+    from rltuned.safe_files import user_of
     from rltuned.slurm.connect import open_reader
 
-    config = load(config_path).config
-    found = examine(open_reader(config.slurm), config, SystemClock())
+    config = of_daemon(load(config_path).config)
+    # Not this user's privilege counts, but that of the daemon's.
+    found = examine(open_reader(config.slurm, user_of(config.state.directory)), config, SystemClock())
     if as_json:
         emit([asdict(item) for item in found])
     else:
@@ -146,7 +153,7 @@ def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
     """One cycle, printed as a diff against Slurm's own order. Writes nothing."""
     from rltuned.daemon import once
 
-    made = once.decide(load(config_path).config, remark)
+    made = once.decide(of_daemon(load(config_path).config), remark)
     if as_json:
         emit(made.to_json())
     else:
@@ -188,7 +195,7 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
     if job_id is None or (not fresh and at is None and user_records.only_own(config)):
         _explain_own(config.users, job_id, as_json=as_json)
         return
-    answer = once.explain(config, job_id, remark, fresh=fresh, at=at)
+    answer = once.explain(of_daemon(config), job_id, remark, fresh=fresh, at=at)
     if as_json:
         emit(answer.as_dict())
     else:
@@ -273,11 +280,13 @@ def when(
     if (job_id is None) == (limit is None):
         raise click.UsageError("give a JOBID, or --time (and --gpus, --cpus …) of a job that is not submitted")
     from rltuned import show
-    from rltuned.daemon import once
+    from rltuned.daemon import once, user_records
     from rltuned.daemon.clock import SystemClock
     from rltuned.forecast.start_offer import Asked
 
     config = load(config_path, for_everybody=True).config
+    if not user_records.only_own(config):
+        of_daemon(config)
     now = SystemClock().time()
     if limit is not None:
         offer = once.start_offer(config, Asked(partition, nodes, gpus or 0, cpus, mem, limit))

@@ -17,6 +17,7 @@ from rltuned.commands.common import (
     given,
     load,
     moment,
+    of_daemon,
     processes,
     remark,
     tuned_option,
@@ -111,7 +112,7 @@ def report(
         raise click.UsageError("--cluster goes with --trace")
     path = Path(out) if out and out != "-" else None
     check_outputs({"--html": html, "--json": path})
-    config = load(config_path).config
+    config = of_daemon(load(config_path).config)
     period = read(decisions.entries(config.state.directory, since, until), since, until, config.cycle.interval)
     missing: list[str] = []
     if not period.total:

@@ -24,8 +24,9 @@ CONNECT_SECONDS: Final = 2.0
 class CliReader:
     """`SlurmReader` and all that a reader may offer beside it, on Slurm's own commands. Keeps nothing between calls."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    def __init__(self, runner: Runner, user: int | None = None) -> None:
+        """`user`: whose privilege `facts` tells; None: that of this process."""
+        self._runner, self._user = runner, user
 
     def ping(self) -> None:
         """See `port.SlurmReader`."""
@@ -51,7 +52,7 @@ class CliReader:
 
     def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
         """See `port.SlurmReader`."""
-        return read_facts(self._runner, known)
+        return read_facts(self._runner, known, self._user)
 
     def names(self, what: str) -> frozenset[str]:
         """See `port.NamesReader`."""

@@ -12,8 +12,8 @@ def runner(section: SlurmSection) -> Runner:
     return Runner(section.bin_dir, section.conf, section.timeout)
 
 
-def open_reader(section: SlurmSection) -> SlurmReader:
-    """The reader, the same for all backends.
+def open_reader(section: SlurmSection, user: int | None = None) -> SlurmReader:
+    """The reader, the same for all backends. `user`: whose privilege its facts tell; by default that of this process.
 
     Raises:
         PrerequisiteError: backend `pyslurm` without a usable pyslurm.
@@ -22,7 +22,7 @@ def open_reader(section: SlurmSection) -> SlurmReader:
         from rltuned.slurm.pyslurm import load_module  # noqa: PLC0415 - optional dependency
 
         load_module()  # the writer needs it
-    return CliReader(runner(section))
+    return CliReader(runner(section), user)
 
 
 def open_writer(section: SlurmSection) -> SlurmWriter:

@@ -29,10 +29,11 @@ _LEVELS: Final = {
 }
 
 
-def read_facts(runner: Runner, known: ClusterFacts | None = None) -> ClusterFacts:
+def read_facts(runner: Runner, known: ClusterFacts | None = None, user: int | None = None) -> ClusterFacts:
     """Version, plugins, limiter from ``scontrol show config``, privilege from ``sacctmgr``, which may be out of reach.
 
-    `known`: what ``scontrol show config`` does not say is taken from it, and nothing else is asked.
+    `user`: whose privilege, by default that of this process. `known`: what ``scontrol show config`` does not say is of
+    these, and nothing else is asked.
 
     Raises:
         SlurmUnavailableError, SlurmParseError: slurmctld gave no or a strange answer.
@@ -42,7 +43,7 @@ def read_facts(runner: Runner, known: ClusterFacts | None = None) -> ClusterFact
     # ping away (measured on 24.11) it ends with 1, although all of the configuration is there.
     if answer.code != 0 and _PINGED.search(answer.stdout) is None:
         raise failure(answer)
-    return facts_from(controller.config(answer.stdout), runner, os.geteuid(), known)
+    return facts_from(controller.config(answer.stdout), runner, os.geteuid() if user is None else user, known)
 
 
 def facts_from(config: Mapping[str, str], runner: Runner, uid: int, known: ClusterFacts | None = None) -> ClusterFacts:

@@ -1,5 +1,8 @@
 """root looks at the cluster first, and the service's user has to live with the files. Real users: needs root."""
 
+import contextlib
+import io
+import json
 import os
 import shutil
 import sys
@@ -10,8 +13,11 @@ from pathlib import Path
 import pytest
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 from unit.daemon.support import as_user
+from unit.slurm.standin import StandIn
 
 from rltuned import safe_files as files
+from rltuned.commands import common
+from rltuned.commands.main import main
 from rltuned.config import Config, CycleSection, Effective, PolicySection, StateSection
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.journal import Journal
@@ -207,3 +213,81 @@ def test_the_journal_of_a_dry_run_is_read_anew_and_never_written(home):
     assert len(looked.entries) == 3
     assert (state / "journal.jsonl").read_bytes() == before
     assert holder(state) is None
+
+
+COMMANDS = (
+    ("doctor",),
+    ("plan",),
+    ("run", "--once"),
+    ("run", "--dry-run", "--once"),
+    ("restore",),
+    ("restore", "7"),
+    ("restore", "--if-stale", "300"),
+    ("explain", "7"),
+    ("explain", "7", "--fresh"),
+    ("when", "7"),
+    ("when", "--time", "1:00:00"),
+    ("report",),
+)
+
+
+def told(uid, *arguments):
+    """Exit code and all that a command says to this user."""
+
+    def call():
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                main([str(argument) for argument in arguments])
+            except SystemExit as end:
+                return end.code, said.getvalue()
+
+    return as_user(uid, call)
+
+
+@pytest.fixture
+def site(home):
+    """A configuration of everybody's, and the state directory of the service."""
+    run(home)
+    path = home / "config.toml"
+    path.write_text(f'[state]\ndirectory = "{config(home).state.directory}"\nmirror = ""\n')
+    path.chmod(0o644)
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_another_user_is_told_as_whom_to_run_a_command_and_nothing_else(site, command):
+    code, said = told(ADMIN, command[0], "--config", site, *command[1:])
+    assert code == 15
+    (line,) = said.splitlines()
+    assert f"run it as {SERVICE} (as root: `runuser -u {SERVICE} -- rltuned {command[0]}" in line
+    for wrong in ("chown", "delete", "systemctl", "sacctmgr"):
+        assert wrong not in line
+
+
+def test_a_configuration_that_another_user_may_not_read_says_so_too(site, monkeypatch):
+    site.chmod(0o600)
+    monkeypatch.setattr(files, "SERVICE_USER", "nobody")
+    monkeypatch.setattr(common, "DEFAULT_PATH", site)
+    code, said = told(ADMIN, "doctor")
+    assert (code, "runuser -u nobody -- rltuned doctor" in said) == (3, True), said
+
+
+def test_its_own_user_and_root_may(site):
+    for uid in (SERVICE, 0):
+        assert "runuser" not in told(uid, "doctor", "--config", site)[1]
+
+
+def test_roots_doctor_looks_at_the_privilege_of_the_daemons_user(site):
+    slurm = StandIn(site.parent / "slurm")
+    site.write_text(site.read_text() + f'[slurm]\nbin_dir = "{slurm.bin_dir}"\n')
+    (finding,) = (
+        one for one in json.loads(told(0, "doctor", "--config", site, "--json")[1]) if one["subject"] == "privilege"
+    )
+    assert finding["severity"] == "error"
+    assert f"{SERVICE} may not change" in finding["cause"]
+    slurm.answer("privilege", f"{SERVICE}|Operator\n")
+    (finding,) = (
+        one for one in json.loads(told(0, "doctor", "--config", site, "--json")[1]) if one["subject"] == "privilege"
+    )
+    assert (finding["severity"], finding["cause"]) == ("ok", f"{SERVICE} is operator")
