@@ -122,7 +122,18 @@ def _priority(facts: ClusterFacts) -> list[Finding]:
         )
         remedy = "remove INCR_ONLY from PriorityFlags and run `scontrol reconfigure`"
         return [Finding(Severity.ERROR, "priority flags", cause, remedy)]
+    if not facts.priority_weights.keys() - _NO_WEIGHTS:
+        cause = (
+            "each PriorityWeight is 0, as by default: every term of every job's priority is 0, which looks like an "
+            "explicit priority (no-priority), so rltuned can raise no job"
+        )
+        remedy = "set PriorityWeightAge=1000 (or others) in slurm.conf and run `scontrol reconfigure`"
+        return [Finding(Severity.WARNING, "priority weights", cause, remedy)]
     return [Finding(Severity.OK, "priority plugin", facts.priority_type)]
+
+
+_NO_WEIGHTS = {"max_age", "half_life", "favor_small", "small_relative_to_time"}
+"""Of `ClusterFacts.priority_weights`."""
 
 
 def _scheduler(facts: ClusterFacts) -> list[Finding]:

@@ -400,6 +400,7 @@ class Commands(Runner):
             f"PriorityCalcPeriod      = 00:00:{slurm.calculation:02.0f}",
             f"BOOT_TIME               = {int(slurm.started)}",
             "PriorityType            = priority/multifactor",
+            "PriorityWeightFairShare = 10000",
             f"SchedulerParameters     = {slurm.scheduler_parameters}",
             "SchedulerType           = sched/backfill",
             "SelectType              = select/cons_tres",

@@ -49,6 +49,7 @@ def test_each_missing_prerequisite_is_named_with_cause_and_remedy_and_forbids_wr
     [
         {"rate_limiter": True},
         {"job_submit_plugins": "lua"},
+        {"priority_weights": {"max_age": 604800.0, "half_life": 604800.0, "favor_small": 1.0}},
         {"release": (23, 11)},
         {"accounting_tres": ()},
         {"accounting_reachable": False},
@@ -188,3 +189,16 @@ def test_gpu_types_of_one_partition_shall_differ_in_weight(bench, first, severit
     assert found.cause.startswith("gpu has k80, v100; ")
     lines = "NodeName=n[1,3] ... Weight=10; NodeName=n[2,4] ... Weight=20"
     assert found.remedy.endswith(lines) == (severity is Severity.NOTE)
+
+
+@pytest.mark.parametrize("weight", ["age", "fairshare", "job_size", "partition", "qos", "gres/gpu"])
+def test_multifactor_without_weights_is_named_with_the_line_that_helps(weight):
+    def said(weights):
+        found = prerequisites(replace(FACTS, priority_weights={"max_age": 604800.0} | weights), Config())
+        return [finding for finding in found if finding.subject == "priority weights"]
+
+    (finding,) = said({})
+    assert "can raise no job" in finding.cause
+    assert "PriorityWeightAge=" in finding.remedy
+    assert "scontrol reconfigure" in finding.remedy
+    assert said({weight: 1.0}) == []
