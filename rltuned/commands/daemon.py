@@ -218,7 +218,9 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
         emit(found.as_dict())
     elif job_id is not None and not found.jobs:
         more = f" (of {found.left_out} more of yours nothing is shown)" if found.left_out else ""
-        remark(f"job {job_id} is not among your pending jobs: it runs, has ended, or is not yours{more}")
+        when = f"{show.duration(SystemClock().time() - found.time)} ago"
+        then = f"job {job_id} was not among your pending jobs {when}"
+        remark(f"{then}: it came later, runs, has ended, or is not yours{more}")
     else:
         show.user_record(console(), found, SystemClock().time(), only=job_id is not None)
     if job_id is not None and not found.jobs:

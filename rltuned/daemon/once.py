@@ -120,7 +120,9 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
         for job in own.jobs:
             if job.job_id == job_id:
                 return JobAnswer(job_id, own.time, job.start, job.likely, job.meaning, own.outcomes)
-        return JobAnswer(job_id, own.time, None, None, "It is not among your pending jobs.", own.outcomes)
+        return JobAnswer(
+            job_id, own.time, None, None, "At the last cycle it was not among your pending jobs.", own.outcomes
+        )
     made = decisions.load(config.state.directory)
     if made.starts is None:
         raise _no_forecast(config)
@@ -129,7 +131,7 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
         meaning = f"{found.before} jobs stand before it." if found.before else "It is the first in the queue."
         start = None if found.low is None else (found.low, found.high)
         return JobAnswer(job_id, made.time, start, found.middle, meaning, found.outcomes)
-    meaning = "It is not among the jobs at the front that a forecast looks at: it runs, has ended, or is further back."
+    meaning = "The last forecast did not look at it: it came later, runs, has ended, or is further back."
     for veto, ids in made.vetoed.items():
         if job_id in ids:
             meaning = f"Nothing is forecast: {MEANING[veto]}."

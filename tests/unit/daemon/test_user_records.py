@@ -541,6 +541,7 @@ def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_not
     theirs, absent = (explain_as(ALICE, config, number) for number in ("2", "99"))
     assert theirs[0] == absent[0] == 16
     assert theirs[2].replace("job 2", "job 99") == absent[2], "another's job and none at all look the same"
+    assert "it came later, runs, has ended, or is not yours" in absent[2]
     code, out, _ = explain_as(61003, config)
     assert (code, "You have no pending jobs" in out) == (0, True)
 
