@@ -90,6 +90,9 @@ class AppliedChanges:
 
     by_job: Mapping[int, Applied] = field(default_factory=dict)
     largest: LargestRequests = NONE_KNOWN
+    undone: Mapping[int, int] = field(default_factory=dict)
+    """By id of each job that squeue shows with an older site factor of ours than sprio does: that one. Slurm's backfill
+    has put the older priority back."""
 
     def of_these(self, jobs: JobTable) -> Self:
         """Without records of other jobs of the same id: ids start over when slurmctld loses its state."""

@@ -52,6 +52,9 @@ class Outcome(enum.StrEnum):
     """Its request was changed since the plan: it is not the job that the plan was about."""
     ALTERED = "altered"
     """Written, and its request changed with it: by a job_submit plugin of the site's, or by a person that moment."""
+    UNDONE = "undone"
+    """Written, and squeue shows an older priority: Slurm's backfill has put it back. Written again in the next
+    cycle."""
     DENIED = "denied"
     THROTTLED = "throttled"
     """Not sent: the write budget of this cycle was spent."""
@@ -81,6 +84,7 @@ class Change(NamedTuple):
     """Epoch seconds. Identifies the job together with its id: ids start over when slurmctld loses its state."""
     field: Field
     before: int | str
+    """Of a site factor that was undone: the larger of what sprio shows and of what is in force."""
     after: SiteFactor | str
     position: int
     """Place in the planned queue, 0 first."""
@@ -130,6 +134,8 @@ class JobStatus:
     reason: str = ""
     request: str = ""
     strange: str = ""
+    bases: tuple[int, ...] = ()
+    """sprio's sums without the site factor, of each partition, not cut off at Slurm's least of 1."""
 
     @property
     def eligible(self) -> bool:

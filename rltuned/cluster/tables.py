@@ -318,6 +318,8 @@ class Snapshot:
     """Submit time by id of each array of which a task has a record of its own, and has started; it may be requeued."""
     array_of: Mapping[int, int] = field(default_factory=dict)
     """Id of its array by the id of each task that has a record of its own, and has started."""
+    bases: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """By id of each job of which `JobTable.base` and `base_least` are not all: its sums in all its partitions."""
 
     @cached_property
     def partition_by_name(self) -> dict[str, Partition]:

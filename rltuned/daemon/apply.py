@@ -22,6 +22,7 @@ from rltuned.daemon.claims import (
     landed,
     noticed,
     refused,
+    standing,
 )
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal, Settlement
@@ -42,6 +43,7 @@ _GONE: Final = "it is not pending any more"
 _HELD: Final = "it is held"
 _CHANGED: Final = "its limit, size, partition, account or QOS was changed"
 _ALTERED: Final = "its limit, size, partition, account or QOS changed with the write (a job_submit plugin?)"
+_UNDONE: Final = "squeue shows its old priority: backfill has put it back"
 _NO_BUDGET: Final = "the write budget of this cycle is spent"
 _STRANGE: Final = "what Slurm says of it cannot be understood"
 SPARE: Final = 64
@@ -215,8 +217,11 @@ def settle(
     value = row.shown(status)
     done = "" if value == change.after else row.accepted(change, answer, status)
     if value == change.after or done:
+        older = change.field is Field.SITE_FACTOR and standing(entry, status) != value
         entry = landed(entry, row, change.after, now)
-        return (Outcome.APPLIED, done, entry) if status.request == was.request else (Outcome.ALTERED, _ALTERED, entry)
+        if status.request != was.request:
+            return Outcome.ALTERED, _ALTERED, entry
+        return (Outcome.UNDONE, _UNDONE, entry) if older else (Outcome.APPLIED, done, entry)
     if status.held and change.field is Field.SITE_FACTOR:
         return Outcome.HELD, _HELD, entry
     if answer.outcome is Outcome.DENIED:

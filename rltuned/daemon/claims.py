@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from rltuned.cluster.changes import MAX_FACTOR, Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.slurm.port import ClusterFacts
 
 Value = int | str
 
@@ -32,6 +33,9 @@ MAX_DOUBTS: Final = 8
 NO_TERMS: Final = 1
 """Priority of a job of which every term is 0. sprio shows it like a job with the explicit priority 1, so it counts as
 not listed."""
+
+ROUNDING: Final = 1
+"""squeue and sprio add up the same terms, each in its own order: their sums differ by a fraction at most."""
 
 ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
 """How a job that we isolated shows: recent releases do not tell it from a default one."""
@@ -98,6 +102,27 @@ class Entry:
         return (*(() if claim is None else (claim,)), *self.doubts.get(row.field, ()))
 
 
+def standing(entry: Entry, status: JobStatus) -> int | None:
+    """Return the site factor with which the job stands in Slurm's queue; None: sprio does not list it.
+
+    It is the one that sprio shows, unless squeue's priority is nearer to the sum with an earlier one of ours, or with
+    none: a backfill cycle that had begun before our write puts the priority of its beginning back, and it stays until
+    priorities are calculated anew. Ageing, or a fair share that changes between the two commands of a reading, moves a
+    priority by less than a site factor as a rule; else the same value is written once more, which changes nothing.
+    """
+    factor = status.site_factor
+    if factor is None or status.held or (factor and factor not in entry.ours(SITE_FACTOR)):
+        return factor
+
+    def off(other: int) -> int:
+        return min((abs(status.priority - max(base + other, 1)) for base in status.bases), default=0)
+
+    if off(factor) <= ROUNDING:
+        return factor
+    earlier = {0, *map(int, entry.factors)} - {factor}
+    return min((factor, *sorted(earlier)), key=off)
+
+
 def blank(change: Change) -> Entry:
     """Return the entry of a job that was never touched."""
     return Entry(Applied(change.job_id, change.submit_time))
@@ -129,11 +154,12 @@ def landed(entry: Entry, row: "Row", value: Value, now: float) -> Entry:
     """Return the entry once `value` was seen on the job after our write. What a neutral one takes back stays in doubt:
     on a job that is held meanwhile, nothing shows what a slurmctld that was killed came back with.
     """
-    doubts = given_back(entry, row, sure=False).doubts if value == row.neutral else _with(entry.doubts, row.field, ())
+    if value == row.neutral:
+        return replace(given_back(entry, row, sure=False), touched=now)
     return replace(
         entry,
         applied=row.take(entry.applied, value),
-        doubts=doubts,
+        doubts=_with(entry.doubts, row.field, ()),
         previous=_past(entry, row, value),
         touched=now,
     )
@@ -185,8 +211,8 @@ def given_back(entry: Entry, row: "Row", *, sure: bool) -> Entry:
     """Return the entry once the field was seen with its neutral value after we, or the dead-man for us, took ours back.
     Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
     """
-    before = entry.ours(row)
-    entry = replace(entry, applied=row.take(entry.applied, row.neutral))
+    before, previous = entry.ours(row), _past(entry, row, row.neutral)
+    entry = replace(entry, applied=row.take(entry.applied, row.neutral), previous=previous)
     if sure:
         return without_doubts(entry, row)
     doubts = tuple(dict.fromkeys(value for value in before if value != row.neutral))
@@ -246,9 +272,16 @@ class Judgement(NamedTuple):
     """Of the job, where something was learned."""
 
 
-def old(entry: Entry, now: float) -> bool:
-    """Whether slurmctld, killed now, would not bring back what was before the last write."""
-    return now - entry.touched >= SETTLE_SECONDS
+def settling_seconds(facts: ClusterFacts | None) -> float:
+    """Seconds after which a write can be undone no more: by a slurmctld that was killed, or by a backfill cycle."""
+    return SETTLE_SECONDS if facts is None else max(SETTLE_SECONDS, facts.backfill_seconds)
+
+
+def settled(entry: Entry, status: JobStatus, now: float, settling: float) -> bool:
+    """Whether what was before the last write can come back no more: neither would slurmctld, killed now, bring it back,
+    nor does a backfill cycle that had begun before. `settling`: seconds after which that is certain.
+    """
+    return now - entry.touched >= settling and standing(entry, status) == status.site_factor
 
 
 def recognise(entry: Entry | None, row: "Row", value: Value) -> Entry | None:
@@ -296,7 +329,7 @@ class _SiteFactor:
             return Judgement(Outcome.FOREIGN, EXPLICIT, estranged(known, self, hidden=True))
         if value not in known.ours(self):
             return Judgement(Outcome.FOREIGN, f"somebody set SiteFactor={value}", estranged(known, self))
-        if value == change.after:
+        if value == change.after == standing(known, status):
             return Judgement(Outcome.UNCHANGED, entry=recognise(entry, self, value))
         return Judgement()
 
@@ -313,10 +346,11 @@ class _SiteFactor:
             return Judgement(Outcome.FOREIGN, EXPLICIT, estranged(entry, self, hidden=True))
         return Judgement(Outcome.FAILED, "sprio does not list it at present")
 
-    def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:
+    def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool, settling: float) -> Entry:
         """Settle what a look at a pending job shows.
 
-        `explicit`: sprio left it out twice in a row, with the same priority, while it listed others.
+        `explicit`: sprio left it out twice in a row, with the same priority, while it listed others. `settling`: see
+        `settled`.
         """
         value = status.site_factor
         if status.held:
@@ -329,7 +363,7 @@ class _SiteFactor:
             return entry
         if value == entry.applied.site_factor:
             unsettled = self.field in entry.doubts or entry.previous
-            return without_doubts(entry, self) if unsettled and old(entry, now) else entry
+            return without_doubts(entry, self) if unsettled and settled(entry, status, now, settling) else entry
         return recognise(entry, self, value) or estranged(entry, self)
 
 
@@ -374,13 +408,21 @@ class _OverSubscribe:
     def lost(self, status: JobStatus, entry: Entry, *, listed: bool) -> None:  # noqa: ARG002 - of every row
         return None
 
-    def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool) -> Entry:  # noqa: ARG002 - of every row
+    def settle(
+        self,
+        entry: Entry,
+        status: JobStatus,
+        now: float,
+        *,
+        explicit: bool,  # noqa: ARG002
+        settling: float,
+    ) -> Entry:
         if self.field not in entry.doubts:
             return entry
         if status.oversubscribe in ISOLATED:
             # Recent releases do not tell; taking it for ours costs nothing but a line of the report.
             return without_doubts(recognised(entry, self, OverSubscribe.NO.value), self)
-        return without_doubts(entry, self) if old(entry, now) else entry
+        return without_doubts(entry, self) if now - entry.touched >= settling else entry
 
 
 SITE_FACTOR: Final = _SiteFactor()

@@ -51,6 +51,8 @@ class CycleReport:
     planned: int = 0
     results: tuple[Result, ...] = ()
     restored: int = 0
+    undone: int = 0
+    """Jobs that squeue showed with an older priority than was written."""
     acted: bool = False
     """The queue is as the plan wants it: its changes were sent. In a stage that writes nothing: none of ours is out."""
     seen: Seen | None = None
@@ -67,7 +69,7 @@ def sentence_of(
     pending: int, record: DecisionRecord, held_back: str, results: Sequence[Result], why: str, restored: int
 ) -> str:
     """Say what a cycle did. `held_back`: why the configured stage is not in force. `why`: nothing was written."""
-    head = f"{pending} pending, {len(record.jobs)} managed, {len(record.raises)} raised"
+    head = f"{pending} pending, {len(record.jobs)} managed, {len(record.raises)} raised, {record.in_force} in force"
     wanted, tally = len(record.changes), Counter(result.outcome for result in results)
     if record.stage not in WRITING:
         reason = f" ({held_back})" if held_back else ""
@@ -161,8 +163,7 @@ class Reporting:
         metrics = self.runtime.metrics
         metrics.managed.set(len(record.jobs))
         metrics.raised.set(len(record.raises))
-        shown = zip(record.jobs.id, record.jobs.current, record.jobs.target, strict=True)
-        metrics.raised_in_force.set(sum(job in record.raised and now >= wanted for job, now, wanted in shown))
+        metrics.raised_in_force.set(record.in_force)
         metrics.lent.set(sum(one.lent for one in record.lent.values()))
         metrics.open_loans.set(len(record.loans))
         metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})
@@ -183,6 +184,7 @@ class Reporting:
         """A cycle; the seconds that each of its phases took, and that it took as a whole."""
         self._measure(report, seconds)
         changes = Counter(result.outcome for result in report.results)
+        changes.update({Outcome.UNDONE: report.undone} if report.undone else {})
         say = self.runtime.log.warning if report.outcome is CycleOutcome.FAILED else self.runtime.log.info
         say(
             "cycle.done",

@@ -18,7 +18,9 @@ from rltuned.slurm.port import SlurmWriter
 
 SPREAD: Final = 0.5
 """Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
-SENT: Final = frozenset({Outcome.APPLIED, Outcome.ALTERED, Outcome.FAILED, Outcome.DENIED})
+TAKEN: Final = frozenset({Outcome.APPLIED, Outcome.UNDONE})
+"""Outcomes of changes that Slurm took as they were."""
+SENT: Final = TAKEN | {Outcome.ALTERED, Outcome.FAILED, Outcome.DENIED}
 """Outcomes of changes that certainly reached Slurm."""
 _CLEAR: Final = frozenset({Outcome.APPLIED, Outcome.UNCHANGED, Outcome.ALTERED, Outcome.HELD, Outcome.FOREIGN})
 """Outcomes of giving a job back after which it cannot start raised."""
@@ -48,7 +50,8 @@ class Execution:
         not kept; nothing was written since.
         """
         back, until = self.restoring, began + SPREAD * self.runtime.config.cycle.interval
-        leaving = back.leaving(snapshot, plan.withdraw)
+        undone = plan.managed.applied.undone
+        leaving = back.leaving(snapshot, plan.withdraw, undone)
         restored, stuck = back.give_back(leaving)
         left_out = set(leaving)
         changes = [change for change in plan.changes if change.job_id not in left_out]
@@ -58,7 +61,7 @@ class Execution:
         # What lenders have promised to a job that is still raised they cannot lend to another one. Where the plan knows
         # that it is, it has left them their promise.
         known = {job for job, offer in offers.items() if offer.unwanted} - plan.raised.offers.keys()
-        if stuck & (offers.keys() | plan.raised.offers.keys()) - known:
+        if stuck & (offers.keys() | plan.raised.offers.keys() | undone.keys()) - known:
             against = against or _OTHERS_LEAVE
         others = [change for change in changes if not change.gives_back]
         if against:
@@ -79,7 +82,7 @@ class Execution:
         results = self._batch(changes, shares, only_one=trial)
         while throttled := [result.change for result in results if result.outcome is Outcome.THROTTLED]:
             sent = {result.outcome for result in results} & SENT
-            if trial and sent - {Outcome.APPLIED}:
+            if trial and sent - TAKEN:
                 break
             if trial and len(throttled) < left:
                 trial, left = not sent, len(throttled)
@@ -134,7 +137,7 @@ class Execution:
                 message=message,
             )
         sent = [item for item in results if item.outcome in SENT]
-        bad = [item for item in sent if item.outcome is not Outcome.APPLIED]
+        bad = [item for item in sent if item.outcome not in TAKEN]
         if bad:
             self.restoring.slurmctld.forget_facts()
         if sent and 2 * len(bad) >= len(sent):

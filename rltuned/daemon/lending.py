@@ -86,7 +86,8 @@ class Lending:
                 lost = f"{directory / FILE_NAME} is not there"
         except RltunedError as error:
             lost = str(error)
-        self._carried, self._lost = frozenset(_raised(journal)), self._take_over() or lost
+        self._lost = self._take_over() or lost
+        self._unknown = _raised(journal) - self.book.offers.keys()
         if self.book == Book() and not self._lost:
             self._keep(self.book)  # from now on, a file that is not there is one that was lost
 
@@ -110,7 +111,7 @@ class Lending:
 
     def advance(self, snapshot: Snapshot, now: float, told: Told, config: Config, applied: AppliedChanges) -> Book:
         """The book once this reading is known; `now` by the clock that never jumps."""
-        unknown, self._carried = self._carried - self.book.offers.keys(), frozenset()
+        unknown, self._unknown = self._unknown, set()
         self.book = self.book.advanced(snapshot, now, told)
         unknown -= self.book.offers.keys()  # it ran when the file was written, and waits again
         if unknown and unknown & _waiting(snapshot):
@@ -144,7 +145,13 @@ class Lending:
         """Note the jobs that carry a raise of ours by the journal; without those that have just been given back. Where
         what was to be written was not (`results`), those who lent `before` lend.
         """
-        written = {change.job_id for change, outcome, _ in results if outcome in _WRITTEN}
+        # Of a raise that was undone, what it goes ahead by at the next calculation is lent; of one that was to go less
+        # far, what it still goes ahead by.
+        written = {
+            change.job_id
+            for change, outcome, _ in results
+            if outcome in _WRITTEN or (outcome is Outcome.UNDONE and not change.gives_back)
+        }
         wanted = {change.job_id for change in plan.changes if change.field is Field.SITE_FACTOR}
         stand = {job: before.offers[job]._replace(unwanted=True) for job in wanted - written if job in before.offers}
         book = self.book.offering({**self.book.offers, **stand})

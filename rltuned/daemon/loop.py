@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, Outcome
+from rltuned.cluster.changes import Applied, Field, Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon.apply import Result
@@ -28,7 +28,7 @@ from rltuned.daemon.liveness import OUTDATED, Liveness, WatchedReader, WatchedWr
 from rltuned.daemon.metrics import Starts
 from rltuned.daemon.policy_choice import PolicyChoice, load_policy
 from rltuned.daemon.primacy import Primacy, own_names
-from rltuned.daemon.reconcile import Reconciler, orphans, view
+from rltuned.daemon.reconcile import Reconciler, orphans, undone, view
 from rltuned.daemon.restore import left_alone
 from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore
 from rltuned.daemon.rollout_worker import forecasts
@@ -121,6 +121,8 @@ class Daemon:
         self._reconciler, self._starts = Reconciler(), Starts()
         self._lending = Lending(runtime, journal, keep=writer_factory is not None)
         self._orphans: tuple[int, ...] = ()
+        self._undone: Mapping[int, int] = {}
+        """As `reconcile.undone`, at the last reading."""
         self._nice: dict[int, int] = {}
         """Of the jobs that are raised."""
         self._turn = threading.Lock()
@@ -299,7 +301,7 @@ class Daemon:
         with self._phase("plan"):
             policy, choice = self.choice.choose(snapshot)
             known = replace(snapshot, scheduler=facts.scheduler) if facts is not None else snapshot
-            applied = replace(self.journal.applied(), largest=self._lending.largest)
+            applied = replace(self.journal.applied(), largest=self._lending.largest, undone=self._undone)
             config = choice.applied(self.config)
             book = self._lending.advance(known, read_at, self._told(), config, applied)
             made = self.planner(known, policy, config, applied, book)
@@ -348,6 +350,7 @@ class Daemon:
             planned=len(record.changes),
             results=tuple(results),
             restored=len(restored),
+            undone=len(self._undone),
             acted=acted,
             seen=Seen.of(snapshot),
             record=record,
@@ -360,9 +363,12 @@ class Daemon:
         self.journal.look_again()
         foreign: tuple[int, ...] = ()
         blocked = ""
+        seen = view(snapshot, self.journal)
         try:
-            seen = view(snapshot, self.journal)
-            foreign = self._reconciler.reconcile(self.journal, seen, read_at, calculated=calculated, silent=silent)
+            settling = self.slurmctld.settling
+            foreign = self._reconciler.reconcile(
+                self.journal, seen, read_at, calculated=calculated, silent=silent, settling=settling
+            )
             if self.primacy.stands_by:
                 # What was given back and shows another value has it of the other host's daemon.
                 theirs = {job for job in foreign if not self.journal.entries[job].carries}
@@ -370,6 +376,7 @@ class Daemon:
                 foreign = tuple(job for job in foreign if job not in theirs)
         except JournalError as error:
             blocked = str(error)
+        self._look_at_undone(undone(self.journal, seen))
         blocked = blocked or self._leave_alone(snapshot)
         self._lending.look(snapshot, self.journal)
         for job in foreign:
@@ -380,6 +387,18 @@ class Daemon:
         strays = len(self._orphans) if known else None
         self.permissions.standby = self.primacy.why(strays, self.runtime.clock.monotonic())
         return blocked
+
+    def _look_at_undone(self, found: Mapping[int, int]) -> None:
+        self.runtime.metrics.changes.labels(Field.SITE_FACTOR.value, Outcome.UNDONE.value).inc(len(found))
+        if found and not self._undone:
+            self.runtime.log.warning(
+                "writes.undone",
+                sentence=f"squeue shows {len(found)} jobs with an older priority, which backfill has put back; they are"
+                " written again.",
+                jobs=sorted(found)[:MOST_NAMED],
+                remedy="where it happens often: docs/operations.md, When backfill undoes a write",
+            )
+        self._undone = found
 
     def _look_for_orphans(self, snapshot: Snapshot) -> None:
         strays = () if self.primacy.stands_by else orphans(snapshot, self.journal)

@@ -88,7 +88,8 @@ class Metrics:
         )
         self.raised = gauge("raised_jobs", "Jobs that the last plan wants ahead of their place in Slurm's order.")
         self.raised_in_force = gauge(
-            "raised_jobs_in_force", "Of these, the jobs that squeue shows with the priority that raises them."
+            "raised_jobs_in_force",
+            "Of these, the jobs that squeue showed at the last reading where the plan wants them.",
         )
         self.lent = gauge("lent_gpu_seconds", "GPU-seconds that the jobs that wait now have lent until now.")
         self.open_loans = gauge(

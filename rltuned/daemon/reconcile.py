@@ -20,6 +20,7 @@ from rltuned.daemon.claims import (
     noticed,
     requeued,
     rolled_back,
+    standing,
 )
 from rltuned.daemon.journal import Journal
 
@@ -45,13 +46,15 @@ class Reconciler:
         *,
         calculated: bool,
         silent: bool = False,
+        settling: float = SETTLE_SECONDS,
     ) -> tuple[int, ...]:
         """Settle every difference; the journal is updated, also where JournalError says that it is not on disk.
 
         `seen`: the jobs of the journal's entries, as far as Slurm knows them, read at `now` by the steady clock.
         `calculated`: sprio lists at least one job, so a job that it leaves out is left out on purpose. `silent`: the
         daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral values are its
-        doing, and not somebody's who wants these jobs left alone. Returns jobs that somebody else changed; newly found.
+        doing, and not somebody's who wants these jobs left alone. `settling`: see `claims.settled`. Returns jobs that
+        somebody else changed; newly found.
         """
         changed: list[Entry] = []
         forgotten: list[int] = []
@@ -82,7 +85,8 @@ class Reconciler:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
             before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
-            after = noticed(entry, _settle(before, status, now, explicit=explicit, rollback=rollback), now)
+            settled = _settle(before, status, now, explicit=explicit, rollback=rollback, settling=settling)
+            after = noticed(entry, settled, now)
             if after is entry:
                 continue
             if after.applied.foreign and not entry.applied.foreign:
@@ -117,8 +121,8 @@ def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
     return entry
 
 
-def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool) -> Entry:
-    """The entry of a pending job after a look at it. `explicit`: as of a row's `settle`."""
+def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool, settling: float) -> Entry:
+    """The entry of a pending job after a look at it. `explicit`, `settling`: as of a row's `settle`."""
     if status.site_factor == entry.applied.site_factor and not (entry.doubts or entry.previous):
         return entry  # so it is with most jobs of a long queue
     value = status.site_factor
@@ -126,8 +130,21 @@ def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, roll
     if value is not None and value in entry.previous and (rollback or value != 0):
         entry = rolled_back(entry, value)
     for row in TABLE.values():
-        entry = row.settle(entry, status, now, explicit=explicit)
+        entry = row.settle(entry, status, now, explicit=explicit, settling=settling)
     return entry
+
+
+def undone(journal: Journal, seen: Mapping[int, JobStatus]) -> dict[int, int]:
+    """By id of each job that stands with an older site factor of ours (`claims.standing`) than it has: that one."""
+    found: dict[int, int] = {}
+    for job, entry in journal.entries.items():
+        status = seen.get(job)
+        if status is None or not status.pending or status.submit_time != entry.submit_time:
+            continue
+        older = standing(entry, status)
+        if older is not None and older != status.site_factor == entry.applied.site_factor:
+            found[job] = older
+    return found
 
 
 def view(snapshot: Snapshot, journal: Journal) -> dict[int, JobStatus]:
@@ -149,12 +166,14 @@ def view(snapshot: Snapshot, journal: Journal) -> dict[int, JobStatus]:
         jobs.priority,
         jobs.site_factor,
         jobs.site_known,
+        jobs.base_least,
+        jobs.base,
     )
     share_of = [*(OverSubscribe(name) for name in jobs.oversubscribe.names), OverSubscribe.UNKNOWN]
     columns = [column[rows].tolist() for column in numbers]
     columns += [column.codes[rows].tolist() for column in (jobs.oversubscribe, jobs.reason)]
     reasons = (*jobs.reason.names, "")  # code −1 is the last
-    for job, submit, state, held, priority, factor, known, share, why in zip(*columns, strict=True):
+    for job, submit, state, held, priority, factor, known, *bases, share, why in zip(*columns, strict=True):
         if state in {0, 1}:  # JobState.PENDING, RUNNING
             found[job] = JobStatus(
                 job_id=job,
@@ -165,6 +184,7 @@ def view(snapshot: Snapshot, journal: Journal) -> dict[int, JobStatus]:
                 site_factor=factor if known else None,
                 oversubscribe=share_of[share],
                 reason=reasons[why],
+                bases=snapshot.bases.get(job, tuple(bases)),
             )
     # A task that runs is not the array, but may be requeued with what the array has.
     for array in snapshot.arrays.keys() & (journal.entries.keys() - found.keys()):

@@ -272,6 +272,12 @@ class DecisionRecord:
         """Ids of the raised jobs."""
         return frozenset(one.id for one in self.raises)
 
+    @property
+    def in_force(self) -> int:
+        """How many raised jobs stand where the plan wants them, as squeue showed them before its writes."""
+        written = {change.job_id for change in self.changes if change.field is Field.SITE_FACTOR}
+        return len(self.raised - written)
+
     def to_json(self) -> Any:
         """Plain data."""
         return as_plain(self)

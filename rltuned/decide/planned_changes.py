@@ -64,10 +64,13 @@ def changes_of(
     """
     jobs, applied = managed.snapshot.jobs, managed.applied
     leaving = np.isin(jobs.job_id[managed.rows], list(withdraw))
-    before = jobs.site_factor[managed.rows]
+    before, undone = jobs.site_factor[managed.rows], np.zeros(len(managed.rows), dtype=np.bool_)
+    for job, older in applied.undone.items():
+        undone |= (at := jobs.job_id[managed.rows] == job)
+        before[at] = np.maximum(before[at], older)
     # Slurm shows 1 for a sum below it: a job that shall have what it has anyway needs no factor.
     after = np.where(target > managed.base, np.minimum(target - jobs.base[managed.rows], MAX_FACTOR), 0)
-    moved = (before != after) & ~leaving
+    moved = (undone | (before != after)) & ~leaving
     steered = np.isin(managed.rows, list(front.isolate)) & ~leaving
     changes: list[Change] = []
     for position in np.flatnonzero((moved | steered)[queue]).tolist():

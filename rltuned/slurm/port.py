@@ -74,6 +74,13 @@ class ClusterFacts:
         return self.private_jobs and self.privilege is Privilege.NONE
 
     @property
+    def backfill_seconds(self) -> float:
+        """The longest that a cycle of backfill takes, slurm.conf(5): bf_max_time, which is bf_interval by default."""
+        parameters = self.scheduler_parameters
+        told = (parameters.get(name, "") for name in ("bf_max_time", "bf_interval"))
+        return next((float(text) for text in told if text.isdigit()), 30.0)
+
+    @property
     def scheduler(self) -> SchedulerParameters:
         """How its backfill is configured, and how fast usage decays."""
         return SchedulerParameters.read(

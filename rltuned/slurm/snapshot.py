@@ -80,7 +80,8 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     node_table = build_nodes(nodes)
     partition_table = build_partitions(partitions, node_table)
     arrays, array_of = started_tasks(texts)
-    jobs = _build_jobs(read_records(texts, factors), excluded, node_table, partition_table, unread)
+    records = read_records(texts, factors)
+    jobs = _build_jobs(records, excluded, node_table, partition_table, unread)
     reserved = np.array([node.state.reserved for node in nodes], dtype=np.bool_)
     return Snapshot(
         time=now,
@@ -92,6 +93,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         unread=unread,
         arrays=arrays,
         array_of=array_of,
+        bases={job: of.bases for job, of in zip(records.ids, records.factors, strict=True) if of and len(of.bases) > 2},
     )
 
 
@@ -199,8 +201,9 @@ def _table(
     requests = _requests(table, running & exclusive)
     end_time = _array(table, "EndTime")
     node_ptr, node_idx = concatenate_nodes(_nodes_of(table, nodes, running))
-    factors = [of or Factors(0, 0, 0, "") for of in records.factors]
-    site, base, least = np.array([of[:3] for of in factors], dtype=np.int64).reshape(len(ids), 3).T
+    factors = [of or Factors(0, (0,), "") for of in records.factors]
+    numbers = [(of.site, of.bases[-1], of.bases[0]) for of in factors]
+    site, base, least = np.array(numbers, dtype=np.int64).reshape(len(ids), 3).T
     return JobTable(
         job_id=np.array(ids, dtype=np.int64),
         state=state,

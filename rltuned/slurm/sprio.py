@@ -15,10 +15,8 @@ class Factors(NamedTuple):
     """What priority/multifactor adds up for one job."""
 
     site: int
-    base: int
-    """The other terms together, before Slurm's floor of 1; of several partitions the highest."""
-    least: int
-    """The same, of the partition that has the least."""
+    bases: tuple[int, ...]
+    """The other terms together, before Slurm's floor of 1: of each partition, each value once, ascending."""
     decided: str
     """Terms of nice, partition, QOS and association that are not 0, "nice=20 partition=1000"; " or " between them."""
 
@@ -58,9 +56,9 @@ def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
         known = found.get(job)
         if known is not None:
             several = " or ".join(sorted({*known.decided.split(" or "), decided}))
-            found[job] = Factors(factor, max(base, known.base), min(base, known.least), several)
+            found[job] = Factors(factor, tuple(sorted({*known.bases, base})), several)
         else:
-            found[job] = Factors(factor, base, base, decided)
+            found[job] = Factors(factor, (base,), decided)
     return found
 
 

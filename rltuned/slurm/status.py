@@ -86,6 +86,7 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) 
             held=records.held[row],
             priority=records.priority[row],
             site_factor=factors.site if factors else None,
+            bases=factors.bases if factors else (),
             oversubscribe=records.oversubscribe[row],
             reason=notation.text(texts["Reason"][row]),
             request=asked[row],

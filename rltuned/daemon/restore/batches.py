@@ -30,6 +30,7 @@ from rltuned.daemon.claims import (
     intended,
     noticed,
     requeued,
+    standing,
 )
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal
@@ -133,6 +134,8 @@ class Restore:
     """Leave the restored jobs alone from now on (an admin asked for these very jobs)."""
     record: bool = True
     """Bring the journal up to date. Not beside a living daemon, which sees the jobs changed and leaves them alone."""
+    settling: float = SETTLE_SECONDS
+    """Seconds after which a write can be undone no more (`claims.settled`)."""
     calculated: bool = False
     """sprio listed a job: slurmctld has calculated priorities since it started."""
     progress: Progress | None = None
@@ -167,7 +170,7 @@ class Restore:
         left = [*self._work_off(entries), *map(_not_understood, strange)]
         stuck = {item.job_id for item in left}
         foreign = {job for job, entry in entries.items() if entry.applied.foreign}
-        proven = {job for job in entries if not before[job].claims and began - before[job].touched >= SETTLE_SECONDS}
+        proven = {job for job in entries if not before[job].claims and began - before[job].touched >= self.settling}
         # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
         marked = others.keys() - entries.keys() if self.hands_off else frozenset[int]()
         marks = [Entry(Applied(job, others[job].submit_time, foreign=True)) for job in sorted(marked)]
@@ -308,8 +311,9 @@ class Restore:
         if value is not None:
             if value and value not in entry.factors:
                 return estranged(entry, SITE_FACTOR)
-            if value:
-                writes.append(_undone(entry, of, value, SiteFactor(0)))
+            # A job that has 0 may stand raised all the same; the same value once more puts its priority right.
+            if carried := value or standing(entry, status):
+                writes.append(_undone(entry, of, carried, SiteFactor(0)))
         elif entry.carries and self._answers.get((job, of)) != "":
             if not self._hides(entry, status):
                 why = "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has"
@@ -417,12 +421,26 @@ class Restore:
     def _gave_up(self, writes: Sequence[Change], status: JobStatus) -> list[Leftover]:
         items = []
         for change in writes:
+            if change.field is Field.SITE_FACTOR and status.site_factor == 0:
+                items.append(self._put_back(status))
+                continue
             said = self._answers.get((change.job_id, change.field)) or "Slurm gave no reason"
             value, of = TABLE[change.field].shown(status), change.field.value
             remedy = f"scontrol update JobId={change.job_id} {of}={change.after}"
             shown = "?" if value is None else str(value)
             items.append(Leftover(change.job_id, of, shown, f"Slurm did not take it: {said}", remedy))
         return items
+
+    def _put_back(self, status: JobStatus) -> Leftover:
+        """Of a job that has no site factor any more, and that squeue shows raised."""
+        facts = self._cluster()
+        within = "" if facts is None else f", within {facts.priority_calc_period:.0f} s"
+        why = (
+            f"squeue shows the priority {status.priority} of before, which backfill has put back, until Slurm"
+            f" calculates priorities anew{within} (PriorityCalcPeriod)"
+        )
+        remedy = f"scontrol update JobId={status.job_id} SiteFactor=0"
+        return Leftover(status.job_id, Field.SITE_FACTOR.value, "0", why, remedy)
 
 
 def _undone(entry: Entry, of: Field, before: Value, after: SiteFactor | str) -> Change:

@@ -97,15 +97,20 @@ class DaemonRestore:
             and (entry.carries or (entry.applied.oversubscribe is not None and job not in self.retries.final))
         ]
 
-    def leaving(self, snapshot: Snapshot, withdraw: Iterable[int]) -> list[int]:
-        """Find the jobs that carry a value of ours which the plan does not want, or can `withdraw`."""
+    def leaving(self, snapshot: Snapshot, withdraw: Iterable[int], undone: Collection[int] = ()) -> list[int]:
+        """Find the jobs that carry a value of ours which the plan does not want, or can `withdraw`; and those that were
+        given back and stand raised all the same (`reconcile.undone`).
+        """
         entries = self.journal.entries
         # A value of ours under somebody's explicit priority would come into force with their release. And what no plan
         # can see, none wants.
         unplanned = (
             job
             for job in self.out(snapshot)
-            if entries[job].applied.foreign or snapshot.is_unread(job) or self._may_be_back(job, snapshot)
+            if entries[job].applied.foreign
+            or snapshot.is_unread(job)
+            or self._may_be_back(job, snapshot)
+            or (job in undone and not entries[job].claims)
         )
         return list(dict.fromkeys((*unplanned, *withdraw)))
 
@@ -125,8 +130,13 @@ class DaemonRestore:
         room = self.slurmctld.budget.allowance(2 * len(due), self.runtime.clock.monotonic()) // 2
         tried = due[: room or 1]
         report = self._try(tried, self.writer())
-        final = {item.job_id for item in report.left if item.final}
-        return report.restored, set(jobs).difference(report.restored, final)
+        stay = {
+            *report.gone,
+            *report.running,
+            *report.foreign,
+            *(item.job_id for item in report.left if not item.final),
+        }
+        return report.restored, set(jobs).difference(tried) | stay
 
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
         report = Restore(
@@ -137,6 +147,7 @@ class DaemonRestore:
             self.runtime.clock,
             job_ids=jobs,
             calculated=self.calculated,
+            settling=self.slurmctld.settling,
             progress=lambda _done, _total: self.progress(),
         ).run()
         if self.slurmctld.primacy.stands_by:

@@ -8,7 +8,7 @@ Semantics as measured (SLURM.md §3 and §9; the texts of tests/recorded/*/failu
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from unit.daemon import model_slurm
@@ -32,6 +32,8 @@ CALCULATION = 30.0
 SAVE = 5.0
 """slurmctld saves job state at most so many seconds after a change."""
 RPC_SECONDS = 0.002
+BACKFILL = 30.0
+"""Longest time of a cycle of backfill, as bf_max_time has it by default."""
 FRESH, FIRST = 4.0, 60.0
 """How old a reading may be, in seconds, when it has been acted on already, and when it has not."""
 PRIORITY = "Priority"
@@ -76,6 +78,8 @@ class Task(Job):
     """An admin has asked for it back by name."""
     hands_off: bool = False
     """And was told that it was done."""
+    put_back_at: float = 0.0
+    """When backfill last put an older priority back, by the monotonic clock."""
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -194,6 +198,23 @@ class Cluster(ModelSlurm):
         self.world += 1
         return self.op
 
+    def backfill_goes_on(self, seconds: float = BACKFILL, jobs: Collection[int] | None = None) -> None:
+        self.happened()
+        before = dict(self.put_back)
+        super().backfill_goes_on(seconds, jobs)
+        for job_id in self.put_back.keys() & self.jobs.keys():
+            if self.put_back[job_id] != before.get(job_id):
+                self.task(job_id).put_back_at = self.clock.monotonic()
+
+    def out_of_force(self) -> list[Task]:
+        """Waiting jobs that squeue shows with another priority than Slurm's sum."""
+        return [job for job in self.tasks() if job.state == "PD" and self.in_queue(job) != self.priority(job)]
+
+    def _calculated_anew(self, job: Task) -> None:
+        """By an update of somebody else's."""
+        self.put_back.pop(job.job_id, None)
+        self.overwritten.pop(job.job_id, None)
+
     def task(self, job_id: int) -> Task:
         job = self.jobs[job_id]
         assert isinstance(job, Task)
@@ -216,6 +237,7 @@ class Cluster(ModelSlurm):
             job.held_at, job.held_since = self.happened(), self.clock.monotonic()
             job.hold, job.explicit = who, None
             job.marks.pop(PRIORITY, None)
+            self._calculated_anew(job)
 
     def person_releases(self, job_id: int, *, admin: bool) -> None:
         job = self.task(job_id)
@@ -228,6 +250,7 @@ class Cluster(ModelSlurm):
 
     def _end_explicit(self, job: Task) -> None:
         job.explicit = None
+        self._calculated_anew(job)
         job.marks.pop(PRIORITY, None)
 
     def person_sets_priority(self, job_id: int, value: int) -> None:
@@ -236,6 +259,7 @@ class Cluster(ModelSlurm):
             job.touched[PRIORITY] = self.happened()
             job.marks[PRIORITY] = "admin"
             job.explicit, job.nice = value, 0
+            self._calculated_anew(job)
 
     def person_sets_factor(self, job_id: int, value: int) -> None:
         job = self.task(job_id)
@@ -243,12 +267,14 @@ class Cluster(ModelSlurm):
         if job.site_factor != value or job.marks.get(Field.SITE_FACTOR) != US:
             job.marks[Field.SITE_FACTOR] = "admin"
         job.site_factor = value
+        self._calculated_anew(job)
 
     def person_sets_nice(self, job_id: int, value: int) -> None:
         job = self.task(job_id)
         if job.explicit is None:
             self.happened()
             job.nice = value
+            self._calculated_anew(job)
 
     def person_tops(self, job_id: int) -> None:
         """``scontrol top`` by an operator: nice brings the job before the others of the same kind, which pay for it."""
@@ -263,6 +289,7 @@ class Cluster(ModelSlurm):
             gap = max(self.priority(other) for other in alike) - self.priority(job)
             job.nice -= gap
             for other in alike:
+                self._calculated_anew(other)
                 other.nice += gap // (len(alike) - 1) if other is not job else 0
 
     def person_changes_request(self, job_id: int, what: str, value: object) -> None:
@@ -270,6 +297,7 @@ class Cluster(ModelSlurm):
         if job.state == "PD":
             self.happened()
             setattr(job, what, value)
+            self._calculated_anew(job)
 
     def person_excludes(self, job_id: int, nodes: str) -> None:
         job = self.task(job_id)
@@ -301,6 +329,7 @@ class Cluster(ModelSlurm):
         if job.state == "R" and not job.array:
             self.happened()
             self.on_requeue(job)
+            self._calculated_anew(job)
             job.state, job.submit_time, job.calculated = "PD", int(self.clock.time()) + 1, False
             job.begin = self.clock.now + REQUEUE_DELAY
             job.since, job.ahead, job.tasks = self.clock.now, self.clock.time() - self.clock.now, ""
@@ -323,6 +352,7 @@ class Cluster(ModelSlurm):
     # --- slurmctld's own clockwork
 
     def calculate(self) -> None:
+        # What backfill has put back stays: nobody but us puts it right, however long the PriorityCalcPeriod is.
         self.calculated = True
         for job in self.tasks():
             if job.state == "PD" and self.eligible(job):
@@ -415,6 +445,8 @@ class Cluster(ModelSlurm):
         def act() -> None:
             nonlocal said
             said = ModelSlurm._set(self, task, of, value)
+            if self._reading is None:
+                self.overwritten.pop(task.job_id, None)  # written long after its process could know when
             if not said and of is Field.SITE_FACTOR:
                 self._mark(task, of, ours=value != 0)
 

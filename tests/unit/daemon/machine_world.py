@@ -89,6 +89,7 @@ NAMES = (
     "journal covers",
     "no defect",
     "foreign only by others",
+    "in force",
 )
 """The invariants."""
 
@@ -291,6 +292,8 @@ class World:
         self.supervised = True
         self.restart_at = float("inf")
         self.started_by_person: set[int] = set()
+        self.backfill: Callable[[], None] | None = None
+        """What backfill does once a cycle of ours, or a restore, has ended."""
         now = self.clock.monotonic()
         self.next_tick, self.next_deadman = float("inf"), now + DEADMAN
         self.next_calculation, self.next_save = now, now
@@ -424,6 +427,7 @@ class World:
             self._check_foreign(before, changed)
         finally:
             self.in_tick = False
+        self._backfill()
         self._check_book()  # each version of the file is of one cycle
 
     def _note(self, report: CycleReport | None) -> None:
@@ -435,6 +439,7 @@ class World:
                 if job.job_id in self.run_reading.listed:
                     job.shown = self.run_reading.began
         if report.outcome is CycleOutcome.DONE and report.stage in WRITING:
+            self._check_in_force(report)
             self._check_passed(report)
             now = self.clock.monotonic()
             self.planned_at, jobs, made = now, self.plan.snapshot.jobs, self.plan.raised
@@ -579,10 +584,30 @@ class World:
                     continue
                 self.checks += 1
                 before = (-self.slurm.without_ours(other), *other.turn) < (-self.slurm.without_ours(one), *one.turn)
-                passes = (-self.slurm.priority(one), *one.turn) < (-self.slurm.priority(other), *other.turn)
+                passes = (-self.slurm.in_queue(one), *one.turn) < (-self.slurm.in_queue(other), *other.turn)
                 if before and passes and (why := self._not_passed(one, other)):
                     text = f"job {one.job_id} with our site factor {one.site_factor} passes job {other.job_id}: {why}"
                     self.complain("lends no more", text)
+
+    def _check_in_force(self, report: CycleReport) -> None:
+        """Where all that a plan wants was done and nobody did anything else, squeue shows it."""
+        if (
+            not report.acted
+            or self.restoring
+            or self.slurm.world != self.run_reading.planned
+            or report.count(Outcome.APPLIED) < len(report.results)
+            or self.slurm.faults.strange_job
+        ):
+            return
+        self.checks += 1
+        for job in self.slurm.out_of_force():
+            text = f"job {job.job_id} has site factor {job.site_factor}, and squeue shows {self.slurm.in_queue(job)}"
+            self.complain("in force", f"{text} instead of {self.slurm.priority(job)} at the end of a cycle")
+
+    @property
+    def restoring(self) -> bool:
+        """Whether the daemon could not give all jobs back that it wants to."""
+        return self.daemon is None or bool(self.daemon.restoring.retries.waiting)
 
     def _not_passed(self, one: Task, other: Task) -> str:
         """Why the first of these may not pass the second one; "" where it may."""
@@ -612,6 +637,12 @@ class World:
         """``rltuned restore`` as a process of its own."""
         with contextlib.suppress(RltunedError, Killed), self.process(self.a_process(name)):
             self._restore(**arguments)
+        self._backfill()
+
+    def _backfill(self) -> None:
+        act, self.backfill = self.backfill, None
+        if act is not None and self.slurm.answers:
+            act()
 
     def _restore(self, **arguments: Any) -> RestoreReport | None:
         return restore_queue(
@@ -842,6 +873,18 @@ class World:
         self.checks += 1
         for text in self.overdue():
             self.complain("fail open", text)
+        now = self.clock.monotonic()
+        for job in self.slurm.out_of_force():
+            age = now - max(self.last_bad, job.put_back_at, self.unread.get(job.job_id, float("-inf")))
+            if age > BOUND and not self.spoiled:
+                self.complain("in force", f"squeue shows {self.slurm.in_queue(job)}: {self._stands(job, age)}")
+
+    def _stands(self, job: Task, age: float) -> str:
+        entry = self.on_disk().entries.get(job.job_id)
+        return (
+            f"job {job.job_id} with the site factor {job.site_factor} should stand at {self.slurm.priority(job)} for"
+            f" {age:.0f} s; the journal says {entry}"
+        )
 
     def _check_covered(self) -> None:
         if self.spoiled or not any(True for _ in self.ours()):
@@ -901,7 +944,7 @@ class World:
     def _left_with_a_daemon(self) -> list[str]:
         now = self.clock.monotonic()
         acting = self.daemon is not None and now - self.planned_at <= 2 * INTERVAL
-        left = []
+        left = [self._stands(job, now - job.put_back_at) for job in self.slurm.out_of_force() if not self.spoiled]
         for job, of in self.ours():
             age = now - self.wanted.get(job.job_id, float("-inf"))
             if job.hold and self._may_be_another(job):
@@ -920,10 +963,12 @@ class World:
         self.stop()
         began = self.clock.monotonic()
         while self.clock.monotonic() - began <= BOUND:
-            if not self.ours():
+            if not self.ours() and not self.slurm.out_of_force():
                 break
             self.pass_time(INTERVAL)
         now = self.clock.monotonic()
+        for job in [] if self.spoiled else self.slurm.out_of_force():
+            self.complain("in force", f"without a daemon, {self._stands(job, now - began)}")
         for job, of in self.ours():
             if job.hold and self._may_be_another(job):
                 continue  # Restore says so; once the job is released, it is known and given back.

@@ -9,7 +9,7 @@ What is not: scheduling. Jobs start when the test says so. The real thing is tes
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -132,6 +132,7 @@ class ModelSlurm:
     limiter: bool = False
     """Whether Slurm's RPC limiter is on."""
     scheduler_parameters: str = "bf_continue"
+    """SchedulerParameters."""
     down: set[str] = field(default_factory=set)
     """Partitions that are down."""
     jobs: dict[int, Job] = field(default_factory=dict)
@@ -155,6 +156,11 @@ class ModelSlurm:
     before_update: Callable[[int], None] = lambda _: None
     """Called before each single update with its number; may raise `Killed` or change the world."""
     before_read: Callable[[int], None] = lambda _: None
+    put_back: dict[int, int] = field(default_factory=dict)
+    """What squeue shows of jobs whose old priority backfill has put back after a write: until the next write, or the
+    next calculation."""
+    overwritten: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """By job: when its site factor was written last, and the priority that it had before."""
     writers: int = 0
     backlog: list[str] = field(default_factory=list)
     """Lines that reached a frozen slurmctld."""
@@ -221,6 +227,7 @@ class ModelSlurm:
     def restart(self) -> None:
         """Stopped in order and started: all is kept, sprio is empty until the next calculation."""
         self.up, self.calculated, self.started = True, False, self.clock.time()
+        self.put_back, self.overwritten = {}, {}
 
     def crash_and_start(self) -> None:
         """kill -9 and started: back to the last saved state."""
@@ -233,7 +240,15 @@ class ModelSlurm:
         self.restart()
 
     def calculate(self) -> None:
-        self.calculated = True
+        self.calculated, self.put_back = True, {}
+
+    def backfill_goes_on(self, seconds: float = 30.0, jobs: Collection[int] | None = None) -> None:
+        """A backfill cycle that began so long ago reaches these jobs (None: all): each has again the priority that it
+        had then, whatever was written since; sprio shows what was written.
+        """
+        for job_id, (when, priority) in self.overwritten.items():
+            if (jobs is None or job_id in jobs) and self.clock.now - when <= seconds:
+                self.put_back[job_id] = priority
 
     def thaw(self) -> None:
         self.frozen = False
@@ -255,6 +270,11 @@ class ModelSlurm:
             return job.explicit
         aged = job.multifactor + int((self.clock.time() - job.submit_time) * self.ageing)
         return max(1, aged + job.site_factor - job.nice)
+
+    def in_queue(self, job: Job) -> int:
+        """The priority that squeue shows, and by which Slurm starts jobs."""
+        kept = job.state == "PD" and not job.hold and job.explicit is None
+        return self.put_back.get(job.job_id, self.priority(job)) if kept else self.priority(job)
 
     def eligible(self, job: Job) -> bool:
         """Whether neither a hold nor another job keeps it from waiting for its turn."""
@@ -288,7 +308,7 @@ class ModelSlurm:
     def order(self) -> list[int]:
         """Pending jobs as Slurm would look at them."""
         pending = [job for job in self.jobs.values() if job.state == "PD" and not job.hold]
-        return [job.job_id for job in sorted(pending, key=lambda job: (-self.priority(job), job.job_id))]
+        return [job.job_id for job in sorted(pending, key=lambda job: (-self.in_queue(job), job.job_id))]
 
     def untouched(self, job: Job) -> bool:
         """Whether the priority is what Slurm alone computes."""
@@ -326,6 +346,8 @@ class ModelSlurm:
     def _set(self, job: Job, of: Field, value: int | str) -> str:
         match of:
             case Field.SITE_FACTOR:
+                self.overwritten[job.job_id] = self.clock.now, self.in_queue(job)
+                self.put_back.pop(job.job_id, None)
                 job.site_factor = int(value)
             case Field.OVERSUBSCRIBE if job.state != "PD":
                 return f"Job is no longer pending execution for job {job.job_id}\n"
@@ -456,7 +478,7 @@ class Commands(Runner):
             "NodeList": slurm.node_of(job) if running else "",
             "Dependency": "a" if job.dependent else "(",
             "Deadline": "N/A",
-            "PriorityLong": str(slurm.priority(job)),
+            "PriorityLong": str(slurm.in_queue(job)),
             "Nice": str(job.nice),
             "OverSubscribe": "NO" if shares == "UNKNOWN" else shares,
             "Exclusive": "NODE" if job.share == "exclusive" else "NO",

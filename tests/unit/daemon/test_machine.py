@@ -73,8 +73,22 @@ class Machine(RuleBasedStateMachine):
         most=st.sampled_from([16, 16, 2]),
         predicted=st.sampled_from([1.0, 0.1]),
         calm=st.sampled_from([False, False, False, True]),
+        put_back=st.booleans(),
     )
-    def begin(self, release, placement, ageing, limiter, jobs, stage, share=0.1, most=16, predicted=1.0, calm=False):
+    def begin(
+        self,
+        release,
+        placement,
+        ageing,
+        limiter,
+        jobs,
+        stage,
+        share=0.1,
+        most=16,
+        predicted=1.0,
+        calm=False,
+        put_back=False,
+    ):
         self.calm, stage = calm, Stage.ACTIVE if calm else stage
         self.directory = tempfile.mkdtemp(dir=MEMORY)
         settings = {"share": share, "most": most, "predicted": predicted, "ignored": IGNORED}
@@ -83,6 +97,7 @@ class Machine(RuleBasedStateMachine):
             user, limit = USERS[number % len(USERS)], 600.0 * (number % 3 + 1)
             self.world.slurm.submit(500 + 733 * number % 1000, user=user, time_limit=limit)
         self.world.pass_time(60.0)
+        self.world.backfill = self.world.slurm.backfill_goes_on if put_back else None
         self.world.start(stage)
         self.world.pass_time(301.0)
 
@@ -269,6 +284,21 @@ class Machine(RuleBasedStateMachine):
         (self.world.slurm.down.discard if up else self.world.slurm.down.add)(partition)
 
     # --- Slurm
+
+    @rule(which=st.one_of(st.none(), WHICH), after=SOON, mind=st.integers(1, 50))
+    def backfill_goes_on(self, which, after, mind):
+        """A backfill cycle that began before what was written lately puts old priorities back."""
+        slurm, job = self.world.slurm, None if which is None else self.job(which)
+
+        def act():
+            slurm.backfill_goes_on(jobs=None if job is None else [job])
+
+        self.world.policy.seed = mind
+        if after == 0:
+            self.world.backfill = act
+        else:
+            self.somebody(after, act)
+        self.world.pass_time(301.0)
 
     @rule(which=WHICH, after=SOON)
     def start_job(self, which, after):
