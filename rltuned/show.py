@@ -135,6 +135,7 @@ def explanation(console: Console, answer: "Explanation") -> None:
     _lending(console, answer)
     if answer.passes is not None:
         _passing(console, answer)
+        console.print(f"  At that reading {plain(answer.force)}.")
     if answer.stopped:
         by = f" (job {answer.stopped_by})" if answer.stopped_by is not None else ""
         console.print(f"  It goes no further ahead: {answer.stopped}{by}.")

@@ -12,9 +12,10 @@ from itertools import combinations
 from pathlib import Path
 
 from rltuned import safe_files as files
-from rltuned.cluster.changes import JobStatus
+from rltuned.cluster.changes import JobStatus, Outcome
 from rltuned.cluster.gate_verdict import DAY
 from rltuned.cluster.hostlist import compress
+from rltuned.cluster.scheduler import Health
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, Stage, did_you_mean
 from rltuned.daemon.auto_policy import AUTO, Standing, has_numba, remedy, with_rollouts
@@ -38,6 +39,10 @@ TRIED = ((22, 5), (24, 11), (26, 5))
 
 STALE = 300.0
 """Seconds after which the last decision says nothing about now."""
+
+HOUR = 3600.0
+OFTEN = 0.1
+"""Share of the cycles in which backfill may undo a write."""
 
 SOON_DAYS = 7.0
 """So long before its end a verdict is to be renewed."""
@@ -228,7 +233,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
     """Everything that ``rltuned doctor`` reports; writes nothing. `names`: short names of this host (`primacy`)."""
     now = clock.time()
     findings: list[Finding] = []
-    seen = gpus = None
+    seen = gpus = facts = snapshot = None
     elsewhere = False
     try:
         facts = reader.facts()
@@ -277,6 +282,8 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         if elsewhere:  # what the journal does not know is the other host's daemon's
             found = replace(found, orphans=())
         wanted = lives and heartbeat is not None and heartbeat.condition.writing
+        if wanted and facts is not None and snapshot is not None:
+            findings += in_force(journal, seen, facts, snapshot.health, config, now)
         findings += leftovers(found, running=lives, wanted=wanted)
     return findings
 
@@ -539,6 +546,36 @@ def _daemon(config: Config, now: Moment) -> Iterator[Finding]:
     if condition.unreturned:
         cause = f"jobs that could not be given back yet, and are tried again: {_some(condition.unreturned)}"
         yield Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)")
+
+
+def in_force(
+    journal: Journal, seen: Mapping[int, JobStatus], facts: ClusterFacts, health: Health, config: Config, now: float
+) -> list[Finding]:
+    """Whether squeue shows the raised jobs where the plan wants them, and how often backfill undoes a write."""
+    from rltuned.daemon import decisions  # noqa: PLC0415 - NumPy
+    from rltuned.daemon.reconcile import undone  # noqa: PLC0415
+
+    directory = config.state.directory
+    try:
+        made = decisions.load(directory)
+        cycles = [entry.results.get(Outcome.UNDONE, 0) > 0 for entry in decisions.entries(directory, now - HOUR, now)]
+    except RltunedError:
+        return []  # no cycle yet
+    older = undone(journal, seen)
+    wanted = [job for job in made.raised if job in seen and seen[job].pending]
+    there = [job for job in wanted if job not in older and job in journal.entries and seen[job].site_factor]
+    cause = f"{len(wanted)} waiting jobs are raised by the last plan, {len(there)} of them are in force"
+    if older:
+        cause += f"; squeue shows others than were written ({_some(sorted(older))})"
+    if sum(cycles) <= OFTEN * len(cycles):
+        return [Finding(Severity.OK, "in force", cause)]
+    cause += f"; Slurm's backfill undid writes in {sum(cycles)} of {len(cycles)} cycles of the last hour"
+    remedy = (
+        f"set PriorityCalcPeriod to a minute (it is {facts.priority_calc_period:.0f} s), and keep backfill's cycles"
+        f" short (sdiag: {health.backfill_mean_us / 1e6:.1f} s in the mean): a smaller bf_max_time or bf_max_job_test,"
+        " a smaller bf_yield_sleep, a larger bf_interval (docs/operations.md, When backfill undoes a write)"
+    )
+    return [Finding(Severity.WARNING, "in force", cause, remedy)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -396,7 +396,7 @@ class Daemon:
                 sentence=f"squeue shows {len(found)} jobs with an older priority, which backfill has put back; they are"
                 " written again.",
                 jobs=sorted(found)[:MOST_NAMED],
-                remedy="where it happens often: docs/operations.md, When backfill undoes a write",
+                remedy="where it happens often: `rltuned doctor`",
             )
         self._undone = found
 

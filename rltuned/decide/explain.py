@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.changes import Outcome
+from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import PlacementApply
 from rltuned.decide.decision import DecisionRecord, LenderRecord
 from rltuned.decide.raising import Stop
@@ -34,6 +34,7 @@ OUTCOME_MEANING: Final[Mapping[Outcome, str]] = {
     Outcome.FOREIGN: "not written: somebody else changed the job in between",
     Outcome.CHANGED: "not written: its limit, size, partition, account or QOS was changed in between",
     Outcome.ALTERED: "written; its limit, size, partition, account or QOS changed at the same moment",
+    Outcome.UNDONE: "written; squeue shows its old priority, which Slurm's backfill has put back; a later cycle",
     Outcome.DENIED: "refused by Slurm for lack of privilege",
     Outcome.FAILED: "sent, but not seen on the job; the next cycle settles it",
 }
@@ -155,6 +156,8 @@ class Explanation:
     """Slurm's, of a job that is not managed."""
     placement: str = ""
     outcome: str = ""
+    force: str = ""
+    """Of a raised job: how squeue showed it before the writes of this cycle."""
     rollout: str = ""
     start: StartAnswer | None = None
 
@@ -195,6 +198,7 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
     common["may_lend"] = jobs.may_lend[at]
     if raised is not None:
         common |= {"passes": raised.first, "charged": raised.seconds, "lenders": raised.lenders}
+        common["force"] = _force(record, at)
     return Explanation(
         verdict=Verdict.KEPT if raised is None else Verdict.RAISED,
         queue_size=len(jobs),
@@ -213,6 +217,17 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
         **visible,
         **common,
     )
+
+
+def _force(record: DecisionRecord, at: int) -> str:
+    """How squeue showed the raised job in this place of the columns."""
+    job, shown = record.jobs.id[at], f"squeue showed it with priority {record.jobs.current[at]}"
+    change = next((one for one in record.changes if (one.job_id, one.field) == (job, Field.SITE_FACTOR)), None)
+    if change is None:
+        return f"{shown}: in force"
+    if change.before == change.after:
+        return f"{shown}: Slurm's backfill had put that back, so it was to be written again"
+    return f"{shown}: not in force yet"
 
 
 def start_of(record: DecisionRecord, job_id: int) -> StartAnswer | None:

@@ -7,9 +7,12 @@ from unit.daemon.test_loop import ALL, LIMITED, again, house
 
 from rltuned.cluster.changes import Applied, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.config import Stage
+from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.claims import Entry, standing
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import load
+from rltuned.daemon.lock import Lock
+from rltuned.decide.explain import explain
 
 
 def shown(run):
@@ -217,6 +220,55 @@ def test_a_change_of_weights_and_a_nice_are_given_back_in_the_cycle_that_sees_it
         if any(raising):
             assert lower.items() <= {job.job_id: job.site_factor for job in slurm.jobs.values()}.items()
     assert any(raised.site_factor for raised in slurm.jobs.values() if raised.job_id > jobs)
+
+
+def often_undone(directory, cycles):
+    """A daemon with a lock, after cycles after each of which backfill has undone its writes."""
+    run = house(directory, jobs=6)
+    for _ in range(cycles):
+        run.daemon.tick()
+        run.slurm.backfill_goes_on()
+        run.slurm.clock.sleep(60.0)
+    run.tick()
+    return run
+
+
+def in_force(run, directory):
+    with Lock.acquire(directory / "state", "run", 0.0):
+        found = examine(run.slurm.reader(), run.daemon.config, run.slurm.clock)
+    return [finding for finding in found if finding.subject == "in force"]
+
+
+def test_doctor_says_how_many_raised_jobs_are_in_force_and_what_to_set_where_writes_are_often_undone(tmp_path):
+    run = house(tmp_path, jobs=6)
+    run.ticks(3)
+    (finding,) = in_force(run, tmp_path)
+    assert finding.severity is Severity.OK
+    assert finding.cause == "5 waiting jobs are raised by the last plan, 5 of them are in force"
+    run = often_undone(tmp_path / "other", 3)
+    (finding,) = in_force(run, tmp_path / "other")
+    assert finding.severity is Severity.WARNING
+    assert "backfill undid writes in 3 of 4 cycles of the last hour" in finding.cause
+    assert "PriorityCalcPeriod to a minute (it is 60 s)" in finding.remedy
+    run.daemon.tick()
+    run.slurm.overwritten = {3: (run.slurm.clock.now, 998)}
+    run.slurm.backfill_goes_on()
+    (finding,) = in_force(run, tmp_path / "other")
+    assert "4 of them are in force; squeue shows others than were written (3)" in finding.cause
+
+
+def test_explain_says_whether_squeue_shows_the_raise(tmp_path):
+    run = house(tmp_path, jobs=4)
+    run.daemon.tick()
+    record = load(tmp_path / "state")
+    assert explain(record, 4).force == "squeue showed it with priority 997: not in force yet"
+    assert explain(record, 1).force == ""
+    run.slurm.backfill_goes_on()
+    run.slurm.clock.sleep(60.0)
+    run.tick()
+    assert "997: Slurm's backfill had put that back" in explain(load(tmp_path / "state"), 4).force
+    run.tick()
+    assert explain(load(tmp_path / "state"), 4).force.endswith(": in force")
 
 
 def test_an_array_and_a_held_job_are_judged_as_squeue_shows_them(tmp_path):
