@@ -18,7 +18,7 @@ from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon.apply import Result
 from rltuned.daemon.auto_policy import Auto
-from rltuned.daemon.claims import Entry
+from rltuned.daemon.claims import Entry, settling_seconds
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport, Notifier, Reporting, sentence_of
 from rltuned.daemon.execution import Execution
 from rltuned.daemon.heartbeat import Condition
@@ -365,7 +365,7 @@ class Daemon:
         blocked = ""
         seen = view(snapshot, self.journal)
         try:
-            settling = self.slurmctld.settling
+            settling = settling_seconds(self.slurmctld.facts)
             foreign = self._reconciler.reconcile(
                 self.journal, seen, read_at, calculated=calculated, silent=silent, settling=settling
             )

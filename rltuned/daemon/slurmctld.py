@@ -6,7 +6,6 @@ from typing import Final
 
 from rltuned.cluster.tables import Health, Snapshot
 from rltuned.daemon.checks import Finding, blocking, prerequisites
-from rltuned.daemon.claims import settling_seconds
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.primacy import Primacy
 from rltuned.daemon.restore.batches import hidden
@@ -115,11 +114,6 @@ class Slurmctld:
         self.refresh_facts()
         if self.facts is not None and self.facts.hides_jobs:
             raise hidden(self.facts.user)
-
-    @property
-    def settling(self) -> float:
-        """Seconds after which a write can be undone no more (`claims.settled`)."""
-        return settling_seconds(self.facts)
 
     # --- how it is
 

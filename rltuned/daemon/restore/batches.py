@@ -30,6 +30,7 @@ from rltuned.daemon.claims import (
     intended,
     noticed,
     requeued,
+    settling_seconds,
     standing,
 )
 from rltuned.daemon.clock import Clock
@@ -134,8 +135,8 @@ class Restore:
     """Leave the restored jobs alone from now on (an admin asked for these very jobs)."""
     record: bool = True
     """Bring the journal up to date. Not beside a living daemon, which sees the jobs changed and leaves them alone."""
-    settling: float = SETTLE_SECONDS
-    """Seconds after which a write can be undone no more (`claims.settled`)."""
+    facts: ClusterFacts | None = None
+    """How the cluster is configured, as far as it is known: for how long a write may be undone."""
     calculated: bool = False
     """sprio listed a job: slurmctld has calculated priorities since it started."""
     progress: Progress | None = None
@@ -156,7 +157,7 @@ class Restore:
     def run(self) -> RestoreReport:
         """Do it. SlurmError: the queue could not be read; what was written so far is journalled as far as possible."""
         job_ids, orphans = self.job_ids, self.orphans
-        known, began = self.journal.entries, self.clock.steady()
+        known, began, settling = self.journal.entries, self.clock.steady(), settling_seconds(self.facts)
         entries = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
         others = self._unknown(job_ids, everything=orphans)
         unknown = set(job_ids or ()) - known.keys() - others.keys()
@@ -170,7 +171,7 @@ class Restore:
         left = [*self._work_off(entries), *map(_not_understood, strange)]
         stuck = {item.job_id for item in left}
         foreign = {job for job, entry in entries.items() if entry.applied.foreign}
-        proven = {job for job in entries if not before[job].claims and began - before[job].touched >= self.settling}
+        proven = {job for job in entries if not before[job].claims and began - before[job].touched >= settling}
         # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
         marked = others.keys() - entries.keys() if self.hands_off else frozenset[int]()
         marks = [Entry(Applied(job, others[job].submit_time, foreign=True)) for job in sorted(marked)]
@@ -433,8 +434,7 @@ class Restore:
 
     def _put_back(self, status: JobStatus) -> Leftover:
         """Of a job that has no site factor any more, and that squeue shows raised."""
-        facts = self._cluster()
-        within = "" if facts is None else f", within {facts.priority_calc_period:.0f} s"
+        within = "" if self.facts is None else f", within {self.facts.priority_calc_period:.0f} s"
         why = (
             f"squeue shows the priority {status.priority} of before, which backfill has put back, until Slurm"
             f" calculates priorities anew{within} (PriorityCalcPeriod)"

@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from rltuned.config import Config, SlurmSection
-from rltuned.daemon.claims import settling_seconds
 from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, fresh_heartbeat
 from rltuned.daemon.journal import Journal
@@ -90,7 +89,7 @@ def restore_queue(
                 orphans=orphans,
                 hands_off=bool(job_ids),
                 record=record,
-                settling=settling_seconds(facts),
+                facts=facts,
                 progress=progress,
             ).run()
         except SlurmError as error:

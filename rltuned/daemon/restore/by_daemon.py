@@ -147,7 +147,7 @@ class DaemonRestore:
             self.runtime.clock,
             job_ids=jobs,
             calculated=self.calculated,
-            settling=self.slurmctld.settling,
+            facts=self.slurmctld.facts,
             progress=lambda _done, _total: self.progress(),
         ).run()
         if self.slurmctld.primacy.stands_by:

@@ -180,8 +180,9 @@ def test_a_restore_says_which_jobs_squeue_still_shows_otherwise_and_until_when_a
     bench = Bench.make(tmp_path, [1000, 900, 800])
     bench.cycle([3, 2, 1])
     slurm = bench.slurm
+    facts = slurm.reader().facts()
     slurm.before_read = lambda _: slurm.backfill_goes_on()
-    report = bench.restore()
+    report = bench.restore(facts=facts)
     assert [left.job_id for left in report.left] == [2, 3]
     assert not report.restored
     assert "within 60 s" in report.left[0].reason
@@ -190,6 +191,26 @@ def test_a_restore_says_which_jobs_squeue_still_shows_otherwise_and_until_when_a
     report = bench.restore()
     assert (report.complete, report.restored) == (True, (2, 3))
     assert slurm.order() == [1, 2, 3]
+
+
+def test_after_a_restore_the_dead_man_timer_looks_again_until_no_backfill_cycle_can_undo_it(tmp_path):
+    run = house(tmp_path, jobs=4)
+    run.slurm.parameters = "bf_continue,bf_interval=400"
+    run.tick()
+    run.daemon.stop()
+    assert run.restore().complete
+    run.slurm.clock.sleep(360.0)
+    assert not run.restore(if_stale=300.0).restored
+    run.slurm.backfill_goes_on(400.0)
+    assert run.slurm.order() == [4, 3, 2, 1]
+    run.slurm.clock.sleep(60.0)
+    assert run.restore(if_stale=300.0).restored == (2, 3, 4)
+    assert run.slurm.order() == [1, 2, 3, 4]
+    run.slurm.clock.sleep(400.0)
+    run.restore(if_stale=300.0)
+    reads = run.slurm.reads
+    run.restore(if_stale=300.0)
+    assert run.slurm.reads == reads, "the journal is empty"
 
 
 @pytest.mark.parametrize(("jobs", "reader"), [(8, None), (8, LIMITED), (60, None), (60, LIMITED)])

@@ -204,8 +204,12 @@ def test_a_job_that_sprio_lists_with_an_explicit_priority_is_not_under_multifact
 def test_a_job_that_weighs_differently_in_each_of_its_partitions_has_the_highest_and_the_lowest_sum(slurm):
     slurm.queue([job(7, Partition="gpu,share,k80", PriorityLong=9116)])
     slurm.answer("site-factors", sprio_row(7, 33, 9116) + sprio_row(7, 33, 10192) + sprio_row(7, 33, 9516))
-    jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
+    reader = CliReader(slurm.runner())
+    snapshot = reader.snapshot(NOW)
+    jobs = snapshot.jobs
     assert (jobs.priority[0], jobs.base[0], jobs.base_least[0]) == (9116, 10159, 9083)
+    assert snapshot.bases == {7: (9083, 9483, 10159)}
+    assert reader.status([7])[7].bases == (9083, 9483, 10159)
 
 
 @pytest.mark.parametrize(
