@@ -556,7 +556,8 @@ class World:
             for loan, gpus in lenders.of(job.key):
                 if not loan.unseen:
                     seen = loan.began <= read - SLACK
-                    lent += gpus * (loan.more * loan.charged(read) if seen else loan.seconds)
+                    # What ends while the queue is being read is read as ended.
+                    lent += gpus * (loan.more * loan.charged(read + SLACK) if seen else loan.seconds)
                 slack += gpus * (SLACK + self.jumped)
             claimed = lenders.claims.get(job.key, 0.0)
             if claimed + slack < lent:
