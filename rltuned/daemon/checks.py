@@ -445,9 +445,10 @@ def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
 
 
 def rollout(config: Config, now: float) -> list[Finding]:
-    """Whether rollouts can be made, and whether the daemon's last cycle says that they were."""
+    """Whether rollouts can be made, whether the daemon's last cycle says that they were, and whether it forecast."""
     section = config.rollout
-    if section.enabled == "off" or (section.enabled == "auto" and config.policy.name not in {"model", AUTO}):
+    wanted = section.enabled == "on" or (section.enabled == "auto" and config.policy.name in {"model", AUTO})
+    if not wanted and (section.forecast == "off" or not has_numba()):
         return []
     if not has_numba():
         install = how_to_install("simulate")
@@ -465,8 +466,9 @@ def rollout(config: Config, now: float) -> list[Finding]:
     if now - made.time > max(STALE, 4 * config.cycle.interval):
         return []
     if trouble := made.rollout_trouble:
-        cause = f"no rollouts are made, and the policy's order stands: {trouble}"
-        return [Finding(Severity.WARNING, "rollout", cause, rollout_remedy(trouble))]
+        what = "no rollouts are made, and the policy's order stands" if wanted else "no start times are forecast"
+        subject = "rollout" if wanted else "start times"
+        return [Finding(Severity.WARNING, subject, f"{what}: {trouble}", rollout_remedy(trouble))]
     if made.rollout is not None:
         return [Finding(Severity.OK, "rollout", f"the last cycle made {made.rollout.rollouts} rollouts")]
     return []
@@ -478,7 +480,7 @@ def rollout_remedy(trouble: str) -> str:
         return "the unit forbids machine code made at run time: install systemd/rltuned-rollout.conf (docs/rollout.md)"
     if "rollout.time_limit" in trouble:
         return "raise rollout.time_limit to that, or lower rollout.depth"
-    return 'docs/rollout.md has the causes; rollout.enabled = "off" does without'
+    return 'docs/rollout.md has the causes; rollout.enabled = "off" and rollout.forecast = "off" do without'
 
 
 def users(config: Config, now: float) -> list[Finding]:

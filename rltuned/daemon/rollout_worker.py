@@ -219,6 +219,8 @@ class WorkerSearch:
         """In a row."""
         self.trouble = ""
         """Why it does not answer; "" where it does, or has not been asked."""
+        self._rollouts = False
+        """It was asked for a rollout last; else it only forecasts start times."""
         self._closed = threading.Event()
         self._starting = threading.Lock()
         """A worker that is just being started must not be missed by `close`."""
@@ -232,6 +234,7 @@ class WorkerSearch:
 
     def __call__(self, request: RolloutRequest) -> RolloutResult | None:
         """As the protocol says; None whenever there is no answer in time."""
+        self._rollouts = True
         if len(request.rows) < 2 or not self._is_ready():
             self._runtime.metrics.searched(SearchOutcome.SKIPPED)
             return None
@@ -283,7 +286,8 @@ class WorkerSearch:
             return False, None
         if self._failures:
             self._failures, self.trouble = 0, ""
-            self._runtime.log.info("rollout.works", sentence="Rollouts work again.")
+            sentence = "Rollouts work again." if self._rollouts else "Start times are forecast again."
+            self._runtime.log.info("rollout.works", sentence=sentence)
         return True, answer
 
     def _is_ready(self) -> bool:
@@ -302,7 +306,8 @@ class WorkerSearch:
             self._warm, self.trouble = True, ""  # how often it failed before stays known until it has answered
             self._runtime.metrics.rollout_ready.set(1)
             seconds = self._runtime.clock.monotonic() - self._began
-            self._runtime.log.info("rollout.ready", sentence=f"Rollouts are made from now on ({seconds:.0f} s).")
+            does = "Rollouts are made" if self._rollouts else "Start times are forecast"
+            self._runtime.log.info("rollout.ready", sentence=f"{does} from now on ({seconds:.0f} s).")
         elif said is not None:
             self._broken(str(said))
         elif self._runtime.clock.monotonic() - self._began > WARM:
@@ -347,11 +352,13 @@ class WorkerSearch:
         self.trouble = why
         wait = FIRST_WAIT * 2.0 ** (self._failures - 2) if self._failures > 1 else 0.0
         self._again = self._runtime.clock.monotonic() + min(wait, LONGEST_WAIT)
-        self._runtime.metrics.searched(outcome)
+        if self._rollouts:
+            self._runtime.metrics.searched(outcome)
         if self._failures == 1:
+            stands = "The policy's order stands" if self._rollouts else "No start times are forecast"
             self._runtime.log.warning(
                 "rollout.failed",
-                sentence="The policy's order stands until it works again.",
+                sentence=f"{stands} until it works again.",
                 reason=why,
                 remedy=rollout_remedy(why),
             )
@@ -369,6 +376,7 @@ class WorkerSearch:
     def rest(self, *, forecasts: bool = False) -> None:
         """No rollouts are wanted for now: end the worker, unless `forecasts` want it. For the thread of the cycle."""
         self._runtime.metrics.expects(None)
+        self._rollouts = False
         if forecasts:
             return
         if self._process is not None:

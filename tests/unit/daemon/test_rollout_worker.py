@@ -43,10 +43,12 @@ from rltuned.daemon.rollout_worker import (
     work,
 )
 from rltuned.daemon.runtime import Runtime
+from rltuned.daemon.start_times import StartTimes
 from rltuned.decide.decision import RolloutRecord
 from rltuned.decide.loans import Book
 from rltuned.decide.rollout import RolloutRequest, RolloutResult, recent_jobs
 from rltuned.errors import ConfigError, RltunedError
+from rltuned.forecast.start_forecast import StartRequest
 from rltuned.policy import by_name, files
 from rltuned.simulate.search import OrderSearch
 
@@ -559,6 +561,55 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
     decisions.save(config.state.directory, replace(made, rollout_trouble="", rollout=RolloutRecord(16, 5, {}, 0.0)))
     [finding] = rollout(config, clock.time())
     assert (finding.severity, finding.cause) == (Severity.OK, "the last cycle made 16 rollouts")
+
+
+def test_where_only_start_times_are_forecast_the_log_speaks_of_these(desk, logs):
+    site = desk(faulty_workers.dies_once, enabled="off")
+    site.search.rest(forecasts=True)
+    request = StartRequest(queue().snapshot, queue().rows, queue().run_times)
+    deadline = time.monotonic() + 60.0
+    while len(logs) < 4 and time.monotonic() < deadline:
+        site.search.forecast(request)
+        time.sleep(0.01)
+    said = [f"{entry['event']}: {entry['sentence']}" for entry in logs]
+    assert [line.partition(" (")[0] for line in said] == [
+        "rollout.ready: Start times are forecast from now on",
+        "rollout.failed: No start times are forecast until it works again.",
+        "rollout.ready: Start times are forecast from now on",
+        "rollout.works: Start times are forecast again.",
+    ]
+    assert 'rollout.forecast = "off"' in logs[1]["remedy"]
+    assert [site.count(outcome) for outcome in SearchOutcome] == [0] * len(SearchOutcome), "nothing was searched"
+
+
+def test_doctor_names_a_dead_worker_where_only_start_times_are_forecast(desk, tmp_path):
+    site = desk(faulty_workers.forbidden, enabled="off")
+    slurm = ModelSlurm(site.clock)
+    for number in range(4):
+        slurm.submit(1000 - number, time_limit=600.0)
+    config = Config(state=StateSection(directory=tmp_path / "state", mirror=None))
+    assert config.rollout.enabled == "off"
+    daemon = Daemon(
+        runtime=Runtime(config, site.clock, site.log, site.metrics),
+        policy=by_name("saf"),
+        reader=slurm.reader(),
+        writer_factory=None,
+        journal=Journal.open(config.state.directory, None),
+        rng=random.Random(1),
+        planner=Planning(search=site.search),
+        rollout_trouble=lambda: site.search.trouble,
+        start_times=StartTimes(site.search.forecast, lambda: None, site.runtime),
+    )
+    while not site.search.trouble:
+        assert daemon.tick().outcome is CycleOutcome.DONE
+        time.sleep(0.01)
+    daemon.tick()
+    [finding] = rollout(config, site.clock.time())
+    assert (finding.severity, finding.subject) == (Severity.WARNING, "start times")
+    assert finding.cause.startswith("no start times are forecast: ")
+    assert "rltuned-rollout.conf" in finding.remedy
+    off = config.model_copy(update={"rollout": RolloutSection(forecast="off")})
+    assert rollout(off, site.clock.time()) == []
 
 
 def test_doctor_names_a_missing_numba_as_bad_as_the_configuration_makes_it(without_numba):
