@@ -276,7 +276,7 @@ def user_record(console: Console, found: "UserRecord", now: float, *, only: bool
 
 
 def start_answer(console: Console, answer: Any, now: float) -> None:
-    """`decide.start_answers.JobAnswer`."""
+    """`forecast.start_offer.JobAnswer`."""
     if answer.start is None:
         console.print(f"[bold]Job {answer.job_id}[/bold]: {plain(answer.waits_for)}", soft_wrap=True)
         return
@@ -294,7 +294,7 @@ def start_answer(console: Console, answer: Any, now: float) -> None:
 
 
 def offer(console: Console, found: Any, now: float) -> None:
-    """`decide.start_answers.Offer`."""
+    """`forecast.start_offer.Offer`."""
     if found.found is None:
         where = f" in partition {plain(found.asked.partition)}" if found.asked.partition else ""
         console.print(

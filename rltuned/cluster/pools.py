@@ -23,7 +23,7 @@ MOST_REQUESTS: Final = 2048
 """Distinct requests of which `bounded_pools` looks up the nodes: each user can make up any number of node lists."""
 
 MOST_SETS: Final = 256
-"""Distinct node sets that `bounded_pools` tells apart: `decide.outside` compares each with each."""
+"""Distinct node sets that `bounded_pools` tells apart: `decide.raising` compares each with each."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, m
     if len(kept) > most_sets:
         pool_of = np.full(len(common), len(kept), dtype=np.intp)
         pool_of[kept] = np.arange(len(kept))
-        # With a partition that is down, equal sets differ in what can be had of them (`decide.outside.Outside.kinds`).
+        # With a partition that is down, equal sets differ in what can be had of them.
         sets = distinct_rows(masks)[1] * (len(snapshot.jobs.partition.names) + 1)
         first = rows[asked.first[kept]]
         partly_down = snapshot.by_partitions(

@@ -129,7 +129,7 @@ class Scope:
 
 
 def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedChanges) -> Scope:
-    """Scope of all pending jobs; `pools` must be those of `snapshot.jobs.pending`."""
+    """Scope of all pending jobs; `pools`: of the pending jobs of `snapshot`."""
     jobs = snapshot.jobs
     rows = jobs.pending
     veto, codes = np.full(len(rows), -1, dtype=np.int8), {reason: code for code, reason in enumerate(Veto)}

@@ -313,7 +313,7 @@ def _is_time(value: Any) -> bool:
 
 
 class HistoryPredictor:
-    """`rltuned.simulate.Predictor`: predictions for the jobs of one simulation, from what has ended in it and
+    """`simulate.engine.Predictor`: predictions for the jobs of one simulation, from what has ended in it and
     before.
     """
 

@@ -1,4 +1,4 @@
-"""One policy on one window: what a worker does, here, in another process or on a node of a cluster."""
+"""One policy on one window: what a worker does, here or in another process."""
 
 import time
 from collections.abc import Callable, Sequence

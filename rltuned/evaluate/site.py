@@ -110,10 +110,10 @@ def history(
 ) -> Workload:
     """The site's jobs that ended within the last days, as its accounting has them (``--from-sacct DAYS``).
 
-    A row that cannot be understood is left out: nobody can mend what the accounting has. `ask`: `asker` of the site:
-    jobs that ended between two moments. `days`: above 0. `tell`: called with one sentence about how many rows are left
-    out, where any are. Raises SlurmError: the accounting does not answer, or strangely. WorkloadError: no job ended in
-    that time, or none that can be understood.
+    A row that cannot be understood is left out: nobody can mend what the accounting has. `ask`: jobs that
+    ended between two moments. `days`: above 0. `tell`: called with one sentence about how many rows are left out, where
+    any are. Raises SlurmError: the accounting does not answer, or strangely. WorkloadError: no job ended in that time,
+    or none that can be understood.
     """
     start = now - days * _DAY
     pieces = math.ceil((now - start) / SLICE)

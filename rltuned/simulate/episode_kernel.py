@@ -283,7 +283,7 @@ def supply_of(s: k.State, f: Facts, w: Work, pool: int, running: int) -> float:
 
 @inner
 def time_to_free(w: Work, missing: float, running: int, now: float) -> float:
-    """Seconds until `released` gives the pool the GPUs that it lacks, as `observe.time_to_free` has it."""
+    """Seconds until `released` gives the pool the GPUs that it lacks, as `observe.features.time_to_free` has it."""
     low, high = 0, running + 1
     while low < high:
         middle = (low + high) // 2
