@@ -114,7 +114,7 @@ def train(
     Examples:
       rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run
       rltuned train --from-sacct 180 --out run          this site's own jobs and nodes
-      rltuned train --trace a.csv --cluster 20x8 --trace b.swf --cluster 240x1 --objective wait=1 --out run
+      rltuned train --trace a.csv --cluster 20x8 --trace b.csv --cluster 240x1 --objective wait=1 --out run
       rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run --resume      after a kill
       rltuned evaluate --trace jobs.csv.gz --cluster 16x8:a100 --split test --model run/site.json
     """
