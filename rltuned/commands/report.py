@@ -191,20 +191,15 @@ def _replayed(
 
     def tell(sentence: str) -> None:
         remark(sentence)
-        if names:  # else it may quote what the accounting says
-            missing.append(sentence)
+        if names or sentence.startswith(NOT_SIMULATED):  # the others may quote what the accounting says
+            missing.append(f"The replay: {sentence}.")
 
     try:
         with progress_bar() as progress:
             settings = settings_of(config, period.policy, chosen, period.share)
-            said: list[str] = []
             settings, jobs, shape = gate.site_of(
-                settings, config.slurm, asked, said.append, progress, (period.since, period.until)
+                settings, config.slurm, asked, tell, progress, (period.since, period.until)
             )
-            for sentence in said:
-                remark(sentence)
-                if sentence.startswith(NOT_SIMULATED):  # the others may quote a row of the accounting
-                    missing.append(f"The replay: {sentence}.")
             made = replay(
                 settings,
                 jobs,
