@@ -247,7 +247,7 @@ class ModelSlurm:
         had then, whatever was written since; sprio shows what was written.
         """
         for job_id, (when, priority) in self.overwritten.items():
-            if (jobs is None or job_id in jobs) and self.clock.now - when <= seconds:
+            if (jobs is None or job_id in jobs) and self.clock.monotonic() - when <= seconds:
                 self.put_back[job_id] = priority
 
     def thaw(self) -> None:
@@ -346,7 +346,7 @@ class ModelSlurm:
     def _set(self, job: Job, of: Field, value: int | str) -> str:
         match of:
             case Field.SITE_FACTOR:
-                self.overwritten[job.job_id] = self.clock.now, self.in_queue(job)
+                self.overwritten[job.job_id] = self.clock.monotonic(), self.in_queue(job)
                 self.put_back.pop(job.job_id, None)
                 job.site_factor = int(value)
             case Field.OVERSUBSCRIBE if job.state != "PD":

@@ -195,7 +195,7 @@ def test_a_restore_says_which_jobs_squeue_still_shows_otherwise_and_until_when_a
 
 def test_after_a_restore_the_dead_man_timer_looks_again_until_no_backfill_cycle_can_undo_it(tmp_path):
     run = house(tmp_path, jobs=4)
-    run.slurm.parameters = "bf_continue,bf_interval=400"
+    run.slurm.scheduler_parameters = "bf_continue,bf_interval=400"
     run.tick()
     run.daemon.stop()
     assert run.restore().complete
