@@ -14,17 +14,17 @@ _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?\Z")
 _TAIL = re.compile(r"(.*?)(\d{1,18})\Z", re.DOTALL)
 
 
-def expand(text: str) -> list[str]:
+def expand(text: str, most: int = MAX_HOSTS) -> list[str]:
     """Names in the order given; several bracket groups in a name multiply (``r[1-2]n[1-4]``).
 
     Raises:
-        SlurmParseError: unbalanced brackets, bad ranges, too many hosts.
+        SlurmParseError: unbalanced brackets, bad ranges, more than `most` names.
     """
     names: list[str] = []
     for part in _split(text):
-        names.extend(_expand_one(part, text))
-        if len(names) > MAX_HOSTS:
-            raise SlurmParseError(f"node list has more than {MAX_HOSTS} names: {text[:80]!r}")
+        names.extend(_expand_one(part, text, most))
+        if len(names) > most:
+            raise SlurmParseError(f"node list has more than {most} names: {text[:80]!r}")
     return names
 
 
@@ -91,7 +91,7 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _expand_one(part: str, text: str) -> Iterable[str]:
+def _expand_one(part: str, text: str, most: int) -> Iterable[str]:
     pieces = re.split(r"\[([^\[\]]*)\]", part)
     if len(pieces) == 1:
         return [part]
@@ -108,11 +108,11 @@ def _expand_one(part: str, text: str) -> Iterable[str]:
                 raise SlurmParseError(f"bad range {item[:40]!r} in node list {text[:80]!r}")
             low, high = match.group(1), match.group(2) or match.group(1)
             count = int(high) - int(low) + 1
-            if count < 1 or count > MAX_HOSTS:
+            if count < 1 or count > most - len(values):
                 raise SlurmParseError(f"bad range {item[:40]!r} in node list {text[:80]!r}")
             values.extend(str(number).zfill(len(low)) for number in range(int(low), int(high) + 1))
         total *= len(values)
-        if total > MAX_HOSTS:
-            raise SlurmParseError(f"node list has more than {MAX_HOSTS} names: {text[:80]!r}")
+        if total > most:
+            raise SlurmParseError(f"node list has more than {most} names: {text[:80]!r}")
         choices.append(values)
     return ("".join(combination) for combination in product(*choices))

@@ -1,14 +1,16 @@
 """Which nodes could ever run a job: the pool that its supply, demand and fragmentation are measured against."""
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.hostlist import expand
+from rltuned.cluster.hostlist import MAX_HOSTS, expand
 from rltuned.cluster.tables import Bools, Codes, JobTable, NodeTable, Snapshot
 from rltuned.errors import SlurmParseError
 
@@ -25,6 +27,10 @@ MOST_REQUESTS: Final = 2048
 MOST_SETS: Final = 256
 """Distinct node sets that `bounded_pools` tells apart: `decide.raising` compares each with each."""
 
+MOST_NAMES: Final = 2**18
+"""Names and characters of node lists that are read in a quarter of a second: Slurm keeps a list as its user writes it,
+with names that come a hundred times."""
+
 
 @dataclass(frozen=True)
 class Pools:
@@ -37,7 +43,10 @@ class Pools:
     gpu_type: Codes
     """(P,) column of `NodeTable.gpus` that the pool's jobs ask for, −1 any."""
     rest: int = -1
-    """The pool of the jobs whose nodes were not looked up: all nodes of all their partitions. −1: there are none."""
+    """The pool of the jobs whose nodes were not looked up: all nodes of all their partitions. −1: there are none.
+
+    Their node list cannot be read or takes too long, or they are beyond the bounds of `bounded_pools`.
+    """
 
 
 def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
@@ -45,7 +54,7 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
 
     Jobs that agree in all of these share a pool, so the result is small however long the queue.
     """
-    return _pools(snapshot, rows, len(rows), len(rows))
+    return _pools(snapshot, rows, maxsize, maxsize)
 
 
 def bounded_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
@@ -55,9 +64,12 @@ def bounded_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
 
 def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, most_sets: int) -> Pools:
     asked = _requests(snapshot, rows)
-    common = _commonest(snapshot.jobs, rows, asked.of, most_requests)
+    order = _commonest(snapshot.jobs, rows, asked.of)[:most_requests]
+    named = _named(snapshot, rows[asked.first[order]])
+    common = np.zeros(len(asked.first), dtype=np.bool_)
+    common[[at for at in order.tolist() if named.keys() >= _lists(snapshot.jobs, int(rows[asked.first[at]]))]] = True
     kept = np.flatnonzero(common)
-    masks = _capable(snapshot, rows[asked.first[kept]], asked.gpu_type[kept], asked.per_node[kept])
+    masks = _capable(snapshot, rows[asked.first[kept]], asked.gpu_type[kept], asked.per_node[kept], named)
     if len(kept) > most_sets:
         pool_of = np.full(len(common), len(kept), dtype=np.intp)
         pool_of[kept] = np.arange(len(kept))
@@ -70,7 +82,8 @@ def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, m
         sets += np.where(partly_down, snapshot.jobs.partition.codes[first] + 1, 0)
         number = np.append(np.unique(sets, return_inverse=True)[1], -1)[pool_of[asked.of]]
         those = np.flatnonzero(number >= 0)
-        few = np.append(_commonest(snapshot.jobs, rows[those], number[those], most_sets), False)
+        few = np.zeros(int(number.max(initial=-1)) + 2, dtype=np.bool_)
+        few[_commonest(snapshot.jobs, rows[those], number[those])[:most_sets]] = True
         common[asked.of] = few[number]
         still = common[kept]
         kept, masks = kept[still], masks[still]
@@ -85,18 +98,49 @@ def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, m
     return Pools(pools, masks, np.append(asked.gpu_type[kept], -1).astype(np.int32), len(kept))
 
 
-def _commonest(jobs: JobTable, rows: npt.NDArray[np.intp], of: npt.NDArray[np.intp], most: int) -> Bools:
-    """Which groups (`of`, from 0) are among the `most` common: of most users, then most jobs, then the oldest."""
+def _commonest(jobs: JobTable, rows: npt.NDArray[np.intp], of: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """The groups (`of`, from 0) by how common they are: of most users, then most jobs, then the oldest first."""
     size = int(of.max(initial=-1)) + 1
-    if size <= most:
-        return np.ones(size, dtype=np.bool_)
     span = len(jobs.user.names) + 1
     users = np.bincount(np.unique(of.astype(np.int64) * span + jobs.user.codes[rows] + 1) // span, minlength=size)
     oldest = np.full(size, np.iinfo(np.int64).max)
     np.minimum.at(oldest, of, jobs.job_id[rows])
-    common = np.zeros(size, dtype=np.bool_)
-    common[np.lexsort((oldest, -np.bincount(of, minlength=size), -users))[:most]] = True
-    return common
+    return np.lexsort((oldest, -np.bincount(of, minlength=size), -users))
+
+
+def _lists(jobs: JobTable, row: int) -> set[str]:
+    """The node lists of a job."""
+    return {jobs.req_nodes.value(row), jobs.exc_nodes.value(row)} - {""}
+
+
+def _named(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> dict[str, Bools]:
+    """(M,) nodes that each node list of these jobs names: of each user one, then of each another one. Without what
+    cannot be read, names far more than there are nodes, or is beyond `MOST_NAMES` in all. Unknown names name none.
+    """
+    jobs, nodes = snapshot.jobs, snapshot.nodes
+    masks: dict[str, Bools] = {}
+    left, most = MOST_NAMES, min(2 * len(nodes) + 64, MAX_HOSTS)
+    listed = np.flatnonzero((jobs.req_nodes.codes[rows] >= 0) | (jobs.exc_nodes.codes[rows] >= 0))
+    turns: dict[str, int] = {}
+    of_user: Counter[int] = Counter()
+    for row in rows[listed].tolist():
+        for text in sorted(text for text in _lists(jobs, row) if text not in turns):
+            user = int(jobs.user.codes[row])
+            turns[text] = of_user[user]
+            of_user[user] += 1
+    for text in sorted(turns, key=turns.__getitem__):
+        if len(text) > left:
+            continue
+        left -= len(text)
+        try:
+            names = expand(text, min(most, left))
+        except SlurmParseError:
+            left -= min(most, left)
+            continue
+        left -= len(names)
+        masks[text] = np.zeros(len(nodes), dtype=np.bool_)
+        masks[text][[nodes.row_of[name] for name in names if name in nodes.row_of]] = True
+    return masks
 
 
 def distinct_rows(rows: Bools) -> tuple[Bools, npt.NDArray[np.intp]]:
@@ -158,9 +202,13 @@ def _requests(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> _Requests:
 
 
 def _capable(
-    snapshot: Snapshot, rows: npt.NDArray[np.intp], gpu_type: npt.NDArray[np.int64], per_node: npt.NDArray[np.int32]
+    snapshot: Snapshot,
+    rows: npt.NDArray[np.intp],
+    gpu_type: npt.NDArray[np.int64],
+    per_node: npt.NDArray[np.int32],
+    named: Mapping[str, Bools],
 ) -> Bools:
-    """(P, M) nodes that could run the jobs in `rows`, one of each kind."""
+    """(P, M) nodes that could run the jobs in `rows`, one of each kind; `named`: as of `_named`."""
     jobs, nodes = snapshot.jobs, snapshot.nodes
     codes, of_code = np.unique(jobs.partition.codes[rows], return_inverse=True)
     names = (*jobs.partition.names, "")
@@ -178,9 +226,9 @@ def _capable(
         if features[pool] >= 0:
             masks[pool] &= satisfying[int(features[pool])]
         if text := jobs.req_nodes.value(row):
-            masks[pool] &= node_mask(snapshot, text)
+            masks[pool] &= named[text]
         if text := jobs.exc_nodes.value(row):
-            masks[pool] &= ~node_mask(snapshot, text)
+            masks[pool] &= ~named[text]
     return masks
 
 
@@ -208,23 +256,14 @@ def _of_several_types(
     return found
 
 
-def node_mask(snapshot: Snapshot, text: str) -> Bools:
-    """(M,) nodes named in a node list; unknown names and unreadable lists name none."""
-    mask = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-    try:
-        names = expand(text)
-    except SlurmParseError:
-        return mask
-    rows = [snapshot.nodes.row_of[name] for name in names if name in snapshot.nodes.row_of]
-    mask[rows] = True
-    return mask
-
-
 # --- feature constraints (sbatch(1) --constraint) ---------------------------------------------------------------------
 
 _TOKEN: Final = re.compile(r"\s*([&|()\[\]!]|\*\s*\d+|[^&|()\[\]!*\s]+)")
 
 Test = Callable[[frozenset[str]], bool]
+
+MOST_NESTED: Final = 32
+"""Brackets within brackets: each is a call within a call."""
 
 
 def compile_constraint(expression: str) -> Test:
@@ -238,17 +277,18 @@ def compile_constraint(expression: str) -> Test:
         return lambda _features: True
     position = 0
 
-    def term(inside: bool) -> Test:
+    def term(inside: bool, depth: int) -> Test:
         nonlocal position
+        negated = False
+        while symbols[position : position + 1] == ["!"]:
+            negated = not negated
+            position += 1
         if position >= len(symbols):
             raise _UnclearError
         symbol = symbols[position]
         position += 1
-        if symbol == "!":
-            inner = term(inside)
-            return lambda features: not inner(features)
         if symbol in "([":
-            inner = chain(inside=inside or symbol == "[")
+            inner = chain(depth + 1, inside=inside or symbol == "[")
             if position >= len(symbols) or symbols[position] != (")" if symbol == "(" else "]"):
                 raise _UnclearError
             position += 1
@@ -258,20 +298,29 @@ def compile_constraint(expression: str) -> Test:
             inner = _has(symbol)
         if position < len(symbols) and symbols[position].startswith("*"):
             position += 1
-        return inner
+        return (lambda features: not inner(features)) if negated else inner
 
-    def chain(*, inside: bool) -> Test:
+    def chain(depth: int, *, inside: bool) -> Test:
         nonlocal position
-        left = term(inside)
+        if depth > MOST_NESTED:
+            raise _UnclearError
+        first, others = term(inside, depth), list[tuple[bool, Test]]()
         while position < len(symbols) and symbols[position] in "&|":
             conjunction = symbols[position] == "&" and not inside
             position += 1
-            left = _both(left, term(inside)) if conjunction else _either(left, term(inside))
-        return left
+            others.append((conjunction, term(inside, depth)))
+
+        def satisfied(features: frozenset[str]) -> bool:
+            found = first(features)
+            for conjunction, test in others:
+                found = (found and test(features)) if conjunction else (found or test(features))
+            return found
+
+        return satisfied if others else first
 
     try:
-        whole = chain(inside="*" in expression and "[" not in expression)
-    except (_UnclearError, RecursionError):
+        whole = chain(0, inside="*" in expression and "[" not in expression)
+    except _UnclearError:
         return lambda _features: True
     return whole if position == len(symbols) else lambda _features: True
 
@@ -282,11 +331,3 @@ class _UnclearError(Exception):
 
 def _has(name: str) -> Test:
     return lambda features: name in features
-
-
-def _both(left: Test, right: Test) -> Test:
-    return lambda features: left(features) and right(features)
-
-
-def _either(left: Test, right: Test) -> Test:
-    return lambda features: left(features) or right(features)

@@ -359,7 +359,7 @@ def _on_this_host(user: str) -> bool:
 
 
 def node_sets(snapshot: Snapshot) -> list[Finding]:
-    """Whether jobs are left alone because the queue asks for more sets of nodes than are compared."""
+    """Whether jobs are left alone because the queue asks for more, or longer, node lists than are compared."""
     from rltuned.cluster.pools import MOST_SETS, bounded_pools  # noqa: PLC0415 - NumPy, as the snapshot
 
     jobs = snapshot.jobs
@@ -369,7 +369,7 @@ def node_sets(snapshot: Snapshot) -> list[Finding]:
         return []
     named = ", ".join(f"{user} {count}" for user, count in users.most_common(_NAMED))
     left = f"{users.total()} pending jobs are left alone (node-sets)"
-    cause = f"{left}: the queue asks for more than {MOST_SETS} sets of nodes"
+    cause = f"{left}: the queue asks for more than {MOST_SETS} sets of nodes, or for node lists that are too long"
     remedy = "these users' node lists (--exclude, --nodelist) may be a constraint (--constraint) instead"
     return [Finding(Severity.WARNING, "node sets", f"{cause}; most are of {named}", remedy)]
 

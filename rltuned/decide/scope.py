@@ -59,8 +59,8 @@ class Veto(enum.StrEnum):
         "node-sets",
         (
             f"the queue asks for more than {MOST_SETS} different sets of nodes (or {MOST_REQUESTS} combinations "
-            "of partition, features, GPUs and node lists), and few ask for this one; only the most common ones are "
-            "compared"
+            "of partition, features, GPUs and node lists), and few ask for this one, or its node list cannot be read "
+            "or is too long; only the most common ones are compared"
         ),
     )
     NEVER_RUNS = (

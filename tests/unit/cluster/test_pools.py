@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rltuned.cluster import hostlist
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.pools import compile_constraint, job_pools
@@ -132,3 +133,40 @@ def test_rows_taken_from_a_table_keep_the_nodes_they_hold():
     taken = jobs.take(np.array([2, 0]))
     assert [list(taken.nodes_of(row)) for row in range(2)] == [[2], [0, 1]]
     assert list(jobs.take(np.array([False, True, True])).job_id) == [2, 3]
+
+
+@pytest.mark.parametrize("expression", ["&".join(["ib"] * 5000), "|".join(["no"] * 5000 + ["ib"]), "!" * 5000 + "ib"])
+def test_a_constraint_of_any_number_of_terms_is_tested(expression):
+    assert compile_constraint(expression)(frozenset({"ib"}))
+
+
+@pytest.mark.parametrize("deep", [500, 5000])
+def test_brackets_within_brackets_beyond_measure_accept(deep):
+    assert compile_constraint("(" * deep + "no" + ")" * deep)(frozenset({"ib"}))
+
+
+expand_one = hostlist._expand_one
+
+
+def test_node_lists_that_cost_too_much_are_not_looked_up_and_cost_no_other(monkeypatch):
+    read = []
+
+    def counted(*args):
+        read.append(args)
+        return expand_one(*args)
+
+    monkeypatch.setattr(hostlist, "_expand_one", counted)
+    mallorys = [
+        *(",".join(["[p,k,m][1-2]"] * 199 + [f"x{number}"]) for number in range(300)),
+        *(f"p1,x[1-{number}]" for number in range(190_000, 190_300)),
+        *(",".join(["p1"] * 30_000 + [f"x{number}"]) for number in range(20)),
+        "p[1-2",
+    ]
+    n = len(mallorys)
+    jobs = job_table(n + 2, exc_nodes=[*mallorys, "p1", "k[1-2]"], user=["mallory"] * n + ["alice", "bob"])
+    snap = snapshot(jobs)
+    pools = job_pools(snap, jobs.pending)
+    assert pool_names(snap)[-2:] == [{"p2", "k1", "k2", "m1"}, {"p1", "p2", "m1"}]
+    assert np.count_nonzero(pools.pool_of == pools.rest) == n
+    assert pools.nodes[pools.rest].all()
+    assert len(read) < 2**16
