@@ -20,6 +20,10 @@ class SiteFactor(int):
         return super().__new__(cls, value)
 
 
+SPLIT: Final = "split"
+"""As the request of an array: its waiting tasks have several records that differ. An update reaches all of them."""
+
+
 class JobState(enum.IntEnum):
     """The three states that a plan distinguishes."""
 

@@ -134,7 +134,7 @@ class JobTable:
     decided: Category
     """Terms of nice, partition, QOS and association in its priority, as "nice=20 partition=1000"; code −1: nothing."""
     request: Category
-    """A digest of what the job asks for, and in whose name. Code −1: not known."""
+    """A digest of what the job asks for, and in whose name; `SPLIT`. Code −1: not known."""
     oversubscribe: Category
     exclusive: Bools
     """Asked for whole nodes or for its own user's nodes, as far as the release tells."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rltuned.cluster.changes import JobStatus, OverSubscribe
+from rltuned.cluster.changes import SPLIT, JobStatus, OverSubscribe
 from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.claims import (
     SETTLE_SECONDS,
@@ -156,6 +156,8 @@ def view(snapshot: Snapshot, journal: Journal) -> dict[int, JobStatus]:
         row = jobs.row_of.get(job)
         if reason := snapshot.unread.about(job, queued=row is not None):
             found[job] = JobStatus.not_understood(job, reason)
+        elif row is not None and jobs.request.value(row) == SPLIT:
+            found[job] = JobStatus.not_understood(job, "its waiting tasks differ")
         elif row is not None:
             rows.append(row)
     numbers = (

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.changes import SPLIT
 from rltuned.cluster.pools import MOST_REQUESTS, MOST_SETS, Pools
 from rltuned.cluster.reasons import Waits, parse
 from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Partition, Snapshot
@@ -29,6 +30,10 @@ class Veto(enum.StrEnum):
 
     UNREADABLE = "unreadable", "what Slurm says of it cannot be understood (`rltuned doctor` says what)"
     HELD = "held", "the job is held (priority 0); only its owner or an admin may release it"
+    SPLIT_ARRAY = (
+        "split-array",
+        "tasks of this array that wait have records of their own: changed, held or requeued alone; it lends as before",
+    )
     FOREIGN = "foreign", "somebody else set this job's priority, site factor or placement; their value stands"
     DEPENDENCY = "dependency", "it waits for another job; Slurm gives it a place when it becomes eligible"
     NOT_ELIGIBLE = "not-eligible", "Slurm lets it start later at the earliest"
@@ -148,6 +153,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     if snapshot.unread.jobs:
         apply(Veto.UNREADABLE, np.isin(jobs.job_id[rows], list(snapshot.unread.jobs)))
     apply(Veto.HELD, jobs.held[rows] | (priority == 0))
+    apply(Veto.SPLIT_ARRAY, jobs.request.take(rows).mapped(SPLIT.__eq__, none=False))
     changed = known & (site != ours)  # somebody else decided
     apply(Veto.FOREIGN, foreign | changed)
     apply(Veto.DEPENDENCY, jobs.dependent[rows])

@@ -192,8 +192,10 @@ TRACE_BYTES: Final = 2 * HISTORY_BYTES
 
 _QUEUE = ("--noheader", "--all", "--local")
 # --all: hidden partitions too. --local: in a federation, only what this slurmctld can change. No -t: the default is
-# pending, running, suspended and completing jobs. No -r: a pending array is one record (and one row).
+# pending, running, suspended and completing jobs. No -r: a pending array is one row.
 
+_TASKS = (*_QUEUE, "-r")
+# A row for each waiting task, with the number of its record: without it squeue does not show a task that was changed.
 
 _MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
 # In UTC, as `environment` pins the zone.
@@ -204,8 +206,8 @@ def _long(fields: tuple[str, ...]) -> str:
     return ",".join(f"{field}:{WIDTHS.get(field, '')}{SEPARATOR}" for field in fields)
 
 
-def _queue(name: str, fields: tuple[str, ...], purpose: str) -> Command:
-    return Command(name, "squeue", (*_QUEUE, "-O", _long(fields)), purpose)
+def _queue(name: str, fields: tuple[str, ...], purpose: str, options: tuple[str, ...] = _QUEUE) -> Command:
+    return Command(name, "squeue", (*options, "-O", _long(fields)), purpose)
 
 
 def _ended(
@@ -249,9 +251,9 @@ _COMMANDS: Final = (
     Command("config", "scontrol", ("show", "config"), "plugins, parameters, limiter"),
     _queue("jobs", JOB_FIELDS, "all pending jobs and all that hold resources"),
     _queue("jobs-exclusive", (*JOB_FIELDS, EXCLUSIVE), "as jobs, on 26.05 and later"),
-    Command("excluded", "squeue", (*_QUEUE, "-o", EXCLUDED_FORMAT), "excluded nodes of each job"),
-    _queue("status", STATUS_FIELDS, "the few facts re-read around a write"),
-    _queue("status-exclusive", (*STATUS_FIELDS, EXCLUSIVE), "as status, on 26.05 and later"),
+    Command("excluded", "squeue", (*_TASKS, "-o", EXCLUDED_FORMAT), "excluded nodes of each job, and records of tasks"),
+    _queue("status", STATUS_FIELDS, "the few facts re-read around a write", _TASKS),
+    _queue("status-exclusive", (*STATUS_FIELDS, EXCLUSIVE), "as status, on 26.05 and later", _TASKS),
     Command("site-factors", "sprio", ("--noheader", "-o", SITE_FORMAT), "site factor of each job under multifactor"),
     Command("nodes", "scontrol", ("--all", "--details", "--oneliner", "show", "node"), "nodes: capacity, use, state"),
     Command("partitions", "scontrol", ("--all", "--oneliner", "show", "partition"), "partitions and their limits"),

@@ -36,7 +36,6 @@ from rltuned.slurm.squeue import (
     excluded_nodes,
     job_columns,
     read_records,
-    request_digests,
     skip_strange,
     started_tasks,
 )
@@ -54,7 +53,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     unread = Unread()
     of_release = controller.release(runner)
     texts = job_columns(runner, of_release, unread, brief=False)
-    excluded = excluded_nodes(runner, unread)
+    excluded, array_of = excluded_nodes(runner, unread)
     factors = multifactor(runner, unread)
     nodes, strange_nodes = listings.nodes(runner.ask("nodes"))
     partitions, strange_partitions = listings.partitions(runner.ask("partitions"))
@@ -79,8 +78,8 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
             unread.skip(Skipped(RowKind.NODE, name, reason))
     node_table = build_nodes(nodes)
     partition_table = build_partitions(partitions, node_table)
-    arrays, array_of = started_tasks(texts)
-    records = read_records(texts, factors)
+    arrays, started = started_tasks(texts)
+    records = read_records(texts, factors, array_of)
     jobs = _build_jobs(records, excluded, node_table, partition_table, unread)
     reserved = np.array([node.state.reserved for node in nodes], dtype=np.bool_)
     return Snapshot(
@@ -92,7 +91,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         health=load.health,
         unread=unread,
         arrays=arrays,
-        array_of=array_of,
+        array_of=started,
         bases={job: of.bases for job, of in zip(records.ids, records.factors, strict=True) if of and len(of.bases) > 2},
     )
 
@@ -244,7 +243,7 @@ def _table(
         base=base,
         base_least=least,
         decided=Category.of([of.decided for of in factors]),
-        request=Category.of(request_digests(table)),
+        request=Category.of(records.request),
         oversubscribe=Category.of([share.value for share in records.oversubscribe]),
         exclusive=exclusive,
         node_ptr=node_ptr,

@@ -20,12 +20,17 @@ class Factors(NamedTuple):
     decided: str
     """Terms of nice, partition, QOS and association that are not 0, "nice=20 partition=1000"; " or " between them."""
 
+    def beside(self, other: "Factors") -> "Factors":
+        """Of a job that stands in the queue at two places: another partition's, another task's."""
+        several = " or ".join(sorted({*self.decided.split(" or "), *other.decided.split(" or ")}))
+        return Factors(self.site, tuple(sorted({*self.bases, *other.bases})), several)
 
-def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors]:
+
+def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors | None]:
     """Factors of each job that is under multifactor: pending, eligible, not held, no explicit priority.
 
-    sprio lists a job with an explicit priority with every term 0 and nothing for TRES (measured on all releases): it is
-    left out, and so is one under multifactor that looks like it. Empty under priority/basic.
+    sprio lists a job with an explicit priority with every term 0 and nothing for TRES (measured on all releases): None
+    here, and so is one under multifactor that looks like it. Empty under priority/basic.
     """
     answer = runner.run("site-factors")
     if answer.code != 0:
@@ -36,7 +41,7 @@ def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors]:
     return by_job(answer.stdout, SITE_FIELDS, "sprio", (RowKind.SITE_FACTOR, 1), _factors, unread)
 
 
-def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
+def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors | None]:
     ids, sites, shown, tres, *terms = table
     numbers = list(map(notation.named_job, ids))
     site_of = {site: notation.integer(site) for site in set(sites)}
@@ -46,19 +51,15 @@ def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors]:
     for weighted in set(tres):
         notation.tres_terms(weighted)
     nothing = ("0",) * (len(terms) + 1)
-    found: dict[int, Factors] = {}
+    found: dict[int, Factors | None] = {}
     for job, site, priority, of_tres, *others in zip(numbers, sites, shown, tres, *terms, strict=True):
         if not of_tres and (site, *others) == nothing:
+            found.setdefault(job)
             continue
         factor = site_of[site]
         base = _base(int(priority), factor, of_tres, others)
-        decided = _decided(others[0], *others[4:])
-        known = found.get(job)
-        if known is not None:
-            several = " or ".join(sorted({*known.decided.split(" or "), decided}))
-            found[job] = Factors(factor, tuple(sorted({*known.bases, base})), several)
-        else:
-            found[job] = Factors(factor, (base,), decided)
+        known, one = found.get(job), Factors(factor, (base,), _decided(others[0], *others[4:]))
+        found[job] = one.beside(known) if known else one
     return found
 
 

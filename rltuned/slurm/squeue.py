@@ -8,13 +8,16 @@ little more than splitting the answer. A row that cannot be understood costs the
 import contextlib
 import math
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from hashlib import blake2b
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from rltuned.cluster.changes import JobState, OverSubscribe
+from rltuned.cluster.changes import SPLIT, JobState, OverSubscribe
 from rltuned.cluster.reasons import Waits, parse
 from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
@@ -142,17 +145,25 @@ class Records:
     oversubscribe: list[OverSubscribe]
     exclusive: list[bool]
     """It asked for nodes of its own."""
+    request: list[str]
+    """As `JobTable.request`."""
     factors: list[Factors | None]
+    sites_differ: frozenset[int] = frozenset()
+    """Arrays of whose waiting tasks not all have the same site factor."""
 
 
-def read_records(texts: Mapping[str, list[str]], factors: Mapping[int, Factors]) -> Records:
-    """The records of squeue's columns, and sprio's factors by number."""
+def read_records(
+    texts: Mapping[str, list[str]],
+    factors: Mapping[int, Factors | None],
+    array_of: Mapping[int, int] = MappingProxyType({}),
+) -> Records:
+    """The records of squeue's columns, and sprio's factors by number; `array_of`: as of `excluded_nodes`."""
     columns = Columns(texts)
     own, state, priority = (columns.values(field) for field in ("JobID", "StateCompact", "PriorityLong"))
     ids = _record_ids(columns, own)
     released = {reason for reason in set(texts["Reason"]) if parse(reason).waits is Waits.RELEASE}
     shares, alone = _shares(texts)
-    return Records(
+    records = Records(
         columns=columns,
         ids=ids,
         rows=_one_row_each(columns, ids),
@@ -165,9 +176,53 @@ def read_records(texts: Mapping[str, list[str]], factors: Mapping[int, Factors])
         ],
         oversubscribe=shares,
         exclusive=alone,
+        request=request_digests(columns),
         # sprio knows a requeued task of an array by its own number.
         factors=[factors.get(job) or factors.get(number) for job, number in zip(ids, own, strict=True)],
     )
+    apart = _apart(records, own, factors, array_of)
+    return _with_split(records, apart, factors) if apart else records
+
+
+def _with_split(
+    records: Records, apart: Mapping[int, Mapping[int, int]], factors: Mapping[int, Factors | None]
+) -> Records:
+    """The records where what differs among the waiting tasks of an array is told; `apart`: as of `_apart`."""
+    request, of_rows = list(records.request), list(records.factors)
+    sites_differ: set[int] = set()
+    for job, row_of in apart.items():
+        rows, terms = [row for row in row_of.values() if row >= 0], [factors[n] for n in row_of if n in factors]
+        known = [of for of in terms if of]
+        if len({of.site for of in known}) > 1:
+            sites_differ.add(job)
+        seen = {(request[row], records.held[row]) for row in rows}
+        shown = {(of.site, of.decided) if of else None for of in terms}
+        if len(rows) == len(row_of) and len(seen) == 1 and len(shown) <= 1:
+            continue
+        for row in rows:
+            request[row], own = SPLIT, of_rows[row]
+            # It stands in the queue wherever one of its tasks does.
+            of_rows[row] = reduce(Factors.beside, known, own) if own else None
+    return replace(records, request=request, factors=of_rows, sites_differ=frozenset(sites_differ))
+
+
+def _apart(
+    records: Records, own: Sequence[int], factors: Mapping[int, Factors | None], array_of: Mapping[int, int]
+) -> dict[int, dict[int, int]]:
+    """Arrays whose waiting tasks have several records: of each, its row by its number; −1 where squeue has none."""
+    ids, waits = records.ids, [state == JobState.PENDING for state in records.state]
+    # squeue prints a task that was changed as one of those that were not (print.c, _combine_pending_array_tasks).
+    listed = set(own)
+    hidden = {number: array for number, array in array_of.items() if number in factors and number not in listed}
+    suspects = {job for job, rows in Counter(ids).items() if job and rows > 1} | set(hidden.values())
+    found: dict[int, dict[int, int]] = {job: {} for job in suspects}
+    for row, job in enumerate(ids) if suspects else ():
+        if job in suspects and waits[row]:
+            found[job][own[row]] = row
+    for number, job in hidden.items():
+        if found[job]:
+            found[job][number] = -1
+    return {job: records for job, records in found.items() if len(records) > 1}
 
 
 def _record_ids(columns: Columns, own: list[int]) -> list[int]:
@@ -306,17 +361,20 @@ def skip_strange(records: Records, unread: Unread, command: str) -> None:
 _EXCLUDED_FIELDS: Final = ("id", "array", "tasks", "excluded")
 
 
-def excluded_nodes(runner: Runner, unread: Unread) -> dict[int, str]:
-    """Excluded nodes by job (or array) id; jobs that exclude none are left out."""
+def excluded_nodes(runner: Runner, unread: Unread) -> tuple[dict[int, str], dict[int, int]]:
+    """Excluded nodes by job (or array) id, without jobs that exclude none; and the array of each task's record."""
     answer = runner.ask("excluded")
     return by_job(answer, _EXCLUDED_FIELDS, "squeue (excluded)", (RowKind.EXCLUDED_NODES, 2), _excluded, unread)
 
 
-def _excluded(columns: Sequence[Sequence[str]]) -> dict[int, str]:
+def _excluded(columns: Sequence[Sequence[str]]) -> tuple[dict[int, str], dict[int, int]]:
     found: dict[int, str] = {}
+    array_of: dict[int, int] = {}
     for own, whole, tasks, value in zip(*columns, strict=True):
+        if tasks not in NOTHING and own != whole:
+            array_of[named_job(own)] = named_job(whole)
         if nodes := notation.text(value):
             # Own id as well: a running task of an array is a row of its own.
             found.setdefault(named_job(whole if tasks not in NOTHING else own), nodes)
             found.setdefault(named_job(own), nodes)
-    return found
+    return found, array_of

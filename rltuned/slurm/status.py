@@ -13,7 +13,7 @@ from rltuned.slurm.controller import release
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.separated import rows_of
 from rltuned.slurm.sprio import multifactor
-from rltuned.slurm.squeue import job_columns, read_records, request_digests, skip_strange, started_tasks
+from rltuned.slurm.squeue import job_columns, read_records, skip_strange, started_tasks
 
 _ID_COLUMNS: Final[Mapping[str, tuple[int, int]]] = {
     "status": (2, len(STATUS_FIELDS)),
@@ -73,10 +73,12 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) 
     records = read_records(texts, multifactor(runner, unread))
     wanted = None if job_ids is None else set(job_ids)
     found: dict[int, JobStatus] = {}
-    asked = request_digests(records.columns)
     for row in records.rows:
         job, pending = records.ids[row], records.state[row] == JobState.PENDING
         if row in records.columns.strange or (not pending if wanted is None else job not in wanted):
+            continue
+        if job in records.sites_differ:
+            found[job] = JobStatus.not_understood(job, "its waiting tasks differ in site factor")
             continue
         factors = records.factors[row]
         found[job] = JobStatus(
@@ -89,7 +91,7 @@ def _read_status(runner: Runner, job_ids: Sequence[int] | None, unread: Unread) 
             bases=factors.bases if factors else (),
             oversubscribe=records.oversubscribe[row],
             reason=notation.text(texts["Reason"][row]),
-            request=asked[row],
+            request=records.request[row],
         )
     skip_strange(records, unread, "squeue (status)")
     return _completed(found, wanted, started_tasks(texts)[0], unread)

@@ -95,6 +95,7 @@ class Job:
     user: str = "alice"
     account: str = "acct"
     qos: str = "normal"
+    nodes: int = 1
     gpus: int = 1
     gpu_type: str = ""
     time_limit: float = 3600.0
@@ -407,9 +408,10 @@ class Commands(Runner):
             case "site-factors":
                 rows = self._sprio()
                 return (rows, "", 0) if rows else ("", "Unable to find jobs matching user/id(s) specified\n", 1)
-        *_, asked = REGISTRY[name].arguments
+        *options, _, asked = REGISTRY[name].arguments
         fields = [part.partition(":")[0] for part in asked.split(",")]
-        return self._squeue(["JobID", "ArrayJobID", "ArrayTaskID", "ExcNodes"] if name == "excluded" else fields), "", 0
+        fields = ["JobID", "ArrayJobID", "ArrayTaskID", "ExcNodes"] if name == "excluded" else fields
+        return self._squeue(fields, merged="-r" not in options), "", 0
 
     def _config(self) -> str:
         slurm = self.slurm
@@ -435,12 +437,24 @@ class Commands(Runner):
         ]
         return "\n".join(lines) + "\n"
 
-    def _squeue(self, fields: list[str]) -> str:
+    def _squeue(self, fields: list[str], *, merged: bool) -> str:
         rows, odd = [], "Nice" if "Nice" in fields else "SubmitTime"
         for job in self.slurm.jobs.values():
-            row = self._row(job) | ({odd: "?"} if job.job_id in self.slurm.strange else {})
+            if merged and self._with_its_array(job):
+                continue
+            row = self._row(job)
+            if merged and job.tasks:
+                of_array = (other for other in self.slurm.jobs.values() if other.array == job.job_id)
+                apart = {self.slurm.reason(other) for other in of_array if self._with_its_array(other)}
+                row["Reason"] = ",".join([row["Reason"], *sorted(apart - {row["Reason"]})])
+            row |= {odd: "?"} if job.job_id in self.slurm.strange else {}
             rows.append("".join(row.get(name, "N/A") + SEPARATOR for name in fields) + "\n")
         return "".join(rows)
+
+    def _with_its_array(self, job: Job) -> bool:
+        """Whether squeue prints this waiting task as one of those that have no record of their own."""
+        array = self.slurm.jobs.get(job.array)
+        return job.state == "PD" and array is not None and bool(array.tasks) and array.partition == job.partition
 
     def _row(self, job: Job) -> dict[str, str]:
         slurm = self.slurm
@@ -466,7 +480,7 @@ class Commands(Runner):
             "StartTime": str(int(job.start_time)) if running else "N/A",
             "EndTime": str(int(job.start_time + job.time_limit)) if running else "N/A",
             "TimeLimit": f"{minutes}:{seconds:02}",
-            "NumNodes": "1",
+            "NumNodes": str(job.nodes),
             "NumTasks": "1",
             "NumCPUs": "1",
             "MinMemory": "1000M",

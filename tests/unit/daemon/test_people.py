@@ -66,6 +66,56 @@ def test_after_a_first_write_that_changes_nothing_else_the_same_cycle_writes_the
     assert [sent.count(reads) for reads in dict.fromkeys(sent)][:1] == [1]
 
 
+def array_of_two(run, **values):
+    """An array, the last of the queue and the smallest job, and a task of it with a record of its own."""
+    tiny = {"user": "dora", "account": "other", "time_limit": 30.0}
+    array = run.slurm.submit(500, tasks="0-3", **tiny)
+    return array, run.slurm.submit(500, array=array.job_id, **tiny | values)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"nodes": 4, "gpus": 16, "time_limit": 7 * 86_400.0},
+        {"qos": "high"},
+        {"nice": 7},
+        {"site_factor": -400},
+        {"explicit": 900},
+        {"hold": "user"},
+        {"partition": "left"},
+    ],
+)
+def test_a_task_of_an_array_that_was_changed_alone_is_not_raised_with_the_others_and_keeps_what_others_set(
+    tmp_path, task
+):
+    run = house(tmp_path)
+    array, changed = array_of_two(run, **task)
+    changed.site_factor = changed.site_factor or (-77 if changed.hold else 0)
+    before = changed.site_factor
+    report = run.ticks(3)
+    assert (array.site_factor, changed.site_factor) == (0, before)
+    assert any(job.site_factor for job in run.slurm.jobs.values())
+    assert array.job_id in report.record.vetoed["blocked" if changed.hold else "split-array"]
+
+
+@pytest.mark.parametrize(("task", "left"), [({"time_limit": 7 * 86_400.0}, False), ({"site_factor": -400}, True)])
+def test_a_task_that_is_changed_after_its_array_was_raised_takes_the_raise_from_it_but_never_an_admins_value(
+    tmp_path, task, left
+):
+    run = house(tmp_path)
+    array, changed = array_of_two(run)
+    del run.slurm.jobs[changed.job_id]
+    run.ticks(2)
+    ours = array.site_factor
+    assert ours > 0
+    run.slurm.jobs[changed.job_id] = changed
+    for name, value in ({"site_factor": ours} | task).items():
+        setattr(changed, name, value)
+    run.ticks(2)
+    assert (array.site_factor, changed.site_factor) == ((ours, -400) if left else (0, 0))
+    assert run.daemon.restoring.retries.waiting == ([array.job_id] if left else [])
+
+
 def test_a_nice_that_changes_under_a_loan_is_logged_and_counted(tmp_path):
     run = house(tmp_path)
     run.ticks(2)

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from unit.slurm.standin import DIAGNOSTICS, NODES, PARTITIONS, RUNNING, job, sprio_row
+from unit.slurm.standin import DIAGNOSTICS, NODES, PARTITIONS, RUNNING, job, rows, sprio_row
 
-from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.changes import SPLIT, OverSubscribe
 from rltuned.cluster.tables import JobState
 from rltuned.cluster.taken import taken_gpus
 from rltuned.cluster.unread import RowKind
@@ -100,6 +100,22 @@ def test_a_requeued_task_has_the_site_factor_of_its_own_record_and_arrays_that_r
     for queue in ([again, waiting], [waiting, again]):
         jobs = read(slurm, queue, factors={55: -1000}).jobs
         assert (jobs.site_known[0], jobs.submit_time[0], jobs.array_tasks[0]) == (False, 1795242048, 7)
+
+
+def test_an_array_whose_tasks_differ_stands_wherever_one_of_them_does_also_where_squeue_shows_one_for_all(slurm):
+    master, changed = job(41, ArrayTaskID="4-9"), job(55, ArrayJobID=41, ArrayTaskID="2", QOS="high")
+    terms = (0, 0, 10000, 103, 1000, 9000, 0)
+    for queue, listed in (([master, changed], [master, changed]), ([master], [master, changed])):
+        slurm.queue(listed)
+        slurm.answer("jobs", rows(queue))
+        slurm.answer("site-factors", sprio_row(41, 9) + sprio_row(55, 9, 20112, terms=terms))
+        jobs = CliReader(slurm.runner()).snapshot(NOW).jobs
+        assert (jobs.job_id.tolist(), jobs.request.texts()) == ([41], [SPLIT])
+        assert (jobs.site_factor[0], jobs.base[0], jobs.base_least[0]) == (9, 20103, 16094)
+        assert jobs.decided.value(0) == "partition=1000 qos=5000 or partition=1000 qos=9000"
+    # One that has started or ended meanwhile is not in sprio.
+    slurm.answer("site-factors", sprio_row(41, 9))
+    assert CliReader(slurm.runner()).snapshot(NOW).jobs.request.texts() != [SPLIT]
 
 
 def test_a_job_that_appears_twice_is_left_alone(slurm):

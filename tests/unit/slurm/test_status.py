@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.slurm.standin import RUNNING, job, rows, sprio_row
 
-from rltuned.cluster.changes import JobStatus
+from rltuned.cluster.changes import SPLIT, JobStatus
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import separated
 from rltuned.slurm.cli import CliReader
@@ -50,8 +50,23 @@ def test_a_requeued_task_is_told_under_the_arrays_id_with_the_site_factor_of_its
     for others in ([], [job(56, ArrayJobID=41, ArrayTaskID="3", SubmitTime=1795243999)]):
         for queue in ([again, *others], [*others, again]):
             for ids in ([41], None):
-                found = read(slurm, queue, ids, factors={55: -1000, 56: -3})[41]
+                found = read(slurm, queue, ids, factors={55: -1000, 56: -1000})[41]
                 assert (found.pending, found.site_factor, found.submit_time) == (True, -1000, 1795242999)
+
+
+def test_an_array_whose_waiting_tasks_differ_in_site_factor_is_not_understood(slurm):
+    queue = [job(41, ArrayTaskID="3"), job(55, ArrayJobID=41, ArrayTaskID="2")]
+    for ids in ([41], None):
+        assert "site factor" in read(slurm, queue, ids, factors={41: 9, 55: -3})[41].strange
+        assert read(slurm, queue, ids, factors={41: 9, 55: 9})[41].site_factor == 9
+
+
+@pytest.mark.parametrize("fields", [{"NumNodes": 4}, {"TimeLimit": "7-00:00:00"}, {"PriorityLong": 0}, {"QOS": "high"}])
+def test_an_array_of_which_a_task_was_changed_alone_does_not_ask_for_what_it_asked_for(slurm, fields):
+    master = job(41, ArrayTaskID="3")
+    before = read(slurm, [master, master | {"ArrayTaskID": "4"}], factors={41: 9})[41]
+    changed = job(55, ArrayJobID=41, ArrayTaskID="2", **fields)
+    assert read(slurm, [master, changed], factors={41: 9, 55: 9})[41].request == SPLIT != before.request
 
 
 @pytest.mark.parametrize("fields", [{"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}])
