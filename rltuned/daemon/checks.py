@@ -205,6 +205,9 @@ def _accounting(facts: ClusterFacts) -> list[Finding]:
         return [Finding(Severity.ERROR, "accounting", cause, remedy)]
     if not facts.accounting_reachable:
         return [Finding(Severity.WARNING, "accounting", "slurmdbd does not answer", "look at slurmdbd's log")]
+    if facts.free_accounts:
+        cause = "users may give jobs any account: each is charged and compared by what it says"
+        return [Finding(Severity.WARNING, "accounting", cause, "set AccountingStorageEnforce=associations")]
     if not any(name.startswith("gres/gpu") for name in facts.accounting_tres):
         cause = "AccountingStorageTRES has no gres/gpu: GPUs are read from each job's request, which is less exact"
         return [Finding(Severity.WARNING, "accounting", cause, "add gres/gpu to AccountingStorageTRES")]

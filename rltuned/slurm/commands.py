@@ -1,7 +1,8 @@
 """Every command line that rltuned can issue to Slurm, in one table: programs, fixed arguments, environment, patience.
 
-Columns are asked for one by one and separated by the byte 0x1f (unit separator), which no partition, account, QOS,
-reservation, feature or node name may hold. Nothing that users write freely is asked for (see the package page).
+Columns are asked for one by one and separated by the byte 0x1f (unit separator), which no partition, QOS, reservation,
+feature or node name may hold, and no account where Slurm looks at it (AccountingStorageEnforce). Nothing else
+that users write freely is asked for (see the package page).
 """
 
 import enum
@@ -16,6 +17,8 @@ from rltuned.cluster.ended import FINAL_STATES
 from rltuned.errors import SlurmError
 
 SEPARATOR: Final = "\x1f"
+CUT: Final = "\0"
+"""Where the rest of a line was left out."""
 
 EXCLUSIVE_SINCE: Final = (26, 5)
 """First release whose squeue has the column Exclusive, and whose OverSubscribe no longer tells (measured)."""
@@ -53,6 +56,8 @@ class Command:
     takes_input: bool = False
     output_limit: int | None = None
     """Bytes, where less than the runner's is enough."""
+    cuts_lines: bool = False
+    """Whether a line that is far longer than others ends with `CUT`: a user may make a column as long as they like."""
 
     def argv(self, bin_dir: Path, argument: str | None = None, second: str | None = None) -> list[str]:
         """The words to execute.
@@ -207,7 +212,7 @@ def _long(fields: tuple[str, ...]) -> str:
 
 
 def _queue(name: str, fields: tuple[str, ...], purpose: str, options: tuple[str, ...] = _QUEUE) -> Command:
-    return Command(name, "squeue", (*options, "-O", _long(fields)), purpose)
+    return Command(name, "squeue", (*options, "-O", _long(fields)), purpose, cuts_lines=True)
 
 
 def _ended(
@@ -251,7 +256,13 @@ _COMMANDS: Final = (
     Command("config", "scontrol", ("show", "config"), "plugins, parameters, limiter"),
     _queue("jobs", JOB_FIELDS, "all pending jobs and all that hold resources"),
     _queue("jobs-exclusive", (*JOB_FIELDS, EXCLUSIVE), "as jobs, on 26.05 and later"),
-    Command("excluded", "squeue", (*_TASKS, "-o", EXCLUDED_FORMAT), "excluded nodes of each job, and records of tasks"),
+    Command(
+        "excluded",
+        "squeue",
+        (*_TASKS, "-o", EXCLUDED_FORMAT),
+        "excluded nodes of each job, and records of tasks",
+        cuts_lines=True,
+    ),
     _queue("status", STATUS_FIELDS, "the few facts re-read around a write", _TASKS),
     _queue("status-exclusive", (*STATUS_FIELDS, EXCLUSIVE), "as status, on 26.05 and later", _TASKS),
     Command("site-factors", "sprio", ("--noheader", "-o", SITE_FORMAT), "site factor of each job under multifactor"),

@@ -91,6 +91,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int, known: Clust
         federation=federation,
         not_simulated=tuple(not_simulated.of_config(config)),
         select_type=config.get("SelectType", ""),
+        free_accounts="associations" not in config.get("AccountingStorageEnforce", "associations"),
         private_jobs="jobs" in config.get("PrivateData", "").lower().split(","),
     )
 

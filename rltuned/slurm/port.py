@@ -62,6 +62,8 @@ class ClusterFacts:
     half_life: float = 7 * 86_400.0
     """Of usage, seconds; 0: it does not decay."""
     select_type: str = ""
+    free_accounts: bool = False
+    """Who has no association gives a job any account, text as long and as odd as they like."""
     private_jobs: bool = False
     """PrivateData=jobs: without a privilege a user sees only their own jobs, with exit status 0."""
 

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.errors import AnswerTooLongError, SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
-from rltuned.slurm.commands import REGISTRY, Command, environment
+from rltuned.slurm.commands import CUT, REGISTRY, Command, environment
 
 OUTPUT_LIMIT: Final = 64 * 1024 * 1024
 """Bytes of standard output: 100,000 jobs take 40 MB, five times as much once read (systemd/rltuned.service)."""
+
+LINE_LIMIT: Final = 32 * 1024
+"""Bytes of a line, where they are cut: tasks of an array of 10,000 fit. Beyond half of an answer's limit it is a
+32nd of that, so that the rows of all others fit behind those of one user."""
 
 ERROR_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of standard error that are kept; the rest is read and dropped."""
@@ -83,7 +87,7 @@ class Runner:
                 f"{argv[0]}: cannot be executed ({error.strerror}); set slurm.bin_dir to where Slurm's commands are"
             ) from error
         try:
-            out, err = _communicate(process, stdin.encode(), started + patience, most)
+            out, err = _communicate(process, stdin.encode(), started + patience, most, cuts=command.cuts_lines)
             code = process.wait(timeout=max(started + patience - time.monotonic(), 0.05))
         except (TimeoutError, subprocess.TimeoutExpired):
             raise SlurmUnavailableError(
@@ -128,10 +132,14 @@ def failure(answer: Answer) -> SlurmError:
 
 
 def _communicate(
-    process: subprocess.Popen[bytes], stdin: bytes, deadline: float, limit: int
+    process: subprocess.Popen[bytes], stdin: bytes, deadline: float, limit: int, *, cuts: bool
 ) -> tuple[bytearray, bytearray]:
-    """Feed and drain the pipes until both end; TimeoutError at the deadline, OverflowError beyond `limit` bytes."""
+    """Feed and drain the pipes until both end; TimeoutError at the deadline, OverflowError beyond `limit` bytes.
+
+    `cuts`: long lines are cut (`LINE_LIMIT`).
+    """
     out, err = bytearray(), bytearray()
+    lines = _Lines(out, limit if cuts else None)
     if process.stdout is None or process.stderr is None:  # pragma: no cover - both are pipes; tells the type checker
         raise OSError("no pipes")
     with selectors.DefaultSelector() as selector:
@@ -164,10 +172,44 @@ def _communicate(
                 if key.data is err:
                     err += chunk[: ERROR_LIMIT - len(err)]
                     continue
-                out += chunk
+                lines.add(chunk)
                 if len(out) > limit:
                     raise OverflowError
     return out, err
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Collects what a command says."""
+
+    out: bytearray
+    limit: int | None
+    """Of `out`; None: no line is cut."""
+    _room: int = LINE_LIMIT
+    """Bytes that the line may still have; −1: it was cut."""
+
+    def add(self, chunk: bytes) -> None:
+        """Take in what comes next."""
+        if self.limit is None:
+            self.out += chunk
+            return
+        start = 0
+        while start < len(chunk):
+            if self._room < 0:
+                if (end := chunk.find(b"\n", start)) < 0:
+                    return
+            elif (end := chunk.rfind(b"\n", start, start + self._room)) < 0:
+                kept = chunk[start : start + self._room]
+                self.out += kept
+                self._room -= len(kept)
+                start += len(kept)
+                if not self._room:
+                    self.out += CUT.encode()
+                    self._room = -1
+                continue
+            self.out += chunk[start if self._room >= 0 else end : end + 1]
+            start = end + 1
+            self._room = LINE_LIMIT if 2 * len(self.out) < self.limit else LINE_LIMIT // 32
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

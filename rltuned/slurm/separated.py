@@ -1,7 +1,7 @@
 """Tables as squeue, sprio and sacct print them: rows of values with a separator behind each.
 
-A row that does not fit is left out and named (`cluster.unread`). An answer that is cut short is an error, and so are so
-many strange rows that the format is not known (`refuse_unknown`).
+A row that does not fit is left out and named (`cluster.unread`). An answer that is cut short is an error, and so is one
+of a format that is not known: no row has its fields, or most have a strange value (`refuse_unknown`).
 """
 
 import re
@@ -39,8 +39,8 @@ def table(answer: str, fields: tuple[str, ...], command: str) -> tuple[list[list
     """The columns of a separated table (each value, then 0x1f; no header), and the lines without that many fields.
 
     Raises:
-        SlurmParseError: truncated, or a format that is not known (`refuse_unknown`); or no line has its number of
-            fields, and one of them has too few: a column is missing.
+        SlurmParseError: truncated; or no line has its number of fields, and one of them has too few (a column is
+            missing) or they are more than `FEW`.
     """
     width, lines = len(fields), answer.count("\n")
     if answer and not answer.endswith("\n"):
@@ -59,9 +59,11 @@ def table(answer: str, fields: tuple[str, ...], command: str) -> tuple[list[list
     found = _columns("".join(fitting), width)
     if found is None or not wrong:
         raise SlurmParseError(f"{command}, line {lines}: rows and fields do not fit")
-    if not found[0] and any(misfit.fields < width for misfit in wrong):
-        raise SlurmParseError(wrong[0].reason)
-    refuse_unknown([misfit.reason for misfit in wrong], len(found[0]) + len(wrong))
+    # Where any row fits, the format is known: what is odd in the others is a user's, who may have most of the rows.
+    if not found[0]:
+        if any(misfit.fields < width for misfit in wrong):
+            raise SlurmParseError(wrong[0].reason)
+        refuse_unknown([misfit.reason for misfit in wrong], len(wrong))
     return found, wrong
 
 
@@ -166,7 +168,7 @@ def by_job(
     kind, id_columns = about
     columns, misfits = table(answer, fields, command)
     found, wrong = row_by_row(columns, reads)
-    skip_misfits(misfits, kind, id_columns, len(fields), unread)
+    skip_misfits(misfits, kind, columns[:id_columns], len(fields), unread)
     reasons = []
     for values, error in wrong:
         ids = ids_in(values[:id_columns])
@@ -180,16 +182,19 @@ def by_job(
     return found
 
 
-def skip_misfits(misfits: Sequence[Misfit], kind: RowKind, id_columns: int, width: int, unread: Unread) -> None:
-    """Note the lines with too few or too many fields; the first `id_columns` of each are ids."""
-    open_at = 0
+def skip_misfits(
+    misfits: Sequence[Misfit], kind: RowKind, ids_of: Sequence[Sequence[str]], width: int, unread: Unread
+) -> None:
+    """Note the lines with too few or too many fields; `ids_of`: the first columns, of ids, of those that fit."""
+    id_columns, open_at = len(ids_of), 0
+    listed = {one for column in ids_of for one in ids_in(column)} if misfits else set()
     for number, line, fields, reason in misfits:
         front = line.split(SEPARATOR, id_columns)[:id_columns]
         ids = ids_in(front)
         if len(ids) < len(set(front)):
             ids = []
-        if not ids and number == open_at:
-            open_at = number + 1  # a name with a newline in it: the row goes on
+        if number == open_at and listed.issuperset(ids):
+            open_at = number + 1  # a name with a newline in it: the row goes on, and may name a job of somebody else's
             continue
         unread.skip(Skipped(kind, str(ids[0]) if ids else "", reason), ids)
         if not ids:

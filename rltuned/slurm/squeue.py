@@ -22,7 +22,16 @@ from rltuned.cluster.reasons import Waits, parse
 from rltuned.cluster.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
-from rltuned.slurm.commands import EXCLUSIVE, EXCLUSIVE_SINCE, GPU_OPTIONS, JOB_FIELDS, REQUEST_FIELDS, STATUS_FIELDS
+from rltuned.slurm.commands import (
+    CUT,
+    EXCLUSIVE,
+    EXCLUSIVE_SINCE,
+    GPU_OPTIONS,
+    JOB_FIELDS,
+    REQUEST_FIELDS,
+    SEPARATOR,
+    STATUS_FIELDS,
+)
 from rltuned.slurm.notation import NOTHING, PENDING, named_job
 from rltuned.slurm.process import Runner
 from rltuned.slurm.separated import by_job, ids_in, refuse_unknown, skip_misfits, table
@@ -324,7 +333,7 @@ def job_columns(runner: Runner, of_release: tuple[int, int], unread: Unread, *, 
         name, fields = f"{name}-exclusive", (*fields, EXCLUSIVE)
     found, misfits = table(runner.ask(name), fields, f"squeue ({name})")
     texts = dict(zip(fields, found, strict=True))
-    skip_misfits(misfits, RowKind.JOB, 2, len(fields), unread)
+    skip_misfits(misfits, RowKind.JOB, found[:2], len(fields), unread)
     if RowKind.JOB in unread.listed:
         unread.listed[RowKind.JOB] = _all_ids(texts) | unread.jobs.keys()
     return texts
@@ -363,7 +372,8 @@ _EXCLUDED_FIELDS: Final = ("id", "array", "tasks", "excluded")
 
 def excluded_nodes(runner: Runner, unread: Unread) -> tuple[dict[int, str], dict[int, int]]:
     """Excluded nodes by job (or array) id, without jobs that exclude none; and the array of each task's record."""
-    answer = runner.ask("excluded")
+    # A list that was cut has no end, and so is not read: who asks for it is left alone, and lends.
+    answer = runner.ask("excluded").replace(f"{CUT}\n", f"[{SEPARATOR}\n")
     return by_job(answer, _EXCLUDED_FIELDS, "squeue (excluded)", (RowKind.EXCLUDED_NODES, 2), _excluded, unread)
 
 

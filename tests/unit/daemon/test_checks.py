@@ -52,6 +52,7 @@ def test_each_missing_prerequisite_is_named_with_cause_and_remedy_and_forbids_wr
         {"priority_weights": {"max_age": 604800.0, "half_life": 604800.0, "favor_small": 1.0}},
         {"release": (23, 11)},
         {"accounting_tres": ()},
+        {"free_accounts": True},
         {"accounting_reachable": False},
     ],
 )

@@ -42,6 +42,11 @@ def test_version_plugins_and_parameters(slurm):
     assert found.user == pwd.getpwuid(os.geteuid()).pw_name
 
 
+@pytest.mark.parametrize(("enforce", "free"), [("none", True), ("nojobs", True), ("associations,limits,qos", False)])
+def test_whether_a_job_may_name_any_account(slurm, enforce, free):
+    assert facts(slurm, CONFIG + f"AccountingStorageEnforce = {enforce}\n").free_accounts is free
+
+
 def test_a_ping_that_the_rate_limiter_turns_away_takes_nothing_from_the_configuration(slurm):
     slurm.answer("config", CONFIG.replace("is UP", "is DOWN"), code=1)
     assert read_facts(slurm.runner()).cluster_name == "testbed"

@@ -87,7 +87,7 @@ class TestRowsThatDoNotFit:
         [
             f"1{S}2{S}\n",  # a column is missing: another Slurm
             "warning\n",
-            GOOD * 4 + f"1{S}2{S}\n" * 5,
+            f"1{S}2{S}\n" * 5 + f"7{S}8{S}9{S}0{S}\n",
             GOOD + f"7{S}8{S}9{S}0{S}\n" + f"1{S}2",
             f"7{S}8{S}9{S}0{S}\n" * 4,
         ],

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
-from rltuned.slurm.process import printable
+from rltuned.slurm.commands import CUT
+from rltuned.slurm.process import LINE_LIMIT, printable
 
 
 def alive(pid):
@@ -52,6 +53,21 @@ def test_a_command_that_closes_its_output_but_does_not_end_is_killed(slurm):
         slurm.runner(timeout=1.5).run("jobs")
 
 
+@pytest.mark.parametrize("rows", [3, 400])
+def test_of_lines_as_long_as_a_user_likes_the_rest_is_left_out_and_all_rows_are_there(slurm, rows):
+    long = "b" * 200_000
+    text = "".join(f"{number}{long}\n{number}b\n" for number in range(rows)) + "é" * 16_000 + "\nend"
+    (slurm.folder / "text").write_text(text)
+    slurm.script("squeue", f"#!/bin/sh\ncat {slurm.folder}/text\n")
+    lines = slurm.runner(output_limit=2 * 1024 * 1024).ask("jobs").split("\n")
+    assert [line.strip("b" + CUT) for line in lines[: 2 * rows]] == [str(n) for n in range(rows) for _ in range(2)]
+    assert all(line.endswith(CUT) and len(line) <= LINE_LIMIT + 1 for line in lines[: 2 * rows : 2])
+    assert lines[1 : 2 * rows : 2] == [f"{number}b" for number in range(rows)]
+    assert (lines[-2].startswith("ééé"), lines[-2] == "é" * 16_000, lines[-1]) == (True, rows == 3, "end")
+    slurm.script("scontrol", f"#!/bin/sh\nhead -c 500000 {slurm.folder}/text\n")
+    assert slurm.runner().ask("nodes") == text[:500_000], "no user writes what scontrol says of nodes"
+
+
 def test_a_slow_command_that_ends_in_time_is_an_answer(slurm):
     slurm.script("squeue", "#!/bin/sh\nprintf a; sleep 0.3; printf b\n")
     assert slurm.runner(timeout=20).ask("jobs") == "ab"
@@ -78,8 +94,8 @@ def test_complaints_without_end_are_dropped_not_kept(slurm):
 
 
 def test_a_large_answer_arrives_whole(slurm):
-    slurm.script("squeue", "#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x\n")
-    assert len(slurm.runner().ask("jobs")) == 3_000_000
+    slurm.script("scontrol", "#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x\n")
+    assert len(slurm.runner().ask("nodes")) == 3_000_000
 
 
 def test_a_large_input_arrives_whole_while_the_command_talks(slurm):

@@ -7,6 +7,7 @@ import pytest
 from unit.slurm.standin import DIAGNOSTICS, NODES, PARTITIONS, RUNNING, job, rows, sprio_row
 
 from rltuned.cluster.changes import SPLIT, OverSubscribe
+from rltuned.cluster.pools import bounded_pools
 from rltuned.cluster.tables import JobState
 from rltuned.cluster.taken import taken_gpus
 from rltuned.cluster.unread import RowKind
@@ -364,6 +365,23 @@ def test_while_a_row_does_not_say_whose_it_is_no_job_that_is_missing_counts_as_g
     assert snapshot.unread.counts == {RowKind.JOB: 1}
     assert "whose" in snapshot.unread.about(1234, queued=False)
     assert not snapshot.unread.about(7, queued=True)
+
+
+def test_a_list_of_excluded_nodes_that_is_too_long_is_its_jobs_and_no_others(slurm):
+    snapshot = read(slurm, [job(7), job(8)], excluded={7: ",".join(["p100-1"] * 20_000), 8: "p100-1"})
+    assert not snapshot.unread
+    pools = bounded_pools(snapshot, snapshot.jobs.pending)
+    assert (pools.pool_of == pools.rest).tolist() == [True, False]
+
+
+def test_rows_with_separators_and_newlines_in_a_name_are_left_out_also_where_they_are_most(slurm):
+    odd = [
+        job(n, Account=text) for n, text in enumerate([f"a{SEPARATOR}b", "a\nb", f"a{SEPARATOR}\n7{SEPARATOR}"] * 9, 20)
+    ]
+    snapshot = read(slurm, [job(7), *odd, job(8)])
+    assert snapshot.jobs.job_id.tolist() == [7, 8]
+    assert snapshot.unread.jobs.keys() == set(range(20, 47)), "no name names another job"
+    assert CliReader(slurm.runner()).status([7, 8])[8].pending
 
 
 @pytest.mark.parametrize("name", ["site-factors", "excluded"])
