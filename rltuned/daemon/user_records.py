@@ -38,6 +38,8 @@ NAME: Final = "jobs.json"
 """The record, in the user's directory."""
 _OVERFLOW: Final = 65534
 """The uid by which the kernel shows a user of another user namespace: it may be anybody."""
+_LAST: Final = 2**32 - 2
+"""The greatest uid; the next number is none, and asks chown() to change nothing."""
 _ACL: Final = "system.posix_acl_access"
 MOST_LISTED: Final = 1_000_000
 """Names in the directory of registrations that are looked at."""
@@ -57,7 +59,7 @@ def uid_of(name: str) -> int | None:
     except KeyError:
         # squeue prints what has no name as a number.
         uid = int(name) if name.isascii() and name.isdigit() else _OVERFLOW
-    if uid == _OVERFLOW or (name.isdigit() and uid != int(name)):
+    if uid == _OVERFLOW or uid > _LAST or (name.isdigit() and uid != int(name)):
         return None
     return uid
 

@@ -120,6 +120,13 @@ def test_root_has_its_name_and_the_user_whom_the_kernel_cannot_tell_has_none():
     assert (uid_of("65534"), name_of(65534)) == (None, "")
 
 
+@pytest.mark.parametrize("number", ["4294967295", "20231104567", "9" * 40])
+def test_a_number_that_is_no_uid_is_nobody_and_costs_no_other_user_the_record(place, number):
+    assert uid_of(number) is None
+    assert not write_all_records(place, records(number, os.geteuid()))
+    assert (place / str(os.geteuid()) / NAME).exists()
+
+
 # --- the files
 
 
