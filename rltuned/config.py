@@ -134,8 +134,8 @@ class CycleSection(_Section):
     """When the daemon works."""
 
     interval: Annotated[float, Field(ge=1, le=3600)] = 60.0
-    """Seconds from one cycle to the next (fixed rate); each starts up to a quarter of it late, so that nobody knows
-    when jobs are read."""
+    """Seconds from one cycle to the next, in the mean: each wait is half of it to one and a half times as long, so that
+    nobody knows when jobs are read."""
     stage: Stage = Stage.SHADOW
     """observe, shadow, canary or active. A new installation starts in shadow: look first, then let it write."""
 

@@ -1,6 +1,6 @@
 """The daemon: everything that has a clock, a disk or a socket.
 
-`service`    the process around the loop: cycles at a fixed rate, signals, systemd; `clock`: passed in everywhere
+`service`    the process around the loop: when cycles begin, signals, systemd; `clock`: passed in everywhere
 `loop`       one cycle: read, reconcile, plan, apply, report
 `runtime`    what its parts share, and whether they may write; `liveness`: what the dead-man timer sees of the daemon
 `slurmctld`  what is known of it: facts, how much it is asked (`rpc_budget`), where it runs (`primacy`)

@@ -47,8 +47,8 @@ CYCLE: Final = "cycle"
 """Id of the scheduler's job: a cycle that is due while the one before runs is left out."""
 AT_ONCE: Final = DateTrigger(datetime(1970, 1, 1, tzinfo=UTC))
 """A time that has passed, wherever the wall clock is set to."""
-LATEST: Final = 0.25
-"""Part of the interval that a cycle is late at most."""
+WAITS: Final = (0.5, 1.5)
+"""Least and most intervals from one cycle to the next."""
 RESTORE_WAIT: Final = 40.0
 """Seconds to wait for a running restore; below TimeoutStartSec of the unit, which tries again."""
 
@@ -167,27 +167,25 @@ def open_journal(
 
 @dataclass
 class Pace:
-    """When the next cycle is due: at a fixed rate by the monotonic clock, each late by a part of the interval that
-    nobody knows before: whoever changes a job for the moment of the reading cannot tell when that is.
+    """When the next cycle is due by the monotonic clock: half to one and a half intervals after the last, drawn then.
+    There is no grid: whoever changes a job for the moment of the reading cannot tell when that is.
     """
 
     last: float
-    """When the last one was due without being late, seconds of that clock."""
+    """When the last one was due, seconds of that clock."""
     rng: random.Random
-    _late: float = 0.0
-    """By how much the next one is late, part of an interval."""
+    _wait: float = 1.0
+    """Intervals from then to the next one."""
 
     def left(self, now: float, interval: float) -> float:
         """Seconds until the next one is due."""
-        return max(0.0, self.last + (1.0 + self._late) * interval - now)
+        return max(0.0, self.last + self._wait * interval - now)
 
     def is_due(self, now: float, interval: float) -> bool:
-        """Whether it is due now; then the one after it is next. Those that were missed are left out."""
-        missed = int((now - self.last - self._late * interval) // interval)
-        if missed <= 0:
+        """Whether it is due now; then the one after it is next."""
+        if self.left(now, interval) > 0.0:
             return False
-        self.last += missed * interval
-        self._late = self.rng.uniform(0.0, LATEST)
+        self.last, self._wait = now, self.rng.uniform(*WAITS)
         return True
 
 
