@@ -280,6 +280,9 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         findings.append(Finding(Severity.WARNING, "journal", journal.damage, remedy))
     else:
         findings.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
+    if facts is not None and journal.cluster not in {"", facts.cluster_name}:
+        cause = f"it is of cluster {journal.cluster}, and {facts.cluster_name} answers: nothing is written"
+        return [*findings, Finding(Severity.ERROR, "journal", cause, "look where slurm.conf and DNS lead to")]
     if seen is not None:
         found = remains(journal, seen)
         if elsewhere:  # what the journal does not know is the other host's daemon's

@@ -108,6 +108,8 @@ class Journal:
     """What was wrong when it was loaded; "" when nothing was."""
     used: bool = False
     """A job was ever noted in it."""
+    cluster: str = ""
+    """Whose jobs these are; "": not noted yet."""
     damaged_lines: int = 0
     """Lines that could not be read (truncated, bad checksum)."""
     _looked_at: tuple[Path, ...] = ()
@@ -147,6 +149,19 @@ class Journal:
         """Keep to memory from now on: the files may be another process's."""
         self.close()
         self._in_memory = True
+
+    def refuse_other(self, cluster: str) -> None:
+        """Raise JournalError where these are jobs of another cluster; where that is not noted yet, note it."""
+        if not self.cluster:
+            self.cluster = cluster
+            if self._copies and self.on_disk:
+                self.compact()
+        elif self.cluster != cluster:
+            raise JournalError(
+                f"the journal is of cluster {self.cluster}, and {cluster} answers: nothing is written or forgotten;"
+                " look where slurm.conf and DNS lead to. If only the name is new: `systemctl stop rltuned`, `rltuned"
+                f" restore --orphans`, and remove {FILE_NAME} in state.directory and state.mirror"
+            )
 
     @property
     def on_disk(self) -> bool:
@@ -229,7 +244,8 @@ class Journal:
     def compact(self) -> None:
         """Write the state anew into each copy. A copy that does not take it keeps its old content."""
         first = self._seq + 1
-        records = [{"kind": "begin", "format": FORMAT, "count": len(self._entries), "used": self.used}]
+        begin = {"kind": "begin", "format": FORMAT, "count": len(self._entries), "used": self.used}
+        records: list[dict[str, Any]] = [begin | {"cluster": self.cluster}]
         records += [{"kind": "entry", "entry": entry_to_json(entry)} for entry in self._entries.values()]
         data = b"".join(_line(first + index, record) for index, record in enumerate(records))
         for copy in self._copies:
@@ -295,6 +311,7 @@ class Journal:
         for seq in sorted(records):
             record = records[seq]
             if record["kind"] == "begin":
+                self.cluster = record.get("cluster", "") or self.cluster
                 parts = (records.get(seq + 1 + index) for index in range(record["count"]))
                 whole = all(part is not None and part["kind"] == "entry" for part in parts)
                 if whole:

@@ -242,6 +242,7 @@ class Daemon:
         with self._phase("read"):
             if slurmctld.refresh_facts():
                 self.restoring.retries.soon()
+            slurmctld.refuse_other(self.journal)
             if self._nothing_to_do():
                 self._starts.manages_none()
                 sentence = f"{self.permissions.standby}; nothing of this daemon's is out"

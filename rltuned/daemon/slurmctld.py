@@ -12,7 +12,7 @@ from rltuned.daemon.primacy import Primacy
 from rltuned.daemon.restore.batches import hidden
 from rltuned.daemon.rpc_budget import Breaker, Budget
 from rltuned.daemon.runtime import Runtime
-from rltuned.errors import SlurmError
+from rltuned.errors import JournalError, SlurmError
 from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader
 
 FACTS_SECONDS: Final = 300.0
@@ -101,18 +101,34 @@ class Slurmctld:
             self.budget = fresh
             self.budget.spend(0, self._runtime.clock.monotonic())
 
+    def refuse_other(self, journal: Journal) -> None:
+        """Raise JournalError where the journal is of another cluster than the one that answered last."""
+        if self.facts is None:
+            return
+        try:
+            journal.refuse_other(self.facts.cluster_name)
+        except JournalError:
+            self.forget_facts()
+            raise
+
     def refuse_hidden(self, snapshot: Snapshot, journal: Journal) -> None:
-        """Where all jobs of the journal are gone at once, raise SlurmDeniedError if this user may not see them."""
-        gone = 0
+        """Where all jobs of the journal are gone at once, raise SlurmDeniedError if this user may not see them, and
+        JournalError if this is another cluster.
+        """
+        gone, jobs = 0, snapshot.jobs
         for job, entry in journal.entries.items():
             if entry.carries:
-                if job in snapshot.jobs.row_of or snapshot.is_unread(job):
+                row = jobs.row_of.get(job)
+                # Another cluster has jobs of the same ids.
+                same = row is not None and jobs.submit_time[row] == entry.submit_time
+                if same or job in snapshot.arrays or snapshot.is_unread(job):
                     return  # nearly always the first one
                 gone += 1
         if not gone:
             return
         self.forget_facts()
         self.refresh_facts()
+        self.refuse_other(journal)
         if self.facts is not None and self.facts.hides_jobs:
             raise hidden(self.facts.user)
 

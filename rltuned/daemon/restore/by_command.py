@@ -49,8 +49,9 @@ def restore_queue(
     heartbeat is older than so many seconds (and several cycles). `names`: short names of this host (`primacy`). Returns
     None when `if_stale` found the daemon alive; else the report. Raises LockedError: a daemon runs (or another
     restore); the message says who and what to do. StateError: this user cannot use the state directory. JournalError:
-    the journal cannot be read, so that nothing is known. SlurmError: the queue could not be read; try again, nothing is
-    lost. RltunedError: a living daemon could not be told to leave the jobs alone; nothing was changed.
+    the journal cannot be read, so that nothing is known, or is of another cluster. SlurmError: the queue could not be
+    read; try again, nothing is lost. RltunedError: a living daemon could not be told to leave the jobs alone; nothing
+    was changed.
     """
     clock = clock or SystemClock()
     state = config.state
@@ -74,6 +75,13 @@ def restore_queue(
             facts = reader.facts()
         except SlurmError:
             facts = None  # the careful budget; if slurmctld is down, the next read says so
+        try:
+            if facts is not None:
+                journal.refuse_other(facts.cluster_name)
+        except JournalError:
+            if not orphans:
+                raise
+            journal, record = Journal(), False
         if job_ids and not record:
             asked = left_alone.ask(state.directory, job_ids)
             # Nothing was changed, so nothing was asked for: but what an earlier restore asked for still is.

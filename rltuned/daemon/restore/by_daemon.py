@@ -161,10 +161,16 @@ class DaemonRestore:
         return report
 
     def give_all_back(self) -> int:
-        """Give back all jobs that wait, as their status says: no nodes, no model, no plan. How many were."""
+        """Give back all jobs that wait, as their status says: no nodes, no model, no plan. How many were.
+
+        Raises:
+            SlurmError: the queue could not be read.
+            JournalError: the journal is of another cluster.
+        """
         ours = [job for job, entry in self.journal.entries.items() if entry.carries]
         if not ours:
             return 0
+        self.slurmctld.refuse_other(self.journal)
         seen = self.reader.status(None)
         self.slurmctld.budget.spend(STATUS_RPCS, self.runtime.clock.monotonic())
         restored, _ = self.give_back([job for job in ours if job in seen])

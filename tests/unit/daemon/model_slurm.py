@@ -117,6 +117,7 @@ AJob = TypeVar("AJob", bound=Job)
 class ModelSlurm:
     clock: VirtualClock
     release: tuple[int, int] = (24, 11)
+    cluster: str = "model"
     privilege: Privilege = Privilege.OPERATOR
     shares: OverSubscribe = OverSubscribe.NO
     """OverSubscribe of partition gpu."""
@@ -420,7 +421,7 @@ class Commands(Runner):
             "Configuration data as of 1000000",
             "AccountingStorageTRES   = cpu,mem,energy,node,billing,gres/gpu",
             "AccountingStorageType   = accounting_storage/slurmdbd",
-            "ClusterName             = model",
+            f"ClusterName             = {slurm.cluster}",
             f"PriorityCalcPeriod      = 00:00:{slurm.calculation:02.0f}",
             f"BOOT_TIME               = {int(slurm.started)}",
             "PriorityType            = priority/multifactor",

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import zlib
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 
 import pytest
@@ -34,8 +34,10 @@ from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.rpc_budget import BreakerState
+from rltuned.daemon.slurmctld import FACTS_SECONDS
 from rltuned.errors import (
     ConfigError,
+    JournalError,
     ModelError,
     RltunedError,
     SlurmDeniedError,
@@ -365,6 +367,32 @@ def test_jobs_that_a_lost_privilege_hides_are_not_gone(tmp_path, own_jobs):
     run.slurm.privilege = Privilege.OPERATOR
     assert len(run.restore(connect_reader=lambda _: Blind(run.slurm)).restored) == 11
     assert run.untouched()
+
+
+@pytest.mark.parametrize("first", [1, 5001])
+@pytest.mark.parametrize("out", [True, False])
+def test_while_another_cluster_answers_nothing_is_written_to_it_and_nothing_is_forgotten(tmp_path, first, out):
+    run = house(tmp_path, jobs=12 if out else 0)
+    run.tick()
+    slurm, ours = run.slurm, {job: one.site_factor for job, one in run.slurm.jobs.items()}
+    mine, entries = slurm.jobs, dict(run.daemon.journal.entries)
+    slurm.cluster, slurm.jobs, slurm.next_id = "other", {}, first
+    slurm.clock.sleep(0.0 if out else FACTS_SECONDS)
+    for number in range(5):
+        slurm.submit(900 - number, time_limit=10.0 * (5 - number), submit_time=500_000)
+    before = slurm.updates
+    report = run.ticks(40)
+    assert (report.outcome, "cluster model, and other answers" in report.sentence) == (CycleOutcome.FAILED, True)
+    run.daemon.stop()
+    with nullcontext() if not out else pytest.raises(JournalError, match="cluster model, and other answers"):
+        run.restore()
+    run = again(tmp_path, slurm)
+    run.ticks(3)
+    assert (slurm.updates, dict(run.daemon.journal.entries)) == (before, entries)
+    slurm.cluster, slurm.jobs = "model", mine
+    report = run.ticks(2)
+    assert report.outcome is CycleOutcome.DONE
+    assert {job: one.site_factor for job, one in slurm.jobs.items()} == ours
 
 
 def test_a_single_command_that_never_answers_is_no_outage_of_slurmctld(tmp_path):
