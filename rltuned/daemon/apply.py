@@ -89,10 +89,9 @@ class Applier:
         results = {id(change): Result(change, Outcome.THROTTLED, _NO_BUDGET) for change in turns}
         may: set[int] = set()
         learned: dict[int, Entry] = {}
-        listed = any_listed(seen)
         for change in looked_at:
             known = learned.get(change.job_id) or self.journal.entry(change.job_id, change.submit_time)
-            judged = _judge(change, seen, known, listed=listed)
+            judged = _judge(change, seen, known)
             if judged.entry is not None:
                 learned[change.job_id] = noticed(known, judged.entry, read_at)
             if judged.outcome is None:
@@ -144,15 +143,12 @@ class Applier:
             now_seen, trouble = None, str(error)
         results: list[Result] = []
         settlements: list[Settlement] = []
-        listed = now_seen is not None and any_listed(now_seen)
         for change, answer in zip(changes, answers, strict=True):
             entry = pending[change.job_id]
             if now_seen is None:
                 outcome, message = Outcome.FAILED, f"could not be read back: {trouble}"
             else:
-                outcome, message, entry = settle(
-                    change, answer, seen, now_seen, entry, self.clock.steady(), listed=listed
-                )
+                outcome, message, entry = settle(change, answer, seen, now_seen, entry, self.clock.steady())
             pending[change.job_id] = entry
             results.append(Result(change, outcome, message))
             settlements.append(Settlement(change, outcome, message, entry))
@@ -161,8 +157,8 @@ class Applier:
         return results
 
 
-def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None, *, listed: bool) -> Judgement:
-    """Whether the change may be sent, and what was learned of the job. `listed`: see `any_listed`."""
+def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None) -> Judgement:
+    """Whether the change may be sent, and what was learned of the job."""
     status, row = seen.get(change.job_id), TABLE[change.field]
     if status is not None and status.strange:
         return Judgement(Outcome.THROTTLED, f"{_STRANGE}: {status.strange}")
@@ -176,12 +172,7 @@ def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None, *
         return Judgement(Outcome.HELD, _HELD)
     if change.request and status.request and change.request != status.request:
         return Judgement(Outcome.CHANGED, _CHANGED)
-    return row.judge(change, status, entry, listed=listed)
-
-
-def any_listed(seen: Mapping[int, JobStatus]) -> bool:
-    """Whether sprio lists any job: if not, slurmctld has probably just started. To be asked once for a reading."""
-    return any(status.site_factor is not None for status in seen.values())
+    return row.judge(change, status, entry)
 
 
 def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list[Result]:
@@ -202,10 +193,8 @@ def settle(
     after: Mapping[int, JobStatus],
     entry: Entry,
     now: float,
-    *,
-    listed: bool,
 ) -> tuple[Outcome, str, Entry]:
-    """The outcome of a sent change by reading the job again, and its entry. `listed`: `any_listed` of that reading."""
+    """The outcome of a sent change by reading the job again, and its entry."""
     status, row = after.get(change.job_id), TABLE[change.field]
     if status is not None and status.strange:
         # The value may be on it: stays in doubt.
@@ -226,10 +215,8 @@ def settle(
         return Outcome.HELD, _HELD, entry
     if answer.outcome is Outcome.DENIED:
         return Outcome.DENIED, answer.message, refused(entry, change)
-    lost = row.lost(status, entry, listed=listed)
-    if lost is not None and lost.outcome is not None:
-        message = lost.message if lost.outcome is Outcome.FOREIGN else answer.message or lost.message
-        return lost.outcome, message, lost.entry or entry
+    if lost := row.lost(status):
+        return Outcome.FAILED, answer.message or lost, entry
     if value == row.shown(was):
         return answer.outcome or Outcome.FAILED, answer.message or f"{change.field.value} is still {value}", entry
     return Outcome.FOREIGN, f"somebody set {change.field.value}={value}", estranged(entry, row)

@@ -40,7 +40,8 @@ ROUNDING: Final = 1
 ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
 """How a job that we isolated shows: recent releases do not tell it from a default one."""
 
-EXPLICIT: Final = "somebody set an explicit priority"
+UNLISTED: Final = "sprio does not list it at present (not eligible, an explicit priority, slurmctld just started?)"
+"""No verdict: one reading may lack a row. Two in a row settle it (`reconcile`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,19 +315,11 @@ class _SiteFactor:
         out = not 0 <= int(change.after) <= MAX_FACTOR
         return f"site factor {change.after} is not between 0 and {MAX_FACTOR}" if out else ""
 
-    def judge(self, change: Change, status: JobStatus, entry: Entry | None, *, listed: bool) -> Judgement:
-        """Judge a change of a pending job that is not held, as it was read right now.
-
-        `listed`: sprio lists any job: if not, slurmctld has probably just started and not calculated yet.
-        """
+    def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
+        """Judge a change of a pending job that is not held, as it was read right now."""
         known, value = entry or blank(change), status.site_factor
         if value is None:
-            if not status.eligible:
-                return Judgement(Outcome.THROTTLED, "it is not eligible any more")
-            if not listed:
-                return Judgement(Outcome.THROTTLED, "sprio lists no job at present (slurmctld just started)")
-            # The plan saw the job in sprio; it is gone from there while others are not.
-            return Judgement(Outcome.FOREIGN, EXPLICIT, estranged(known, self, hidden=True))
+            return Judgement(Outcome.THROTTLED, UNLISTED)
         if value not in known.ours(self):
             return Judgement(Outcome.FOREIGN, f"somebody set SiteFactor={value}", estranged(known, self))
         if value == change.after == standing(known, status):
@@ -338,13 +331,9 @@ class _SiteFactor:
         unseen = status.site_factor is None and change.after == 0 and status.priority == NO_TERMS
         return "accepted; without any term sprio does not show it" if unseen and not answer.message else ""
 
-    def lost(self, status: JobStatus, entry: Entry, *, listed: bool) -> Judgement | None:
-        """Judge a write that was not seen on the job and that Slurm did not refuse; None: compare with before."""
-        if status.site_factor is not None:
-            return None
-        if listed and status.eligible:
-            return Judgement(Outcome.FOREIGN, EXPLICIT, estranged(entry, self, hidden=True))
-        return Judgement(Outcome.FAILED, "sprio does not list it at present")
+    def lost(self, status: JobStatus) -> str:
+        """Say why nothing can be said of a write that was not seen on the job; "": compare with before."""
+        return UNLISTED if status.site_factor is None else ""
 
     def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool, settling: float) -> Entry:
         """Settle what a look at a pending job shows.
@@ -387,7 +376,7 @@ class _OverSubscribe:
     def unsendable(self, change: Change) -> str:
         return "" if change.after == OverSubscribe.NO else f"OverSubscribe={change.after} is never set by a plan"
 
-    def judge(self, change: Change, status: JobStatus, entry: Entry | None, *, listed: bool) -> Judgement:  # noqa: ARG002 - of every row
+    def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
         value, ours = status.oversubscribe.value, () if entry is None else entry.ours(self)
         if entry is not None and ours:
             free = entry.applied.oversubscribe is None and value == entry.applied.oversubscribe_before
@@ -405,8 +394,8 @@ class _OverSubscribe:
         unseen = answer.outcome is Outcome.APPLIED and status.oversubscribe is OverSubscribe.UNKNOWN
         return "accepted; this release does not show it" if unseen else ""
 
-    def lost(self, status: JobStatus, entry: Entry, *, listed: bool) -> None:  # noqa: ARG002 - of every row
-        return None
+    def lost(self, status: JobStatus) -> str:  # noqa: ARG002 - of every row
+        return ""
 
     def settle(
         self,

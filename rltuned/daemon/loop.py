@@ -368,7 +368,13 @@ class Daemon:
         try:
             settling = settling_seconds(self.slurmctld.facts)
             foreign = self._reconciler.reconcile(
-                self.journal, seen, read_at, calculated=calculated, silent=silent, settling=settling
+                self.journal,
+                seen,
+                read_at,
+                calculated=calculated,
+                silent=silent,
+                settling=settling,
+                complete=snapshot.complete,
             )
             if self.primacy.stands_by:
                 # What was given back and shows another value has it of the other host's daemon.

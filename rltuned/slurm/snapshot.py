@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from rltuned.slurm.squeue import (
     skip_strange,
     started_tasks,
 )
+
+_SHOWN: Final = 0.95
+"""Part of the jobs that slurmctld counted within the last half minute: some have ended since."""
 
 
 def read_snapshot(runner: Runner, now: float) -> Snapshot:
@@ -82,6 +85,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     records = read_records(texts, factors, array_of)
     jobs = _build_jobs(records, excluded, node_table, partition_table, unread)
     reserved = np.array([node.state.reserved for node in nodes], dtype=np.bool_)
+    shown = len(jobs.running) + len(unread) + int(np.maximum(jobs.array_tasks[jobs.pending], 1).sum())
     return Snapshot(
         time=now,
         release=of_release,
@@ -90,6 +94,7 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         partitions=partition_table,
         health=load.health,
         unread=unread,
+        complete=shown >= _SHOWN * (load.jobs_pending + load.jobs_running),
         arrays=arrays,
         array_of=started,
         bases={job: of.bases for job, of in zip(records.ids, records.factors, strict=True) if of and len(of.bases) > 2},

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from prometheus_client import generate_latest
-from unit.daemon.model_slurm import WAITED, ModelReader, ModelSlurm, VirtualClock
+from unit.daemon.model_slurm import WAITED, Commands, ModelReader, ModelSlurm, VirtualClock
 from unit.daemon.support import files_no_longer_than, make_daemon
 
 from rltuned.cluster.changes import Field, Outcome
@@ -393,6 +393,51 @@ def test_while_another_cluster_answers_nothing_is_written_to_it_and_nothing_is_f
     report = run.ticks(2)
     assert report.outcome is CycleOutcome.DONE
     assert {job: one.site_factor for job, one in slurm.jobs.items()} == ours
+
+
+@pytest.mark.parametrize("kept", range(9))
+@pytest.mark.parametrize(("command", "cycles"), [("site-factors", 1), ("jobs", 3), ("status", 3)])
+def test_an_answer_that_is_cut_at_the_end_of_a_line_makes_no_job_foreign_or_forgotten(tmp_path, command, cycles, kept):
+    run = house(tmp_path, jobs=9)
+    run.ticks(2)
+    before = {job: one.site_factor for job, one in run.slurm.jobs.items()}
+    run.slurm.jobs[9].time_limit = 1.0  # something to write
+
+    class Cut(Commands):
+        def answer(self, name):
+            out, err, code = super().answer(name)
+            return "".join(out.splitlines(keepends=True)[:kept]) if name == command else out, err, code
+
+    whole, run.daemon.reader._runner = run.daemon.reader._runner, Cut(run.slurm)
+    run.ticks(cycles)
+    run.daemon.reader._runner = whole
+    run.ticks(20)
+    assert not [job for job, entry in run.daemon.journal.entries.items() if entry.applied.foreign]
+    assert run.metric("rltuned_orphan_jobs") == 0
+    assert {job: one.site_factor for job, one in run.slurm.jobs.items()} == before
+    run.daemon.stop()
+    run.restore()
+    assert run.untouched()
+
+
+@pytest.mark.parametrize("nth", [2, 3, 4, 5])
+def test_who_is_missing_in_one_reading_of_sprio_around_a_write_is_not_somebody_elses(tmp_path, nth):
+    run, asked = house(tmp_path, jobs=9), []
+
+    class Cut(Commands):
+        def answer(self, name):
+            out, err, code = super().answer(name)
+            asked.extend([name] * (name == "site-factors"))
+            cut = name == "site-factors" and len(asked) == nth
+            return "".join(out.splitlines(keepends=True)[:4]) if cut else out, err, code
+
+    run.daemon.reader._runner = Cut(run.slurm)
+    report = run.tick()
+    assert len(asked) >= nth
+    assert {item.outcome for item in report.results} <= {Outcome.APPLIED, Outcome.FAILED, Outcome.THROTTLED}
+    run.ticks(20)
+    assert not [job for job, entry in run.daemon.journal.entries.items() if entry.applied.foreign]
+    assert len(run.daemon.journal.entries) == 8
 
 
 def test_a_single_command_that_never_answers_is_no_outage_of_slurmctld(tmp_path):
