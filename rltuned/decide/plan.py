@@ -128,7 +128,8 @@ def plan(
     snapshot = managed.snapshot
     jobs = _waited_longer(managed.applied.largest.shown_by(snapshot.jobs), book)
     asked = snapshot if jobs is snapshot.jobs else replace(snapshot, jobs=jobs)
-    observation = observe(asked, managed.rows, estimates, pools=managed.pools, base=managed.base)
+    users = jobs.user.codes[managed.rows]
+    observation = observe(asked, managed.rows, estimates, pools=managed.pools, base=managed.base, users=users)
     window = managed.positions(observation.rows)
     scored = policy.explained(observation) if isinstance(policy, Actor) else None
     scores = policy.score(observation) if scored is None else scored.scores

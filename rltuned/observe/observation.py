@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.pools import Pools, job_pools
-from rltuned.cluster.tables import Floats, Ints, JobTable, Snapshot
+from rltuned.cluster.tables import Codes, Floats, Ints, JobTable, Snapshot
 from rltuned.observe.features import FEATURES, Demand, demand, features
 from rltuned.observe.supply import PoolStats, pool_stats
 from rltuned.observe.window import WINDOW, select_window
@@ -90,6 +90,7 @@ def observe(
     pools: Pools | None = None,
     stats: PoolStats | None = None,
     base: Ints | None = None,
+    users: Codes | None = None,
 ) -> Observation:
     """What the policy sees of the pending jobs in `rows`.
 
@@ -102,10 +103,12 @@ def observe(
         stats: `pool_stats` of those pools, likewise; not used when the window leaves jobs out.
         base: (len(rows),) priority that Slurm alone gives, where the caller knows more than the table: what a priority
             that rltuned set explicitly has replaced.
+        users: as of `select_window`.
     """
     if len(rows) > min(size, WINDOW):
         every = demand(snapshot, rows, estimates)
-        seen = select_window(snapshot.jobs, rows, every.run_time * np.maximum(every.gpus, 1.0), min(size, WINDOW))
+        area = every.run_time * np.maximum(every.gpus, 1.0)
+        seen = select_window(snapshot.jobs, rows, area, min(size, WINDOW), users)
         rows, pools, stats = rows[seen], None if pools is None else _of(pools, seen), None
         base = None if base is None else base[seen]
     if pools is None:

@@ -11,6 +11,7 @@ from unit.observe.test_features import odd_snapshots, snapshot_of, two_nodes
 from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.pools import job_pools
 from rltuned.observe import CRITIC_COLUMNS, FEATURES, STATE_COLUMNS, WINDOW, observe, pool_stats, select_window
+from rltuned.observe.window import OF_USER
 
 
 def queue(n):
@@ -45,6 +46,21 @@ def test_of_a_long_queue_the_head_is_seen_and_the_smallest_jobs_behind_it():
     assert (np.diff(seen) > 0).all()
     behind = np.flatnonzero(place >= 192)
     assert set(chosen[192:]) == set(behind[np.argsort(area[behind])[:64]])
+
+
+def test_small_jobs_that_one_user_parks_behind_the_head_take_few_places_from_others():
+    jobs = queue(1000)
+    place = np.argsort(np.argsort(-jobs.priority, kind="stable"))
+    area = np.random.default_rng(3).lognormal(8.0, 2.0, 1000)
+    parked = np.argsort(place)[-100:]
+    area[parked] = 1.0
+    users = np.arange(1000) % 50 + 1
+    users[parked] = 0
+    chosen = select_window(jobs, np.arange(1000), area, users=users)
+    assert (len(set(chosen)), np.count_nonzero(users[chosen[192:]] == 0)) == (WINDOW, OF_USER)
+    assert np.bincount(users[chosen[192:]]).max() <= OF_USER
+    alone = select_window(jobs, np.arange(1000), area, users=np.zeros(1000, dtype=np.int32))
+    assert alone.tolist() == select_window(jobs, np.arange(1000), area).tolist(), "who is alone has all places"
 
 
 def test_which_jobs_are_seen_does_not_depend_on_their_order_in_the_table():
