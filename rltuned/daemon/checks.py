@@ -596,7 +596,7 @@ class Remains:
     of them cannot be understood."""
     foreign: tuple[int, ...] = ()
     orphans: tuple[int, ...] = ()
-    """They have a SiteFactor unknown to the journal."""
+    """They have a SiteFactor that the journal does not explain."""
 
 
 def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
@@ -618,7 +618,8 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
     stray = [
         job
         for job, status in seen.items()
-        if status.pending and status.site_factor not in {None, 0} and job not in journal.entries
+        if status.pending and (job not in journal.entries or journal.entries[job].is_odd(status.site_factor))
+        if status.site_factor
     ]
     return Remains(tuple(sorted(jobs)), tuple(sorted(unverifiable)), tuple(sorted(foreign)), tuple(sorted(stray)))
 

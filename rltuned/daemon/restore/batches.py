@@ -130,7 +130,7 @@ class Restore:
     job_ids: Collection[int] | None = None
     """Only these jobs; None: all of the journal."""
     orphans: bool = False
-    """Also clear the SiteFactor of pending jobs that the journal does not know."""
+    """Also clear the SiteFactor of pending jobs where the journal does not know or explain it."""
     hands_off: bool = False
     """Leave the restored jobs alone from now on (an admin asked for these very jobs)."""
     record: bool = True
@@ -200,7 +200,9 @@ class Restore:
         )
 
     def _unknown(self, job_ids: Collection[int] | None, *, everything: bool) -> dict[int, JobStatus]:
-        """Jobs unknown to the journal: of those asked for, or (None, `everything`) pending ones of the queue."""
+        """Jobs unknown to the journal: of those asked for, or (None, `everything`) pending ones of the queue, and those
+        whose value it does not explain.
+        """
         known = self.journal.entries
         asked = None if job_ids is None else sorted(set(job_ids) - known.keys())
         if not asked and not (asked is None and everything):
@@ -209,7 +211,8 @@ class Restore:
         return {
             job: status
             for job, status in seen.items()
-            if (status.pending or (status.strange and asked is not None)) and job not in known
+            if status.pending or (status.strange and asked is not None)
+            if job not in known or (asked is None and known[job].is_odd(status.site_factor))
         }
 
     def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover], proven: Collection[int]) -> list[Entry]:

@@ -108,7 +108,7 @@ def test_doctor_names_orphans_foreign_changes_and_a_damaged_journal(bench):
     path.write_bytes(path.read_bytes() + b"torn")
     found = report(bench)
     assert "1 jobs were changed by somebody else" in found["foreign changes"].cause
-    assert "(3)" in found["orphans"].cause
+    assert "(2, 3)" in found["orphans"].cause, "a raise that the journal does not explain may be ours"
     assert "1 damaged line" in found["journal"].cause
 
 

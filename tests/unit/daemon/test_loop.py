@@ -24,7 +24,7 @@ from rltuned.config import (
     StateSection,
     WriteSection,
 )
-from rltuned.daemon.checks import Severity, examine
+from rltuned.daemon.checks import Severity, examine, remains
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import load
@@ -438,6 +438,31 @@ def test_who_is_missing_in_one_reading_of_sprio_around_a_write_is_not_somebody_e
     run.ticks(20)
     assert not [job for job, entry in run.daemon.journal.entries.items() if entry.applied.foreign]
     assert len(run.daemon.journal.entries) == 8
+
+
+def test_values_of_ours_that_a_journal_of_last_week_does_not_explain_are_named_and_can_be_cleared(tmp_path):
+    run = house(tmp_path)
+    run.ticks(2)
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    for number in range(4):
+        run.slurm.submit(1500 + number, time_limit=5.0 + number)
+        run.slurm.jobs[12 - number].multifactor += 50 * number
+        run.ticks(3)
+    run.daemon.journal.close()  # power cut
+    shutil.rmtree(tmp_path / "mirror")
+    shutil.rmtree(tmp_path / "state")
+    shutil.move(tmp_path / "backup", tmp_path / "state")
+    run = again(tmp_path, run.slurm)
+    run.ticks(3)
+    odd = [job for job, entry in run.daemon.journal.entries.items() if entry.applied.foreign]
+    assert odd
+    found = remains(run.daemon.journal, run.slurm.reader().status(None))
+    assert set(found.orphans) >= set(odd)
+    run.daemon.stop()
+    run.restore()
+    assert not run.untouched()
+    run.restore(orphans=True)
+    assert run.untouched()
 
 
 def test_a_single_command_that_never_answers_is_no_outage_of_slurmctld(tmp_path):
