@@ -28,6 +28,8 @@ class Promise:
     """What is lent for one raised job when it starts; for an array, task by task."""
 
     submit_time: int
+    tasks: int
+    """That wait."""
     seconds: float
     size: float
     parts: list[Lent]
@@ -105,11 +107,12 @@ class Lenders:
             return False
         self._seen, self.time = data, book["time"]
         before, self.promises, self.claims = self.promises, {}, {}
-        for job, (submit, _tasks, _able, size, seconds, parts, _unwanted) in book["offers"].items():
+        for job, (submit, tasks, _able, size, seconds, parts, _unwanted) in book["offers"].items():
             lent = [Lent((lender, submitted), gpus) for lender, submitted, gpus in parts]
             known = before.get(int(job))
-            same = known is not None and (known.submit_time, known.parts) == (submit, lent)
-            self.promises[int(job)] = Promise(submit, seconds, size, lent, known.left if same and known else [])
+            # The same parts for fewer tasks are those of another plan.
+            same = known is not None and (known.submit_time, known.tasks, known.parts) == (submit, tasks, lent)
+            self.promises[int(job)] = Promise(submit, tasks, seconds, size, lent, known.left if same and known else [])
             self._claim(parts, seconds)
             # Whoever started since the reading that this is about borrows as it says.
             for loan in self.loans:
@@ -119,7 +122,7 @@ class Lenders:
             self._claim(parts, max(seconds, book["time"] - began) if used < 0 else used)
             if used < 0 and int(job) not in self.promises:  # should it have been requeued since that reading
                 lent = [Lent((lender, submitted), gpus) for lender, submitted, gpus in parts]
-                self.promises[int(job)] = Promise(submit, seconds, max(sum(part.gpus for part in lent), 1e-3), lent)
+                self.promises[int(job)] = Promise(submit, 1, seconds, max(sum(part.gpus for part in lent), 1e-3), lent)
         for lender, (submit, seconds, *_) in book["given"].items():
             self._claim([(int(lender), submit, 1.0)], seconds)
         return True
@@ -150,7 +153,7 @@ class Lenders:
         for loan in self.loans:
             if loan.borrower == key and loan.ended is None:
                 size = sum(part.gpus for part in loan.parts)
-                self.promises[key[0]] = Promise(key[1], loan.seconds, max(size, 1e-3), list(loan.parts))
+                self.promises[key[0]] = Promise(key[1], 1, loan.seconds, max(size, 1e-3), list(loan.parts))
         self.ended(key, now)
 
     def unseen(self, key: Key, since: float) -> None:
