@@ -12,6 +12,13 @@ LIMITS: Final = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start")
 _SIMULATED: Final = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", *LIMITS)
 
 
+def tres_name(name: str) -> str:
+    """The name of a TRES or a GPU type as tables have it: Slurm compares them without case (assoc_mgr.c), and a site
+    writes gpu:A100 in one place and gres/gpu:a100 in another.
+    """
+    return name.lower()
+
+
 @dataclass(frozen=True)
 class Health:
     """How slurmctld is doing, from sdiag(1): what load shedding looks at."""

@@ -25,7 +25,8 @@ import numpy as np
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.durations import duration
 from rltuned.cluster.plain_tables import node_table
-from rltuned.cluster.tables import NO_ROWS, NodeTable, Partition, tres_name
+from rltuned.cluster.scheduler import tres_name
+from rltuned.cluster.tables import NO_ROWS, NodeTable, Partition
 from rltuned.errors import ShapeError
 
 CPUS_PER_GPU: Final = 8

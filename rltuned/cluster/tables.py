@@ -23,13 +23,6 @@ Singles = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.intp]
 
 
-def tres_name(name: str) -> str:
-    """The name of a TRES or a GPU type as tables have it: Slurm compares them without case (assoc_mgr.c), and a site
-    writes gpu:A100 in one place and gres/gpu:a100 in another.
-    """
-    return name.lower()
-
-
 NO_ROWS: Final = np.zeros(0, dtype=np.int32)
 
 

@@ -6,7 +6,7 @@ What it knows is in docs/simulator.md. Values are those of ``scontrol show confi
 from collections.abc import Mapping
 from typing import Final
 
-from rltuned.cluster.tables import tres_name
+from rltuned.cluster.scheduler import tres_name
 from rltuned.slurm import controller, notation
 
 _KNOWN: Final[Mapping[str, frozenset[str]]] = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.cluster import durations
-from rltuned.cluster.tables import tres_name
+from rltuned.cluster.scheduler import tres_name
 from rltuned.errors import SlurmParseError
 
 NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "(none)"})

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.durations import duration
-from rltuned.cluster.tables import Bools, Category, Floats, Ints, tres_name
+from rltuned.cluster.scheduler import tres_name
+from rltuned.cluster.tables import Bools, Category, Floats, Ints
 from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import NUMBERS, TEXTS, Source, Workload
 

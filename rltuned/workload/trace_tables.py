@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rltuned.cluster.ended import only_waited
-from rltuned.cluster.tables import Bools, Floats, tres_name
+from rltuned.cluster.scheduler import tres_name
+from rltuned.cluster.tables import Bools, Floats
 from rltuned.errors import WorkloadError
 from rltuned.workload.batch import (
     MAX_CPUS,

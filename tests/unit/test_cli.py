@@ -145,7 +145,7 @@ def test_restore_takes_the_names_that_explain_takes_and_says_which_job_it_does_n
     for name, number in (("4000000", 4_000_000), ("4000000_7", 4_000_000), ("4000000+2", 4_000_002)):
         code, text, _ = run(capsys, "restore", name, "--config", site)
         assert (code, f"job {number} does not wait, and rltuned has nothing on it" in text) == (0, True)
-        assert json.loads(run(capsys, "restore", name, "--config", site, "--json")[1])["unknown"] == [job]
+        assert json.loads(run(capsys, "restore", name, "--config", site, "--json")[1])["unknown"] == [number]
     _, answer, _ = run(capsys, "plan", "--config", site, "--json")
     waiting = json.loads(answer)["jobs"]["id"][0]
     assert "nothing to give back" not in run(capsys, "restore", waiting, "--config", site)[1]
