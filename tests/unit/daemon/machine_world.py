@@ -841,7 +841,7 @@ class World:
                     continue
             elif job.hold:
                 since = max(since, job.held_since)
-            if job.hold and self._may_be_another(job):
+            if self._may_be_another(job):
                 continue  # As in `leave`.
             if now - since > BOUND:
                 found.append(self._describe(job, of, now - since))
@@ -853,8 +853,8 @@ class World:
         It has another submit time (it was requeued), and no job of the journal has kept its own: slurmctld may have
         lost its state, and ids may have started over.
         """
-        entries = self.on_disk().entries
-        if job.job_id not in entries or entries[job.job_id].submit_time == job.submit_time:
+        entries, listed = self.on_disk().entries, not job.hold and job.explicit is None
+        if listed or job.job_id not in entries or entries[job.job_id].submit_time == job.submit_time:
             return False
         return not any(
             other.job_id in entries and entries[other.job_id].submit_time == other.submit_time
@@ -948,7 +948,7 @@ class World:
         left = [self._stands(job, now - job.put_back_at) for job in self.slurm.out_of_force() if not self.spoiled]
         for job, of in self.ours():
             age = now - self.wanted.get(job.job_id, float("-inf"))
-            if job.hold and self._may_be_another(job):
+            if self._may_be_another(job):
                 continue  # As in `leave`.
             if acting and (age <= 2 * INTERVAL or job.touched):
                 wanted, carried = self.raised.get(job.job_id), self._carried(job)[of]
@@ -971,7 +971,7 @@ class World:
         for job in [] if self.spoiled else self.slurm.out_of_force():
             self.complain("in force", f"without a daemon, {self._stands(job, now - began)}")
         for job, of in self.ours():
-            if job.hold and self._may_be_another(job):
+            if self._may_be_another(job):
                 continue  # Restore says so; once the job is released, it is known and given back.
             self.complain("fail open", f"without a daemon: {self._describe(job, of, now - began)}")
         present = set(self.slurm.jobs)
