@@ -21,9 +21,11 @@ class Factors(NamedTuple):
     """Terms of nice, partition, QOS and association that are not 0, "nice=20 partition=1000"; " or " between them."""
 
     def beside(self, other: "Factors") -> "Factors":
-        """Of a job that stands in the queue at two places: another partition's, another task's."""
+        """Of a job that stands in the queue at two places: another partition's, another task's. A task that was
+        requeued may lack its array's site factor, or its array what the task has.
+        """
         several = " or ".join(sorted({*self.decided.split(" or "), *other.decided.split(" or ")}))
-        return Factors(self.site, tuple(sorted({*self.bases, *other.bases})), several)
+        return Factors(self.site or other.site, tuple(sorted({*self.bases, *other.bases})), several)
 
 
 def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors | None]:

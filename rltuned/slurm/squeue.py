@@ -158,7 +158,7 @@ class Records:
     """As `JobTable.request`."""
     factors: list[Factors | None]
     sites_differ: frozenset[int] = frozenset()
-    """Arrays of whose waiting tasks not all have the same site factor."""
+    """Arrays of whose waiting tasks two have site factors that are neither 0 nor the same."""
 
 
 def read_records(
@@ -202,7 +202,7 @@ def _with_split(
     for job, row_of in apart.items():
         rows, terms = [row for row in row_of.values() if row >= 0], [factors[n] for n in row_of if n in factors]
         known = [of for of in terms if of]
-        if len({of.site for of in known}) > 1:
+        if len({of.site for of in known} - {0}) > 1:  # what is taken off one can be taken off those that have none
             sites_differ.add(job)
         seen = {(request[row], records.held[row]) for row in rows}
         shown = {(of.site, of.decided) if of else None for of in terms}

@@ -98,7 +98,11 @@ def test_a_task_of_an_array_that_was_changed_alone_is_not_raised_with_the_others
     assert array.job_id in report.record.vetoed["blocked" if changed.hold else "split-array"]
 
 
-@pytest.mark.parametrize(("task", "left"), [({"time_limit": 7 * 86_400.0}, False), ({"site_factor": -400}, True)])
+@pytest.mark.parametrize(
+    ("task", "left"),
+    [({"time_limit": 7 * 86_400.0}, False), ({"site_factor": 0}, False), ({"site_factor": -400}, True)],
+    ids=["changed", "requeued", "of an admin"],
+)
 def test_a_task_that_is_changed_after_its_array_was_raised_takes_the_raise_from_it_but_never_an_admins_value(
     tmp_path, task, left
 ):
