@@ -98,7 +98,7 @@ class Daemon:
         self.owns, self.start_times, self._rollout_trouble = owns, start_times, rollout_trouble
         self.liveness = Liveness(self.runtime, self._condition)
         self._reader = WatchedReader(reader, self.liveness)
-        self.slurmctld = Slurmctld(self.runtime, self._reader, reader, self.primacy, rng)
+        self.slurmctld = Slurmctld(self.runtime, journal, self._reader, reader, self.primacy, rng)
         self.permissions = Permissions(
             self.runtime,
             dry_run=writer_factory is None,
@@ -242,7 +242,6 @@ class Daemon:
         with self._phase("read"):
             if slurmctld.refresh_facts():
                 self.restoring.retries.soon()
-            slurmctld.refuse_other(self.journal)
             if self._nothing_to_do():
                 self._starts.manages_none()
                 sentence = f"{self.permissions.standby}; nothing of this daemon's is out"
@@ -252,7 +251,7 @@ class Daemon:
             slurmctld.budget.spend(SNAPSHOT_RPCS, clock.monotonic())
             self.reporting.unread(snapshot.unread)
         slurmctld.hint(snapshot.health)
-        slurmctld.refuse_hidden(snapshot, self.journal)
+        slurmctld.refuse_hidden(snapshot)
         for tier, waited in self._starts.since_last(snapshot):
             self.runtime.metrics.waiting.labels(tier).observe(waited)
         self.runtime.metrics.pending.set(len(snapshot.jobs.pending))

@@ -23,10 +23,17 @@ class Slurmctld:
     """One cluster's controller, as far as it was read."""
 
     def __init__(
-        self, runtime: Runtime, reader: SlurmReader, backend: SlurmReader, primacy: Primacy, rng: random.Random
+        self,
+        runtime: Runtime,
+        journal: Journal,
+        reader: SlurmReader,
+        backend: SlurmReader,
+        primacy: Primacy,
+        rng: random.Random,
     ) -> None:
         """`backend`: what `reader` wraps: a `ControllerReader` where it can tell which controllers are up."""
-        self._runtime, self._reader, self._backend, self._rng = runtime, reader, backend, rng
+        self._runtime, self._journal = runtime, journal
+        self._reader, self._backend, self._rng = reader, backend, rng
         self.primacy = primacy
         self.facts: ClusterFacts | None = None
         self.lacking: list[Finding] = []
@@ -56,7 +63,9 @@ class Slurmctld:
         self._facts_at = float("-inf")
 
     def refresh_facts(self) -> bool:
-        """Read the facts anew where they are old or doubtful. Whether a prerequisite is now met. Raises SlurmError."""
+        """Read the facts anew where they are old or doubtful. Whether a prerequisite is now met. SlurmError, and
+        JournalError as `refuse_other`; so all that reads facts.
+        """
         now, old = self._runtime.clock.monotonic(), self.facts
         doubtful = self.lacking or (old is not None and old.accounting and not old.accounting_reachable)
         if now - self._facts_at < FACTS_SECONDS and not doubtful:
@@ -70,14 +79,14 @@ class Slurmctld:
         return self._take_in(facts)
 
     def hint(self, health: Health) -> None:
-        """Read the facts anew where slurmctld was started, or reconfigured, since the last reading. SlurmError."""
+        """Read the facts anew where slurmctld was started, or reconfigured, since the last reading."""
         before, self._counts_since = self._counts_since, health.since
         if before not in {-1, health.since}:
             self.forget_facts()
             self.refresh_facts()
 
     def against(self) -> str:
-        """What stands against writing by slurm.conf as it is now; "" for nothing. Raises SlurmError."""
+        """What stands against writing by slurm.conf as it is now; "" for nothing."""
         self._take_in(self._reader.facts(self.facts))
         return "; ".join(finding.cause for finding in self.lacking)
 
@@ -85,6 +94,7 @@ class Slurmctld:
         """Whether a prerequisite is now met."""
         before = {finding.cause for finding in self.lacking}
         self.facts = facts
+        self.refuse_other()
         self.lacking = blocking(prerequisites(facts, self._runtime.config))
         for finding in self.lacking:
             if finding.cause not in before:
@@ -101,22 +111,20 @@ class Slurmctld:
             self.budget = fresh
             self.budget.spend(0, self._runtime.clock.monotonic())
 
-    def refuse_other(self, journal: Journal) -> None:
+    def refuse_other(self) -> None:
         """Raise JournalError where the journal is of another cluster than the one that answered last."""
         if self.facts is None:
             return
         try:
-            journal.refuse_other(self.facts.cluster_name)
+            self._journal.refuse_other(self.facts.cluster_name)
         except JournalError:
             self.forget_facts()
             raise
 
-    def refuse_hidden(self, snapshot: Snapshot, journal: Journal) -> None:
-        """Where all jobs of the journal are gone at once, raise SlurmDeniedError if this user may not see them, and
-        JournalError if this is another cluster.
-        """
+    def refuse_hidden(self, snapshot: Snapshot) -> None:
+        """Where all jobs of the journal are gone at once, raise SlurmDeniedError if this user may not see them."""
         gone, jobs = 0, snapshot.jobs
-        for job, entry in journal.entries.items():
+        for job, entry in self._journal.entries.items():
             if entry.carries:
                 row = jobs.row_of.get(job)
                 # Another cluster has jobs of the same ids.
@@ -128,7 +136,6 @@ class Slurmctld:
             return
         self.forget_facts()
         self.refresh_facts()
-        self.refuse_other(journal)
         if self.facts is not None and self.facts.hides_jobs:
             raise hidden(self.facts.user)
 

@@ -170,7 +170,7 @@ class DaemonRestore:
         ours = [job for job, entry in self.journal.entries.items() if entry.carries]
         if not ours:
             return 0
-        self.slurmctld.refuse_other(self.journal)
+        self.slurmctld.refuse_other()
         seen = self.reader.status(None)
         self.slurmctld.budget.spend(STATUS_RPCS, self.runtime.clock.monotonic())
         restored, _ = self.give_back([job for job in ours if job in seen])
