@@ -227,7 +227,7 @@ def _apart(
     found: dict[int, dict[int, int]] = {job: {} for job in suspects}
     for row, job in enumerate(ids) if suspects else ():
         if job in suspects and waits[row]:
-            found[job][own[row]] = row
+            found[job].setdefault(own[row], row)
     for number, job in hidden.items():
         if found[job]:
             found[job][number] = -1

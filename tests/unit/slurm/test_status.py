@@ -65,10 +65,11 @@ def test_an_array_whose_waiting_tasks_differ_in_site_factor_is_not_understood(sl
 
 @pytest.mark.parametrize("fields", [{"NumNodes": 4}, {"TimeLimit": "7-00:00:00"}, {"PriorityLong": 0}, {"QOS": "high"}])
 def test_an_array_of_which_a_task_was_changed_alone_does_not_ask_for_what_it_asked_for(slurm, fields):
-    master = job(41, ArrayTaskID="3")
-    before = read(slurm, [master, master | {"ArrayTaskID": "4"}], factors={41: 9})[41]
+    masters = [job(41, ArrayTaskID="3"), job(41, ArrayTaskID="4")]
+    before = read(slurm, masters, factors={41: 9})[41]
     changed = job(55, ArrayJobID=41, ArrayTaskID="2", **fields)
-    assert read(slurm, [master, changed], factors={41: 9, 55: 9})[41].request == SPLIT != before.request
+    for queue in ([*masters, changed], [changed, *masters]):
+        assert read(slurm, queue, factors={41: 9, 55: 9})[41].request == SPLIT != before.request
 
 
 @pytest.mark.parametrize("fields", [{"PriorityLong": "?"}, {"SubmitTime": "N/A"}, {"StateCompact": "?!"}])
