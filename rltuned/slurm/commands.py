@@ -57,7 +57,9 @@ class Command:
     output_limit: int | None = None
     """Bytes, where less than the runner's is enough."""
     cuts_lines: bool = False
-    """Whether a line that is far longer than others ends with `CUT`: a user may make a column as long as they like."""
+    """Whether a line that is far longer than others ends with `CUT`, and is left out where it is the same as the one
+    before: a user may make a column as long as they like, in as many tasks of an array.
+    """
 
     def argv(self, bin_dir: Path, argument: str | None = None, second: str | None = None) -> list[str]:
         """The words to execute.
@@ -121,6 +123,9 @@ JOB_FIELDS: Final = (
 WIDTHS: Final[Mapping[str, int]] = MappingProxyType({"Dependency": 1})
 """Columns of which so many characters are printed: one tells a dependency from `(null)`, a thousand are 60 kB."""
 
+_TASK_WIDTHS: Final = {"ArrayTaskID": 1}
+"""As `WIDTHS`, with a row for each task: one tells a task from `N/A`, and the rows of one record are the same."""
+
 REQUEST_FIELDS: Final = (
     "Account",
     "Partition",
@@ -147,8 +152,8 @@ STATUS_FIELDS: Final = (
 EXCLUSIVE: Final = "Exclusive"
 """Column of `EXCLUSIVE_SINCE` and later: NO, NODE, USER, MCS, TOPO."""
 
-EXCLUDED_FORMAT: Final = SEPARATOR.join(("%A", "%F", "%K", "%x")) + SEPARATOR
-"""``squeue -o``: id, array id, task id, excluded nodes. `-O` has no excluded nodes before 26.05; `%x` always."""
+EXCLUDED_FORMAT: Final = SEPARATOR.join(("%A", "%F", "%1K", "%x")) + SEPARATOR
+"""``squeue -o``: id, array id, task id (as `_TASK_WIDTHS`), excluded nodes. `-O` has none before 26.05; `%x` always."""
 
 SITE_FIELDS: Final = ("%i", "%S", "%Y", "%T", "%N", "%A", "%F", "%J", "%P", "%Q", "%B")
 """Columns of ``sprio -o``, sprio(1): id, site factor, priority, and the other terms of the sum: TRES, nice, age, fair
@@ -206,13 +211,10 @@ _MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
 # In UTC, as `environment` pins the zone.
 
 
-def _long(fields: tuple[str, ...]) -> str:
-    """``-O`` argument: each column untruncated, but for `WIDTHS`, followed by the separator."""
-    return ",".join(f"{field}:{WIDTHS.get(field, '')}{SEPARATOR}" for field in fields)
-
-
 def _queue(name: str, fields: tuple[str, ...], purpose: str, options: tuple[str, ...] = _QUEUE) -> Command:
-    return Command(name, "squeue", (*options, "-O", _long(fields)), purpose, cuts_lines=True)
+    widths = WIDTHS if options is _QUEUE else _TASK_WIDTHS
+    columns = ",".join(f"{field}:{widths.get(field, '')}{SEPARATOR}" for field in fields)
+    return Command(name, "squeue", (*options, "-O", columns), purpose, cuts_lines=True)
 
 
 def _ended(

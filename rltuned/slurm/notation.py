@@ -322,8 +322,8 @@ def is_given(value: str) -> bool:
 
 
 def begins_with_value(value: str) -> bool:
-    """As `is_given`, of the first character of the value."""
-    return value not in {"", " ", "("}
+    """As `is_given`, of the first character of a dependency or of a task's number, or of more."""
+    return value[:1] not in {"", " ", "(", "N"}
 
 
 # --- states ------------------------------------------------------------------------------------------------------

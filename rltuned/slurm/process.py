@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -136,7 +137,7 @@ def _communicate(
 ) -> tuple[bytearray, bytearray]:
     """Feed and drain the pipes until both end; TimeoutError at the deadline, OverflowError beyond `limit` bytes.
 
-    `cuts`: long lines are cut (`LINE_LIMIT`).
+    `cuts`: long lines are cut (`LINE_LIMIT`), and what is the same as the line before is left out.
     """
     out, err = bytearray(), bytearray()
     lines = _Lines(out, limit if cuts else None)
@@ -187,6 +188,8 @@ class _Lines:
     """Of `out`; None: no line is cut."""
     _room: int = LINE_LIMIT
     """Bytes that the line may still have; −1: it was cut."""
+    _last: int = 0
+    """Where in `out` the last whole line begins."""
 
     def add(self, chunk: bytes) -> None:
         """Take in what comes next."""
@@ -210,6 +213,17 @@ class _Lines:
             self.out += chunk[start if self._room >= 0 else end : end + 1]
             start = end + 1
             self._room = LINE_LIMIT if 2 * len(self.out) < self.limit else LINE_LIMIT // 32
+        self._leave_out_repeated()
+
+    def _leave_out_repeated(self) -> None:
+        """Of whole lines that are the same, keep the first."""
+        end = self.out.rfind(b"\n", self._last) + 1
+        *lines, _ = self.out[self._last : end].split(b"\n")
+        if lines:
+            kept = [line for line, _ in groupby(lines)]
+            text = b"\n".join([*kept, b""])
+            self.out[self._last : end] = text
+            self._last += len(text) - len(kept[-1]) - 1
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

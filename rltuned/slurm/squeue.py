@@ -32,7 +32,7 @@ from rltuned.slurm.commands import (
     SEPARATOR,
     STATUS_FIELDS,
 )
-from rltuned.slurm.notation import NOTHING, PENDING, named_job
+from rltuned.slurm.notation import NOTHING, PENDING, begins_with_value, named_job
 from rltuned.slurm.process import Runner
 from rltuned.slurm.separated import by_job, ids_in, refuse_unknown, skip_misfits, table
 from rltuned.slurm.sprio import Factors
@@ -239,7 +239,7 @@ def _record_ids(columns: Columns, own: list[int]) -> list[int]:
     ids = list(own)
     states, arrays = columns.texts["StateCompact"], columns.texts["ArrayJobID"]
     for row, tasks in enumerate(columns.texts["ArrayTaskID"]):
-        if tasks not in NOTHING and states[row] == PENDING:
+        if begins_with_value(tasks) and states[row] == PENDING:
             try:
                 ids[row] = named_job(arrays[row])
             except SlurmParseError as error:
@@ -256,7 +256,7 @@ def _one_row_each(columns: Columns, ids: list[int]) -> list[int]:
     for row, job in enumerate(ids):
         rows_of.setdefault(job, []).append(row)
     for job, rows in rows_of.items():
-        if job and len(rows) > 1 and any(tasks[row] in NOTHING for row in rows):
+        if job and len(rows) > 1 and not all(begins_with_value(tasks[row]) for row in rows):
             for row in rows:
                 columns.note(row, f"job {job} appears twice")
     return sorted(min(rows, key=lambda at: (states[at] != PENDING, len(own[at]), own[at])) for rows in rows_of.values())
@@ -268,7 +268,7 @@ def started_tasks(texts: Mapping[str, list[str]]) -> tuple[dict[int, int], dict[
     array_of: dict[int, int] = {}
     fields = ("ArrayTaskID", "StateCompact", "JobID", "ArrayJobID", "SubmitTime")
     for tasks, state, own, whole, submitted in zip(*(texts[field] for field in fields), strict=True):
-        if tasks not in NOTHING and state != PENDING:
+        if begins_with_value(tasks) and state != PENDING:
             with contextlib.suppress(SlurmParseError):
                 arrays.setdefault(named_job(whole), int(notation.moment(submitted)))
             with contextlib.suppress(SlurmParseError):
@@ -381,10 +381,10 @@ def _excluded(columns: Sequence[Sequence[str]]) -> tuple[dict[int, str], dict[in
     found: dict[int, str] = {}
     array_of: dict[int, int] = {}
     for own, whole, tasks, value in zip(*columns, strict=True):
-        if tasks not in NOTHING and own != whole:
+        if begins_with_value(tasks) and own != whole:
             array_of[named_job(own)] = named_job(whole)
         if nodes := notation.text(value):
             # Own id as well: a running task of an array is a row of its own.
-            found.setdefault(named_job(whole if tasks not in NOTHING else own), nodes)
+            found.setdefault(named_job(whole if begins_with_value(tasks) else own), nodes)
             found.setdefault(named_job(own), nodes)
     return found, array_of

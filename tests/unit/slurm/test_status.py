@@ -63,6 +63,19 @@ def test_an_array_whose_waiting_tasks_differ_in_site_factor_is_not_understood(sl
             assert read(slurm, queue, ids, factors=factors)[41].site_factor == 9
 
 
+def test_an_array_of_many_tasks_whose_user_makes_long_columns_takes_the_room_of_few_jobs(slurm):
+    tasks = [job(41, ArrayTaskID=str(number)[:1], Partition="p" * 900) for number in range(5000)]
+    slurm.queue([*tasks, job(55, ArrayJobID=41, ArrayTaskID="7", QOS="high"), job(7)], excluded={41: "n" * 900})
+    reader = CliReader(slurm.runner(output_limit=300_000))
+    found = reader.status(None)
+    assert {number: (one.request == SPLIT, one.strange) for number, one in found.items()} == {
+        41: (True, ""),
+        7: (False, ""),
+    }
+    slurm.answer("jobs", rows([job(41, ArrayTaskID="0-4999"), job(7)]))
+    assert reader.snapshot(1795243060.0).jobs.job_id.tolist() == [41, 7]
+
+
 @pytest.mark.parametrize("fields", [{"NumNodes": 4}, {"TimeLimit": "7-00:00:00"}, {"PriorityLong": 0}, {"QOS": "high"}])
 def test_an_array_of_which_a_task_was_changed_alone_does_not_ask_for_what_it_asked_for(slurm, fields):
     masters = [job(41, ArrayTaskID="3"), job(41, ArrayTaskID="4")]
