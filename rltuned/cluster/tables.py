@@ -306,8 +306,6 @@ class Snapshot:
     health: Health = field(default_factory=Health)
     unread: Unread = field(default_factory=Unread)
     """What could not be understood: its jobs are left alone, its nodes not usable, its partitions not up."""
-    complete: bool = True
-    """Whether there are about as many jobs as slurmctld counts: an answer may be cut at the end of a line."""
     scheduler: SchedulerParameters = field(default_factory=SchedulerParameters)
     arrays: Mapping[int, int] = field(default_factory=dict)
     """Submit time by id of each array of which a task has a record of its own, and has started; it may be requeued."""

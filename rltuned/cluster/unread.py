@@ -50,7 +50,8 @@ class Unread:
     jobs: dict[int, str] = field(default_factory=dict)
     """Reason by id of each job that is to be left alone."""
     listed: dict[RowKind, Collection[int]] = field(default_factory=dict)
-    """Ids that were read of a table some row of which has none: a job that is not among them may be that row."""
+    """Ids that were read of a table some row of which has none, or is missing: a job that is not among them may be that
+    row."""
 
     def __len__(self) -> int:
         """How many rows."""
@@ -70,5 +71,5 @@ class Unread:
             return reason
         for kind, ids in self.listed.items():
             if (kind is not RowKind.JOB) is queued and job_id not in ids:
-                return f"a row ({kind}) does not say whose it is; it may be this job's"
+                return f"a row ({kind}) does not say whose it is, or is missing; it may be this job's"
         return ""

@@ -187,7 +187,7 @@ class Daemon:
 
     def _overrun(self, why: str) -> None:
         self.runtime.metrics.overruns.inc()
-        sentence = f"{why}; the next one starts at the next full interval."
+        sentence = f"{why}; the next one starts when it is due."
         self.runtime.log.warning("cycle.overrun", sentence=sentence)
 
     def _look_at_lock(self) -> None:
@@ -373,7 +373,6 @@ class Daemon:
                 calculated=calculated,
                 silent=silent,
                 settling=settling,
-                complete=snapshot.complete,
             )
             if self.primacy.stands_by:
                 # What was given back and shows another value has it of the other host's daemon.

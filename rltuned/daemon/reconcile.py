@@ -47,15 +47,14 @@ class Reconciler:
         calculated: bool,
         silent: bool = False,
         settling: float = SETTLE_SECONDS,
-        complete: bool = True,
     ) -> tuple[int, ...]:
         """Settle every difference; the journal is updated, also where JournalError says that it is not on disk.
 
         `seen`: the jobs of the journal's entries, as far as Slurm knows them, read at `now` by the steady clock.
         `calculated`: sprio lists at least one job, so a job that it leaves out is left out on purpose. `silent`: the
         daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral values are its
-        doing, and not somebody's who wants these jobs left alone. `complete`: as of `Snapshot`; else no job counts as
-        gone. `settling`: see `claims.settled`. Returns jobs that somebody else changed; newly found.
+        doing, and not somebody's who wants these jobs left alone. `settling`: see `claims.settled`. Returns jobs that
+        somebody else changed; newly found.
         """
         changed: list[Entry] = []
         forgotten: list[int] = []
@@ -68,7 +67,7 @@ class Reconciler:
             status = seen.get(job)
             if status is None:
                 missing[job] = since = self._missing.get(job, now)
-                if now - since >= SETTLE_SECONDS and complete:
+                if now - since >= SETTLE_SECONDS:
                     forgotten.append(job)
                 continue
             if status.strange:

@@ -41,7 +41,8 @@ from rltuned.slurm.squeue import (
 )
 
 _SHOWN: Final = 0.95
-"""Part of the jobs that slurmctld counted within the last half minute: some have ended since."""
+"""Part of the jobs that slurmctld counted within the last half minute: some have ended since. Where fewer are shown,
+the answer may be cut at the end of a line."""
 
 
 def read_snapshot(runner: Runner, now: float) -> Snapshot:
@@ -86,6 +87,8 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     jobs = _build_jobs(records, excluded, node_table, partition_table, unread)
     reserved = np.array([node.state.reserved for node in nodes], dtype=np.bool_)
     shown = len(jobs.running) + len(unread) + int(np.maximum(jobs.array_tasks[jobs.pending], 1).sum())
+    if shown < _SHOWN * (load.jobs_pending + load.jobs_running):
+        unread.listed.setdefault(RowKind.JOB, jobs.row_of.keys() | arrays.keys())
     return Snapshot(
         time=now,
         release=of_release,
@@ -94,7 +97,6 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
         partitions=partition_table,
         health=load.health,
         unread=unread,
-        complete=shown >= _SHOWN * (load.jobs_pending + load.jobs_running),
         arrays=arrays,
         array_of=started,
         bases={job: of.bases for job, of in zip(records.ids, records.factors, strict=True) if of and len(of.bases) > 2},

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import zlib
+from collections import Counter
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,7 @@ from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import load
 from rltuned.daemon.heartbeat import read_heartbeat
+from rltuned.daemon.lending import read_book
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
@@ -418,6 +420,34 @@ def test_an_answer_that_is_cut_at_the_end_of_a_line_makes_no_job_foreign_or_forg
     run.daemon.stop()
     run.restore()
     assert run.untouched()
+
+
+def test_what_a_job_has_lent_stands_although_a_reading_lacks_it(tmp_path):
+    run = house(tmp_path, jobs=9)
+    run.ticks(2)
+    run.slurm.start(9)
+    run.ticks(10)
+
+    def lent():
+        book, _ = read_book(run.daemon.config.state.directory)
+        found = Counter({job: one.seconds for job, one in book.given.items()})
+        for _, part, seconds in book.open_parts():
+            found[part.lender] += seconds
+        return found
+
+    before = lent()
+    assert before.total() > 0
+
+    class Cut(Commands):
+        def answer(self, name):
+            out, err, code = super().answer(name)
+            return "".join(out.splitlines(keepends=True)[6:]) if name == "jobs" else out, err, code
+
+    whole, run.daemon.reader._runner = run.daemon.reader._runner, Cut(run.slurm)
+    run.tick()
+    run.daemon.reader._runner = whole
+    run.tick()
+    assert not {job for job, seconds in before.items() if lent()[job] < seconds}
 
 
 @pytest.mark.parametrize("nth", [2, 3, 4, 5])
