@@ -42,7 +42,7 @@ from rltuned.slurm.squeue import (
 
 _SHOWN: Final = 0.95
 """Part of the jobs that slurmctld counted within the last half minute: some have ended since. Where fewer are shown,
-the answer may be cut at the end of a line."""
+the answer may be cut at the end of a line; or a strange row is of an array of many."""
 
 
 def read_snapshot(runner: Runner, now: float) -> Snapshot:
@@ -86,8 +86,8 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     records = read_records(texts, factors, array_of)
     jobs = _build_jobs(records, excluded, node_table, partition_table, unread)
     reserved = np.array([node.state.reserved for node in nodes], dtype=np.bool_)
-    shown = len(jobs.running) + len(unread) + int(np.maximum(jobs.array_tasks[jobs.pending], 1).sum())
-    if shown < _SHOWN * (load.jobs_pending + load.jobs_running):
+    shown = len(jobs.running) + int(np.maximum(jobs.array_tasks[jobs.pending], 1).sum())
+    if shown < _SHOWN * (load.jobs_pending + load.jobs_running) and not unread.counts[RowKind.JOB]:
         unread.listed.setdefault(RowKind.JOB, jobs.row_of.keys() | arrays.keys())
     return Snapshot(
         time=now,

@@ -119,6 +119,13 @@ def test_an_array_whose_tasks_differ_stands_wherever_one_of_them_does_also_where
     assert CliReader(slurm.runner()).snapshot(NOW).jobs.request.texts() != [SPLIT]
 
 
+def test_a_job_that_fewer_rows_than_slurmctld_counts_lack_may_be_there_unless_an_odd_row_may_be_the_others(slurm):
+    slurm.answer("diagnostics", DIAGNOSTICS.replace("Jobs pending:   0", "Jobs pending:   10"))
+    for tasks, missing in (("1-8", True), ("1-9", False), ("1-?", False)):
+        assert read(slurm, [job(7), job(8, ArrayTaskID=tasks)]).is_unread(9) is missing
+        assert not read(slurm, [job(7), job(8, ArrayTaskID=tasks)]).is_unread(7)
+
+
 def test_a_job_that_appears_twice_is_left_alone(slurm):
     snapshot = read(slurm, [job(7), job(8), job(7, PriorityLong=5)])
     assert snapshot.jobs.job_id.tolist() == [7, 8]
