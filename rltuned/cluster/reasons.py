@@ -17,6 +17,8 @@ class Waits(enum.Enum):
 
     ROOM = enum.auto()
     """Room or its turn, and nothing else."""
+    SOME = enum.auto()
+    """Of an array, some tasks wait for room; others, which have records of their own, for something else."""
     ELIGIBILITY = enum.auto()
     """Another job or its begin time: sprio(1) leaves it out although its priority is multifactor's."""
     RELEASE = enum.auto()
@@ -188,6 +190,11 @@ def parse(reason: str) -> Reason:
     text = reason.replace("_", " ")
     if text in _EXACT:
         return _EXACT[text]
+    of_tasks = [_EXACT.get(part) or _limit(part) for part in text.split(",") if part]
+    if len(of_tasks) > 1 and (known := [one for one in of_tasks if one]) == of_tasks:
+        # squeue shows the reasons of all of an array's waiting tasks (print.c, _merge_job_reason).
+        waits = Waits.SOME if any(one.waits is Waits.ROOM for one in known) else Waits.OTHER
+        return Reason(f"Of its tasks: {' Or: '.join(one.meaning for one in known)}", known[0].help, waits)
     name = text.partition(",")[0].strip().strip("()")
     found = _EXACT.get(name) or _limit(name)
     if found is None or found.waits is Waits.ROOM:  # to these Slurm adds nothing: somebody wrote it

@@ -153,7 +153,11 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     if snapshot.unread.jobs:
         apply(Veto.UNREADABLE, np.isin(jobs.job_id[rows], list(snapshot.unread.jobs)))
     apply(Veto.HELD, jobs.held[rows] | (priority == 0))
-    apply(Veto.SPLIT_ARRAY, jobs.request.take(rows).mapped(SPLIT.__eq__, none=False))
+    waits = jobs.reason.take(rows).mapped(
+        lambda reason: parse(reason).waits.value, none=Waits.ROOM.value, kind=np.int64
+    )
+    split = jobs.request.take(rows).mapped(SPLIT.__eq__, none=False)
+    apply(Veto.SPLIT_ARRAY, split | (waits == Waits.SOME.value))
     changed = known & (site != ours)  # somebody else decided
     apply(Veto.FOREIGN, foreign | changed)
     apply(Veto.DEPENDENCY, jobs.dependent[rows])
@@ -179,12 +183,12 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     short = able[pools.pool_of] < np.maximum(jobs.nodes[rows], 1)
     # A limit, a licence or a begin time is none of our business: moving such a job changes nothing for it, and placing
     # it would keep room from others that can use it.
-    waits = jobs.reason.take(rows).mapped(lambda reason: parse(reason).waits is Waits.ROOM, none=True)
+    room = (waits == Waits.ROOM.value) | (waits == Waits.SOME.value)
     # A partition that is not listed is not known to be down.
     down = snapshot.by_partitions(
         rows, lambda parts: all(part is not None and not part.up for part in parts), none=False
     )
-    apply(Veto.BLOCKED, short | ~waits | down)
+    apply(Veto.BLOCKED, short | ~room | down)
     apply(Veto.CHANGED, other_request)
     if config.cycle.stage is Stage.CANARY:
         canary = _canary(jobs, rows, scope)

@@ -50,6 +50,22 @@ def test_a_topology_without_room_is_a_wait_for_room(reason):
 
 
 @pytest.mark.parametrize(
+    ("reason", "waits"),
+    [
+        ("Priority,Resources", Waits.SOME),
+        ("Resources,Priority,BeginTime", Waits.SOME),
+        ("None,JobHeldUser", Waits.SOME),
+        ("QOSMaxCpuPerUserLimit,Priority", Waits.SOME),
+        ("BeginTime,JobHeldUser", Waits.OTHER),
+        ("Priority,", Waits.UNKNOWN),
+        ("Priority,Soon", Waits.UNKNOWN),
+    ],
+)
+def test_the_reasons_of_an_arrays_tasks_are_understood_one_by_one(reason, waits):
+    assert parse(reason).waits is waits
+
+
+@pytest.mark.parametrize(
     "reason", ["Priority, says carol", "Resources, but not today", "No suitable reason", "PriorityOf2031", "priority"]
 )
 def test_what_is_not_of_the_list_is_no_wait_for_room(reason):

@@ -95,7 +95,8 @@ def test_a_task_of_an_array_that_was_changed_alone_is_not_raised_with_the_others
     report = run.ticks(3)
     assert (array.site_factor, changed.site_factor) == (0, before)
     assert any(job.site_factor for job in run.slurm.jobs.values())
-    assert array.job_id in report.record.vetoed["blocked" if changed.hold else "split-array"]
+    assert array.job_id in report.record.vetoed["split-array"]
+    assert run.metric("rltuned_unknown_reasons") == 0
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,13 @@ def test_only_a_wait_for_room_is_anything_that_a_place_changes(reason, managed):
     assert list(made.scope.vetoed()) == ([] if managed else [Veto.BLOCKED])
 
 
+def test_an_array_of_which_some_tasks_wait_for_something_else_lends_and_is_not_raised():
+    jobs = pending(2, time_limit=[5000.0, 60.0], reason=["Priority", "Resources,BeginTime"])
+    scope = plan(make_snapshot(jobs), by_name("sjf"), QUIET).scope
+    assert {veto: list(rows) for veto, rows in scope.vetoed().items()} == {Veto.SPLIT_ARRAY: [1]}
+    assert (scope.startable & scope.passable).all()
+
+
 def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others():
     jobs = pending(3, time_limit=[5000.0, 4000.0, 60.0])
     snap = replace(
