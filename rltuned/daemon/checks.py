@@ -31,6 +31,7 @@ from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.rpc_budget import LEAST_BURST, SHARE, Budget
 from rltuned.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
 from rltuned.installed import how_to_install
+from rltuned.policy.multifactor import FLAGS
 from rltuned.safe_files import give_all_to, user_name
 from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
 
@@ -137,7 +138,7 @@ def _priority(facts: ClusterFacts) -> list[Finding]:
     return [Finding(Severity.OK, "priority plugin", facts.priority_type)]
 
 
-_NO_WEIGHTS = {"max_age", "half_life", "favor_small", "small_relative_to_time"}
+_NO_WEIGHTS = {"max_age", "half_life", *FLAGS}
 """Of `ClusterFacts.priority_weights`."""
 
 

@@ -73,11 +73,12 @@ class Weights:
                 presets = ", ".join(PRESETS)
                 raise ConfigError(f"weights '{text}': '{part}' is no NAME=NUMBER; or give one of {presets}")
         own: dict[str, Any] = {name: found.pop(name) for name in cls.__annotations__ if name in found}
-        own |= {name: bool(own[name]) for name in _FLAGS if name in own}
+        own |= {name: bool(own[name]) for name in FLAGS if name in own}
         return cls(**own, tres=MappingProxyType(found))
 
 
-_FLAGS: Final = ("favor_small", "small_relative_to_time", "max_tres")
+FLAGS: Final = ("favor_small", "small_relative_to_time", "max_tres")
+"""Fields of `Weights` that are yes or no."""
 
 USUAL: Final = Weights(
     age=10_000,

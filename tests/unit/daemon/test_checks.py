@@ -17,6 +17,7 @@ from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.user_records import MARK
+from rltuned.policy.multifactor import FLAGS
 from rltuned.slurm.port import Privilege
 
 FACTS = ModelSlurm(VirtualClock()).reader().facts()
@@ -199,6 +200,7 @@ def test_multifactor_without_weights_is_named_with_the_line_that_helps(weight):
         return [finding for finding in found if finding.subject == "priority weights"]
 
     (finding,) = said({})
+    assert said(dict.fromkeys(FLAGS, 1.0)) == [finding], "flags are no weights"
     assert "can raise no job" in finding.cause
     assert "PriorityWeightAge=" in finding.remedy
     assert "scontrol reconfigure" in finding.remedy
