@@ -28,12 +28,17 @@ _WORDS: Final[Mapping[str, frozenset[str]]] = {
         {
             *("assoc_limit_stop", "bf_busy_nodes", "bf_job_part_count_reserve", "bf_licenses", "bf_max_job_array_resv"),
             *("bf_max_job_assoc", "bf_max_job_user_part", "bf_min_age_reserve", "bf_min_prio_reserve"),
-            *("bf_one_resv_per_job", "bf_running_job_reserve", "bf_topopt_enable", "pack_serial_at_end"),
-            *("partition_job_depth", "reduce_completing_frag", "sched_max_job_start"),
+            *("bf_one_resv_per_job", "bf_running_job_reserve", "bf_topopt_enable", "bf_window_linear"),
+            *("pack_serial_at_end", "partition_job_depth", "reduce_completing_frag", "sched_max_job_start"),
         }
     ),
     "SelectTypeParameters": frozenset({"CR_LLN", "CR_PACK_NODES", "CR_ONE_TASK_PER_CORE"}),
-    "PriorityFlags": frozenset({"NO_FAIR_TREE", "DEPTH_OBLIVIOUS", "ACCRUE_ALWAYS", "MAX_TRES_GRES"}),
+    "PriorityFlags": frozenset(
+        {
+            *("NO_FAIR_TREE", "DEPTH_OBLIVIOUS", "ACCRUE_ALWAYS", "INCR_ONLY", "MAX_TRES_GRES"),
+            *("NO_NORMAL_ALL", "NO_NORMAL_TRES"),  # Slurm says ALL where it is any of them
+        }
+    ),
     "AccountingStorageEnforce": frozenset({"limits", "qos", "safe", "all"}),
 }
 """Words of a list that are not simulated."""
