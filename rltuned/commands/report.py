@@ -178,8 +178,8 @@ def _replayed(
 
     try:
         from rltuned.evaluate import gate
-        from rltuned.evaluate.site import NOT_SIMULATED
         from rltuned.report.replay import LEAD_DAYS, replay, settings_of
+        from rltuned.slurm import not_simulated
     except ImportError as error:
         missing.append(_lacking(error.name or "numba", "the replay of the period's jobs"))
         return None, ""
@@ -191,7 +191,7 @@ def _replayed(
 
     def tell(sentence: str) -> None:
         remark(sentence)
-        if names or sentence.startswith(NOT_SIMULATED):  # the others may quote what the accounting says
+        if names or sentence.startswith(not_simulated.BEGINNING):  # the others may quote what the accounting says
             missing.append(f"The replay: {sentence}.")
 
     try:

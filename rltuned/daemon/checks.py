@@ -33,6 +33,7 @@ from rltuned.errors import JournalError, RltunedError, SlurmDeniedError, SlurmEr
 from rltuned.installed import how_to_install
 from rltuned.policy.multifactor import FLAGS
 from rltuned.safe_files import give_all_to, user_name
+from rltuned.slurm import not_simulated
 from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
 
 TRIED = ((22, 5), (24, 11), (26, 5))
@@ -79,7 +80,6 @@ def prerequisites(facts: ClusterFacts, config: Config) -> list[Finding]:
         *_scheduler(facts),
         *_users_tools(facts),
         *_federation(facts),
-        *_simulation(facts),
         *_accounting(facts),
         *_limiter(facts, config),
     ]
@@ -153,13 +153,11 @@ def _scheduler(facts: ClusterFacts) -> list[Finding]:
     return [Finding(Severity.OK, "backfill", "sched/backfill with bf_continue")]
 
 
-def _simulation(facts: ClusterFacts) -> list[Finding]:
+def simulation(facts: ClusterFacts, snapshot: Snapshot) -> list[Finding]:
     """What the figures of gate, tune and report, and start times, do not know."""
-    if not facts.not_simulated:
-        return []
-    cause = f"not simulated, though it changes who starts when: {'; '.join(facts.not_simulated)}"
+    cause = not_simulated.sentence(facts.not_simulated, snapshot.partitions, snapshot.nodes)
     remedy = "verdicts, replays and start times are without it: compare a report's replay with what really happened"
-    return [Finding(Severity.NOTE, "simulator", cause, remedy)]
+    return [Finding(Severity.NOTE, "simulator", cause, remedy)] if cause else []
 
 
 def _users_tools(facts: ClusterFacts) -> Iterator[Finding]:
@@ -250,7 +248,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         snapshot = reader.snapshot(now)
         gpus = int(snapshot.nodes.gpus.sum())
         findings += [answers(snapshot), *reasons(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
-        findings += loans(snapshot, config)
+        findings += [*simulation(facts, snapshot), *loans(snapshot, config)]
         with contextlib.suppress(SlurmError):  # the privilege, or slurmdbd, has its own finding
             findings.extend(finding for _, finding in scope_names(reader, config, facts))
     except SlurmParseError as error:

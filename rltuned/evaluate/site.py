@@ -18,6 +18,7 @@ from rltuned.errors import ShapeError, SlurmError, WorkloadError
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.window_metrics import most_in_use
 from rltuned.simulate.values import Backfill
+from rltuned.slurm import not_simulated
 from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.port import ClusterFacts
 from rltuned.slurm.sacct import Outage, TraceRows, read_outages, read_trace, trace_header
@@ -26,8 +27,6 @@ from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 
 _DAY: Final = 86400.0
-NOT_SIMULATED: Final = "not simulated"
-_NAMED: Final = 3
 SLICE: Final = 6 * 3600.0
 """Seconds of the past that one command asks for: bounds the answer, whatever the site."""
 
@@ -39,23 +38,24 @@ def own_jobs(
     return history(partial(read_trace, runner(slurm)), days, now, tell, progress)
 
 
-def own_cluster(slurm: SlurmSection, now: float) -> tuple[ClusterShape, ClusterFacts]:
-    """`live_shape` of the configured cluster, and how that is configured. Raises SlurmError, ShapeError."""
+def own_cluster(slurm: SlurmSection, now: float, tell: Callable[[str], None]) -> tuple[ClusterShape, ClusterFacts]:
+    """`live_shape` of the configured cluster, and how that is configured. Raises SlurmError, ShapeError.
+
+    `tell`: called with `not_simulated.sentence` where anything is not.
+    """
     reader = open_reader(slurm)
     facts = reader.facts()
-    return live_shape(replace(reader.snapshot(now), scheduler=facts.scheduler), facts.cluster_name), facts
+    shape = live_shape(replace(reader.snapshot(now), scheduler=facts.scheduler), facts.cluster_name)
+    if sentence := not_simulated.sentence(facts.not_simulated, shape.partitions, shape.nodes):
+        tell(sentence)
+    return shape, facts
 
 
 def of_slurm(
     settings: EvaluationSettings, slurm: SlurmSection, now: float, tell: Callable[[str], None]
 ) -> tuple[EvaluationSettings, ClusterShape]:
-    """The settings with this cluster's scheduler and weights, where they name none, and its shape; as `own_cluster`.
-
-    `tell`: called with `not_simulated` where anything is not.
-    """
-    shape, facts = own_cluster(slurm, now)
-    if sentence := not_simulated(shape, facts):
-        tell(sentence)
+    """The settings with this cluster's scheduler and weights, where they name none, and its shape; as `own_cluster`."""
+    shape, facts = own_cluster(slurm, now, tell)
     scheduler = facts.scheduler
     weights = ",".join(f"{name}={value:.15g}" for name, value in facts.priority_weights.items())
     backfill = settings.backfill if scheduler.backfill else Backfill.NONE
@@ -84,21 +84,6 @@ def own_past(
         outages = []
         tell(f"what nodes went through is not known: {error}")
     return as_it_was(shape, outages, jobs, since, until, tell)
-
-
-def not_simulated(shape: ClusterShape, facts: ClusterFacts) -> str:
-    """What changes who starts when on this cluster, and the simulator does not know; "" where nothing does."""
-    where: dict[str, list[str]] = {}
-    for part in shape.partitions:
-        for setting in part.not_simulated:
-            where.setdefault(setting, []).append(part.name)
-    found = list(facts.not_simulated)
-    for setting, names in where.items():
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        found.append(f"{setting} (partition {', '.join(names[:_NAMED])}{more})")
-    if ((shape.nodes.gpus > 0).sum(axis=1) > 1).any():
-        found.append("which GPUs are free on nodes of several types")
-    return f"{NOT_SIMULATED}, though it changes who starts when: {'; '.join(found)}" if found else ""
 
 
 def history(

@@ -113,7 +113,7 @@ def own_site(
     jobs = this_site.own_jobs(slurm, days, now, tell, progress)
     if clusters:
         return Site(jobs, read_shape(clusters[0]))
-    return Site(jobs, this_site.own_past(this_site.own_cluster(slurm, now)[0], slurm, jobs, None, tell))
+    return Site(jobs, this_site.own_past(this_site.own_cluster(slurm, now, tell)[0], slurm, jobs, None, tell))
 
 
 def line(

@@ -3,11 +3,14 @@
 What it knows is in docs/simulator.md. Values are those of ``scontrol show config`` and ``scontrol show partition``.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from rltuned.cluster.scheduler import tres_name
 from rltuned.slurm import controller, notation
+
+if TYPE_CHECKING:  # needs NumPy
+    from rltuned.cluster.tables import NodeTable, Partition
 
 _KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "PriorityType": frozenset({"priority/multifactor"}),
@@ -53,6 +56,26 @@ _OF_A_PARTITION: Final[Mapping[str, frozenset[str]]] = {
 }
 _LEAST_DEPTH: Final = 100
 """default_queue_depth of a slurm.conf that says nothing. The whole queue is looked at once a minute anyway."""
+BEGINNING: Final = "not simulated"
+"""Of a sentence."""
+_NAMED: Final = 3
+
+
+def sentence(settings: Sequence[str], partitions: "Sequence[Partition]", nodes: "NodeTable") -> str:
+    """What changes who starts when on a cluster, and the simulator does not know; "" where nothing does. `settings`:
+    `ClusterFacts.not_simulated`.
+    """
+    where: dict[str, list[str]] = {}
+    for part in partitions:
+        for setting in part.not_simulated:
+            where.setdefault(setting, []).append(part.name)
+    found = list(settings)
+    for setting, names in where.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        found.append(f"{setting} (partition {', '.join(names[:_NAMED])}{more})")
+    if ((nodes.gpus > 0).sum(axis=1) > 1).any():
+        found.append("which GPUs are free on nodes of several types")
+    return f"{BEGINNING}, though it changes who starts when: {'; '.join(found)}" if found else ""
 
 
 def of_config(config: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ from unit.daemon.model_slurm import NODES, ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
 
 from rltuned.cluster import pools
+from rltuned.cluster.changes import OverSubscribe
 from rltuned.config import (
     Config,
     StateSection,
@@ -191,6 +192,14 @@ def test_gpu_types_of_one_partition_shall_differ_in_weight(bench, first, severit
     assert found.cause.startswith("gpu has k80, v100; ")
     lines = "NodeName=n[1,3] ... Weight=10; NodeName=n[2,4] ... Weight=20"
     assert found.remedy.endswith(lines) == (severity is Severity.NOTE)
+
+
+def test_what_is_not_simulated_is_said_of_partitions_too(bench):
+    assert "simulator" not in report(bench)
+    bench.slurm.shares = OverSubscribe.YES
+    found = report(bench)["simulator"]
+    assert found.severity is Severity.NOTE
+    assert found.cause == "not simulated, though it changes who starts when: OverSubscribe=YES (partition gpu)"
 
 
 @pytest.mark.parametrize("weight", ["age", "fairshare", "job_size", "partition", "qos", "gres/gpu"])

@@ -529,7 +529,7 @@ def test_the_live_cluster_is_taken_with_nothing_running_and_without_its_drained_
     slurm = StandIn(tmp_path / "slurm")
     reserved = NODES.replace("State=MIXED ", "State=IDLE+MAINTENANCE+RESERVED ")
     slurm.answer("nodes", reserved)
-    shape, _ = site.own_cluster(SlurmSection(bin_dir=slurm.bin_dir), 100.0)
+    shape, _ = site.own_cluster(SlurmSection(bin_dir=slurm.bin_dir), 100.0, [].append)
     # What is in maintenance will be back; jobs in a reservation are in the trace, too.
     assert dict(zip(shape.nodes.names, shape.nodes.usable.tolist(), strict=True)) == {"p100-1": True, "k80-1": False}
 
@@ -552,7 +552,7 @@ def test_what_of_the_site_is_not_simulated_is_said_first(tmp_path):
 def test_with_select_linear_jobs_get_whole_nodes(tmp_path):
     slurm = StandIn(tmp_path / "slurm")
     slurm.answer("config", CONFIG.replace("select/cons_tres", "select/linear"))
-    shape, facts = site.own_cluster(SlurmSection(bin_dir=slurm.bin_dir), 100.0)
+    shape, facts = site.own_cluster(SlurmSection(bin_dir=slurm.bin_dir), 100.0, [].append)
     assert {part.oversubscribe for part in shape.partitions} == {OverSubscribe.EXCLUSIVE}
     waiting = jobs_of([0.0] * 4, [100.0] * 4, [1] * 4, partition=["gpu"] * 4)  # on the one node that is not drained
     simulation = Simulation(shape, waiting, Estimates(waiting.run_time, waiting.run_time))

@@ -13,10 +13,12 @@ from click.testing import CliRunner
 from unit.evaluate.small import busy_jobs
 from unit.evaluate.test_gate import cooked
 from unit.learn.windows import case_of
+from unit.slurm.standin import CONFIG, StandIn
 
 from rltuned.cluster.objective import Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
+from rltuned.config import SlurmSection
 from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
@@ -36,7 +38,9 @@ from rltuned.learn.training_settings import PPOSettings, TrainSettings
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME
+from rltuned.slurm.commands import SEPARATOR
 from rltuned.workers.pool import WorkerPool
+from rltuned.workers.progress import silent
 from rltuned.workload.write import write_csv
 
 pytestmark = pytest.mark.learn
@@ -337,6 +341,19 @@ def test_the_command_trains_and_tells_how_the_model_compares(tmp_path, monkeypat
     assert (tmp_path / "run" / "command").read_text().startswith("rltuned train --trace")
     told = CliRunner().invoke(cli, [*words, "--resume", "--json"], catch_exceptions=False)
     assert json.loads(told.stdout)["steps"] == 8
+
+
+def test_a_training_on_the_sites_own_jobs_says_first_what_of_the_site_is_not_simulated(tmp_path):
+    slurm = StandIn(tmp_path / "slurm")
+    slurm.answer("config", CONFIG.replace("PreemptType             = (null)", "PreemptType = preempt/qos"))
+    row = "8|u|a|gpu|normal|10|10|70|90|20|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
+    slurm.answer("trace", row.replace("|", SEPARATOR) + SEPARATOR + "\n")
+    said = []
+    command.own_site(SlurmSection(bin_dir=slurm.bin_dir), 0.25, [], 100.0, said.append, silent)
+    assert said[0].startswith("not simulated, though it changes who starts when: PreemptType=preempt/qos")
+    said.clear()
+    command.own_site(SlurmSection(bin_dir=slurm.bin_dir), 0.25, ["2x4"], 100.0, said.append, silent)
+    assert said == []
 
 
 def test_the_command_refuses_what_it_cannot_do():
