@@ -228,7 +228,7 @@ class EvaluationSettings:
         }
 
     def flags(self) -> tuple[tuple[str, Any, Any], ...]:
-        """Flag, value, and the default that need not be said."""
+        """Flag, value, and the default that need not be said; None: the daemon's configuration may have another."""
         return (
             ("--trace", self.trace, None),
             ("--cluster", self.cluster, None),
@@ -241,13 +241,13 @@ class EvaluationSettings:
             ("--backfill", self.backfill.value, Backfill.SLURM.value),
             ("--placement", self.placement.value, Placement.SLURM.value),
             ("--scheduler", self.scheduler, ""),
-            ("--start", self.start.value, Start.IDLE.value),
+            ("--start", self.start.value, None if self.gate else Start.IDLE.value),
             ("--warm-jobs", self.warm_jobs, None),
-            ("--model", self.model, DEFAULT_MODEL),
+            ("--model", self.model, None if self.gate else DEFAULT_MODEL),
             ("--weights", self.weights, ""),
-            ("--objective", self.objective, DEFAULT),
+            ("--objective", self.objective, None if self.gate or self.from_slurm else DEFAULT),
             ("--skip-bad", self.skip_bad, False),
-            ("--rollout", self.rollout, False),
+            ("--rollout", self.rollout, None if self.gate else False),
             ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),
             ("--tuned", self.tuned, None),

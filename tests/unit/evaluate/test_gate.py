@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
@@ -299,6 +300,23 @@ def test_equal_questions_have_equal_verdicts_and_the_command_line_tells_the_ques
     command = first["program"]["command"]
     assert command.startswith("rltuned gate --trace t.csv --cluster 1x1 --window 12 --windows 10 --seed 1 --shares 0")
     assert "--weights usual" in command, "accounts are always looked at"
+
+
+OTHER = {
+    "policy": {"model": "/etc/other.json", "objective": "wait=1"},
+    "rollout": {"enabled": "auto"},
+    "estimates": {"source": "limit"},
+}
+
+
+@pytest.mark.parametrize("of", [{}, {"start": "idle"}, {"rollout": True}, {"objective": Objective.parse("idle=1")}])
+def test_the_command_line_gives_the_same_gate_whatever_the_daemon_is_configured_to_by_then(of):
+    asked = gate.as_configured(Config(), {"trace": "t.csv", "cluster": "1x1", **of})
+    name, *words = shlex.split(asked.command)[1:]
+    typed = cli.commands[name].make_context(name, words).params
+    again = {key: value for key, value in typed.items() if value is not None and hasattr(asked, key)}
+    found = gate.as_configured(Config.model_validate(OTHER), again)
+    assert (found, found.command) == (asked, asked.command)
 
 
 @pytest.mark.parametrize("ending", [".svg", ".png"])
