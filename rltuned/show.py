@@ -135,7 +135,6 @@ def explanation(console: Console, answer: "Explanation") -> None:
     _lending(console, answer)
     if answer.passes is not None:
         _passing(console, answer)
-        console.print(f"  At that reading {plain(answer.force)}.")
     if answer.stopped:
         by = f" (job {answer.stopped_by})" if answer.stopped_by is not None else ""
         console.print(f"  It goes no further ahead: {answer.stopped}{by}.")
@@ -170,7 +169,8 @@ def _reading(console: Console, answer: "Explanation") -> None:
     """What Slurm showed of the job when it was read."""
     if answer.priority is not None:
         site = "none that sprio shows" if answer.site_factor is None else answer.site_factor
-        console.print(f"  Priority {answer.priority}, site factor {site} at that reading.")
+        force = f": {answer.force}" if answer.force else ""
+        console.print(f"  Priority {answer.priority}, site factor {site} at that reading{force}.")
         if answer.rank is None:
             reason = plain(answer.reason or "none")
             console.print(f"  Slurm's reason, {reason}: {plain(parse(answer.reason).meaning)}", soft_wrap=True)

@@ -157,7 +157,7 @@ class Explanation:
     placement: str = ""
     outcome: str = ""
     force: str = ""
-    """Of a raised job: how squeue showed it before the writes of this cycle."""
+    """Of a raised job: whether squeue showed that before the writes of this cycle."""
     rollout: str = ""
     start: StartAnswer | None = None
 
@@ -198,7 +198,7 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
     common["may_lend"] = jobs.may_lend[at]
     if raised is not None:
         common |= {"passes": raised.first, "charged": raised.seconds, "lenders": raised.lenders}
-        common["force"] = _force(record, at)
+        common["force"] = _force(record, job_id)
     return Explanation(
         verdict=Verdict.KEPT if raised is None else Verdict.RAISED,
         queue_size=len(jobs),
@@ -219,15 +219,14 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
     )
 
 
-def _force(record: DecisionRecord, at: int) -> str:
-    """How squeue showed the raised job in this place of the columns."""
-    job, shown = record.jobs.id[at], f"squeue showed it with priority {record.jobs.current[at]}"
+def _force(record: DecisionRecord, job: int) -> str:
+    """Whether squeue showed the raise of this job."""
     change = next((one for one in record.changes if (one.job_id, one.field) == (job, Field.SITE_FACTOR)), None)
     if change is None:
-        return f"{shown}: in force"
+        return "in force"
     if change.before == change.after:
-        return f"{shown}: Slurm's backfill had put that back, so it was to be written again"
-    return f"{shown}: not in force yet"
+        return "Slurm's backfill had put back what was written, so it was to be written again"
+    return "not in force yet"
 
 
 def start_of(record: DecisionRecord, job_id: int) -> StartAnswer | None:

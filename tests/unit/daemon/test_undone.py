@@ -1,6 +1,9 @@
 """Slurm's backfill puts the priority of its beginning back after a write: what counts is what squeue shows."""
 
+import io
+
 import pytest
+from rich.console import Console
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
 from unit.daemon.test_loop import ALL, LIMITED, again, house
@@ -13,6 +16,7 @@ from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import load
 from rltuned.daemon.lock import Lock
 from rltuned.decide.explain import explain
+from rltuned.show import explanation
 
 
 def shown(run):
@@ -282,14 +286,19 @@ def test_explain_says_whether_squeue_shows_the_raise(tmp_path):
     run = house(tmp_path, jobs=4)
     run.daemon.tick()
     record = load(tmp_path / "state")
-    assert explain(record, 4).force == "squeue showed it with priority 997: not in force yet"
+    assert explain(record, 4).force == "not in force yet"
     assert explain(record, 1).force == ""
     run.slurm.backfill_goes_on()
     run.slurm.clock.sleep(60.0)
     run.tick()
-    assert "997: Slurm's backfill had put that back" in explain(load(tmp_path / "state"), 4).force
+    undone = explain(load(tmp_path / "state"), 4)
+    assert undone.force == "Slurm's backfill had put back what was written, so it was to be written again"
+    told = io.StringIO()
+    explanation(Console(file=told, width=200), undone)
+    assert told.getvalue().count("riority 997") == 2, "what Slurm alone gives it, and what squeue showed"
+    assert f"  Priority 997, site factor {undone.site_factor} at that reading: Slurm's backfill had" in told.getvalue()
     run.tick()
-    assert explain(load(tmp_path / "state"), 4).force.endswith(": in force")
+    assert explain(load(tmp_path / "state"), 4).force == "in force"
 
 
 def test_an_array_and_a_held_job_are_judged_as_squeue_shows_them(tmp_path):
