@@ -58,8 +58,8 @@ from rltuned.errors import RltunedError
 def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once: bool) -> None:
     """rltuned makes a Slurm GPU cluster finish work sooner.
 
-    A daemon on the slurmctld host that reorders pending jobs by a learned policy, within the priorities that they have,
-    and can always be undone. Without a command it runs: `rltuned --dry-run` is the shadow mode.
+    A daemon on the slurmctld host that raises a few of the pending jobs, those that a learned policy wants first, and
+    can always be undone. Without a command it runs: `rltuned --dry-run` is the shadow mode.
 
     \b
     First steps:
