@@ -35,14 +35,15 @@ _OF_BOTH = (
     click.option(
         "--from-slurm",
         is_flag=True,
-        help="Cluster, scheduler parameters and weights of the Slurm that is reached from here, instead of --cluster.",
+        help="Cluster, scheduler parameters and weights of the Slurm that is reached from here, instead of --cluster. "
+        "[default of gate with --from-sacct]",
     ),
     click.option(
         "--scheduler",
         metavar="PARAMETERS",
         help="SchedulerParameters of the simulated Slurm, as bf_interval=60,bf_window=2880 (also bf_resolution, "
-        "bf_max_job_test, bf_max_job_user, bf_max_job_part, bf_max_job_start). [default: those of a slurm.conf that "
-        "says nothing]",
+        "bf_max_job_test, bf_max_job_user, bf_max_job_part, bf_max_job_start). [default: with --from-slurm the site's, "
+        "else those of a slurm.conf that says nothing]",
     ),
     click.option(
         "--split",
@@ -57,7 +58,9 @@ _OF_BOTH = (
     ),
     click.option("--warm-jobs", type=NUMBER, help="How many jobs before it. [default: as many as --window]"),
     click.option("--seed", type=click.IntRange(min=0), help="Of windows, estimates, resamples. [default: 7]"),
-    click.option("--model", help="Of rl: a name, or a manifest's path."),
+    click.option(
+        "--model", help="Of rl: a name, or a manifest's path. [default: the shipped one; of gate: policy.model]"
+    ),
     click.option(
         "--rollout/--no-rollout",
         default=None,
@@ -65,7 +68,8 @@ _OF_BOTH = (
     ),
     click.option(
         "--estimates",
-        help="What policies know of run times: true, noisy:SIGMA, limit (the users' own) or history (a predictor).",
+        help="What policies know of run times: true, noisy:SIGMA, limit (the users' own) or history (a predictor). "
+        "[default: true; of gate: estimates.source]",
     ),
     click.option(
         "--weights",

@@ -56,9 +56,8 @@ def traces_describe(
     Examples:
       rltuned traces describe philly.csv.gz --from 4062780 --until 6654780
       rltuned traces describe jobs.txt --form sacct --from 2026-01-01 --json
-      sacct -aPX -S 2026-01-01 -o $FIELDS | rltuned traces describe /dev/stdin
-    with FIELDS=JobIDRaw,User,Account,Partition,QOS,Submit,Eligible,Start,End,ElapsedRaw,
-    TimelimitRaw,ReqTRES,AllocTRES,NNodes,State
+      TZ=UTC sacct -aDPX -S 2026-01-01 -o $FIELDS | rltuned traces describe /dev/stdin
+    docs/workloads.md has the FIELDS.
     """
     import math
 
