@@ -191,8 +191,10 @@ def _replayed(
 
     def tell(sentence: str) -> None:
         remark(sentence)
-        if names or sentence.startswith(not_simulated.BEGINNING):  # the others may quote what the accounting says
-            missing.append(f"The replay: {sentence}.")
+        said = f"The replay: {sentence}."
+        if not names and not sentence.startswith(not_simulated.BEGINNING):  # it may quote what the accounting says
+            said = "The replay leaves something out; whoever made this report was told what."
+        missing.append(said)
 
     try:
         with progress_bar() as progress:

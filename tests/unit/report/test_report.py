@@ -265,6 +265,11 @@ def test_without_a_trace_jobs_cluster_and_scheduler_are_those_of_slurm_itself(si
     unsaid, said = sorted(report["missing"], key=lambda text: not text.startswith("The replay: not simulated"))
     assert unsaid == "The replay: not simulated, though it changes who starts when: LLN=YES (partition main)."
     assert "since when 1 of 7 nodes are out of use is not known" in said
+    nameless = reported(tmp_path / "n.json", "--config", config, *words, "--no-names")
+    assert sorted(nameless["missing"]) == [
+        "The replay leaves something out; whoever made this report was told what.",
+        unsaid,
+    ]
     assert report["replay"]["gpus"] == 48
     assert report["cluster"] == "testbed"
     assert report["replay"]["jobs"] == len(accounting(site))
