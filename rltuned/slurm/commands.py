@@ -281,7 +281,7 @@ _COMMANDS: Final = (
     Command(
         "events",
         "sacctmgr",
-        ("--noheader", "--parsable2", "--readonly", "show", "event", "format=NodeName,State,TimeStart,TimeEnd"),
+        (*_SACCTMGR, "show", "event", "format=NodeName,State,TimeStart,TimeEnd"),
         "when nodes took no new job: down, drained, failed; asks slurmdbd",
         Patience.LONG,
         argument=re.compile(rf"Start={_MOMENT}"),
