@@ -59,8 +59,14 @@ class Past(NamedTuple):
     """Jobs that were cancelled before they ran."""
 
 
+def final(state: str) -> FinalState | None:
+    """What State of sacct ("CANCELLED by 1000", too) means; None: the job has not ended."""
+    return FINAL_STATES.get(state.partition(" ")[0])
+
+
 def only_waited(state: str, seconds: float) -> bool:
     """Whether a job has ended in the queue, by State and ElapsedRaw of sacct. Releases differ in what they print as the
     start of such a job.
     """
-    return not seconds > 0 and FINAL_STATES.get(state.partition(" ")[0], FinalState()).waited
+    found = final(state)
+    return not seconds > 0 and found is not None and found.waited

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.ended import only_waited
+from rltuned.cluster.ended import final, only_waited
 from rltuned.cluster.scheduler import tres_name
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.errors import WorkloadError
@@ -344,9 +344,6 @@ def _sacct(batch: Batch) -> Rows:
     return rows
 
 
-_NOT_ENDED: Final = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "STOPPED")
-
-
 def _not_replayable(batch: Batch, start: Floats, end: Floats, run: Floats) -> Bools:
     """Jobs that never started or have not ended."""
     out = np.zeros(len(batch), dtype=np.bool_)
@@ -357,7 +354,7 @@ def _not_replayable(batch: Batch, start: Floats, end: Floats, run: Floats) -> Bo
     if batch.has("state"):
         states = batch.columns["state"]
         if not batch.has("end"):
-            out |= np.array([state.startswith(_NOT_ENDED) for state in states], dtype=np.bool_)
+            out |= np.array([final(state) is None for state in states], dtype=np.bool_)
         out |= np.array(list(map(only_waited, states, run.tolist())), dtype=np.bool_)
     return out
 

@@ -254,6 +254,15 @@ def test_every_final_state_is_load_and_only_ends_of_a_jobs_own_say_how_long_such
     assert (past.cancelled == [7]) == waited_only
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "STAGE_OUT", "SIGNALING", "EXPEDITING"])
+def test_where_a_trace_has_no_ends_whatever_is_no_final_state_has_not_ended(tmp_path, state):
+    path = tmp_path / "t.sacct"
+    row = "{}|u|2026-11-20T10:00:00|60|cpu=1,gres/gpu=1|{}"
+    rows = (row.format(7, "CANCELLED by 1000"), row.format(8, state))
+    path.write_text("\n".join(["JobID|User|Submit|ElapsedRaw|ReqTRES|State", *rows]) + "\n")
+    assert read(path).job_id.tolist() == [7]
+
+
 def test_of_a_job_that_ran_several_times_the_last_run_has_its_id_and_no_other_job_loses_its_own(tmp_path):
     path = tmp_path / "t.sacct"
     answer = traced(State="PREEMPTED", ElapsedRaw="60", Eligible="1795250000")
