@@ -35,7 +35,12 @@ _WORDS: Final[Mapping[str, frozenset[str]]] = {
             *("pack_serial_at_end", "partition_job_depth", "reduce_completing_frag", "sched_max_job_start"),
         }
     ),
-    "SelectTypeParameters": frozenset({"CR_LLN", "CR_PACK_NODES", "CR_ONE_TASK_PER_CORE"}),
+    "SelectTypeParameters": frozenset(
+        {
+            *("CR_LLN", "CR_PACK_NODES", "CR_ONE_TASK_PER_CORE", "CR_SOCKET", "CR_SOCKET_MEMORY"),
+            *("CR_CPU", "CR_CORE"),  # memory, which these do not give out, is simulated as given out
+        }
+    ),
     "PriorityFlags": frozenset(
         {
             *("NO_FAIR_TREE", "DEPTH_OBLIVIOUS", "ACCRUE_ALWAYS", "INCR_ONLY", "MAX_TRES_GRES"),

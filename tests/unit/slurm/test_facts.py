@@ -254,6 +254,9 @@ def test_weights_of_tres_may_be_negative_and_have_units(slurm, text, expected):
         ("PriorityWeightTRES = CPU=1,Mem=-2,GRES/gpu:a100=3,Node=1", ""),
         ("PriorityFlags = CALCULATE_RUNNING,SMALL_RELATIVE_TO_TIME", ""),
         ("PreemptType = preempt/none", ""),
+        ("SelectTypeParameters = CR_CORE", "SelectTypeParameters=CR_CORE"),
+        ("SelectTypeParameters = CR_SOCKET_MEMORY,CR_CORE_DEFAULT_DIST_BLOCK", "SelectTypeParameters=CR_SOCKET_MEMORY"),
+        ("SelectTypeParameters = CR_CPU_MEMORY", ""),
         ("PriorityFlags = INCR_ONLY", "PriorityFlags=INCR_ONLY"),
         ("PriorityFlags = MAX_TRES,NO_NORMAL_ALL", "PriorityFlags=NO_NORMAL_ALL"),  # so it shows NO_NORMAL_TRES alone
         ("SchedulerParameters = bf_window_linear=60", "SchedulerParameters=bf_window_linear=60"),
