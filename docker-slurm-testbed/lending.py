@@ -166,6 +166,8 @@ class Lending:
         self.seen = Measured()
         self.own: dict[int, deque[tuple[float, int]]] = defaultdict(deque)
         """By job: when Slurm alone gave it which priority."""
+        self.carried: set[int] = set()
+        """Jobs that were seen with a site factor."""
         self.users = (*USERS, *MORE_USERS)
         # A pass of backfill may end after the calculation that it began before; what it puts back stays until the next.
         self.memory = 2.0 * 60.0 * float(slurm_conf(self.minutes)["PriorityCalcPeriod"] or 0) + 120.0
@@ -350,9 +352,13 @@ class Lending:
             lately.append((look.at, alone))
             while lately[0][0] < look.at - self.memory:
                 lately.popleft()
+            if factor:
+                self.carried.add(job)
             seen.undone += factor > 0 and shown < alone + factor - ROUNDING
             if shown < alone - ROUNDING:
-                below = shown < min(value for _, value in lately) - ROUNDING
+                # Nobody saw what Slurm gave it between its submission and the first look: backfill puts that back, too.
+                known = job in self.carried or lately[0][0] < look.at - self.memory + 2.0 * LOOK
+                below = known and shown < min(value for _, value in lately) - ROUNDING
                 seen.below += below
                 seen.older += not below
                 if below:

@@ -31,7 +31,6 @@ from rltuned.evaluate.evaluation_settings import AGAIN, TUNED, UNTUNED, Start, T
 from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.frontier import contenders, parse_shares, table
 from rltuned.evaluate.frontier_picture import draw
-from rltuned.evaluate.site import NOT_SIMULATED
 from rltuned.evaluate.windows import Split
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
@@ -43,6 +42,7 @@ from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import Backfill, Estimates
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import SEPARATOR
+from rltuned.slurm.not_simulated import BEGINNING
 from rltuned.slurm.sacct import TraceRows
 from rltuned.workload.jobs import Source
 from rltuned.workload.write import write_csv
@@ -651,7 +651,7 @@ def nodes_then(tmp_path):
 )
 def test_the_nodes_are_those_of_the_period_and_not_those_of_now(nodes_then, events, usable):
     found, said = nodes_then(events, 1)
-    assert (found, [text for text in said if not text.startswith(NOT_SIMULATED)]) == (usable, [])
+    assert (found, [text for text in said if not text.startswith(BEGINNING)]) == (usable, [])
 
 
 def test_where_no_event_tells_of_a_node_that_is_out_of_use_the_most_gpus_that_were_in_use_count(nodes_then):
