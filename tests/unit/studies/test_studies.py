@@ -18,7 +18,6 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import cases
 from rltuned.evaluate.evaluation_report import comparisons
 from rltuned.evaluate.evaluation_settings import AGAIN, POLICIES
-from rltuned.evaluate.frontier import SHARES
 from rltuned.evaluate.windows import Window
 from rltuned.policy import files
 from rltuned.policy.files import TrainingPart
@@ -319,5 +318,5 @@ def test_an_interrupted_protocol_goes_on_where_it_was(tiny):
 
 def test_what_was_measured_of_lending_was_measured_wholly():
     tried = Counter((row["trace"], row["nodes"], row["weights"]) for row in lending.kept())
-    assert set(tried.values()) <= {2 * len(SHARES)}
+    assert set(tried.values()) <= {2 * len(lending.SHARES)}
     assert {trace for trace, _, _ in tried} <= {protocol.trace for protocol in lending.PROTOCOLS}
