@@ -191,12 +191,12 @@ class Controller:
     def wait_saved(self) -> None:
         """Waits until all that it knows of its jobs is on its disk: a change is saved within five seconds.
 
-        Needs a job. Its comment is changed, because nothing is saved where nothing has changed.
+        Needs a job. Its comment is changed, again and again, because nothing is saved where nothing has changed.
         """
         job = next(iter(self._cluster.states()))
         mark = "/tmp/saved-before"
-        self._cluster.sh(f"scontrol update JobId={job} Comment=saved-$RANDOM && touch {mark}")
-        newer = f"test /var/spool/slurmctld/job_state -nt {mark}"
+        self._cluster.sh(f"touch {mark}")
+        newer = f"scontrol update JobId={job} Comment=saved-$RANDOM && test /var/spool/slurmctld/job_state -nt {mark}"
         wait_until(lambda: self._cluster.sh(newer, check=False).returncode == 0, "slurmctld saves its jobs")
 
     def restart(self, *, wipe_state: bool = False) -> None:
