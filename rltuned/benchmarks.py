@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.changes import JobState, OverSubscribe
 from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import JobState, JobTable, NodeTable, Partition, Snapshot
+from rltuned.cluster.tables import JobTable, NodeTable, Partition, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config, PlacementSection
 from rltuned.decide import plan, record
 from rltuned.observe import WINDOW, observe, pool_stats

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import JobState as JobState  # noqa: PLC0414 - said here, too: its codes are in the tables
-from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.changes import JobState, OverSubscribe
 from rltuned.cluster.reasons import Waits, parse
 from rltuned.cluster.scheduler import Health, SchedulerParameters
 from rltuned.cluster.unread import Unread

@@ -20,7 +20,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from rltuned.cluster.tables import JobState, JobTable, Snapshot
+from rltuned.cluster.changes import JobState
+from rltuned.cluster.tables import JobTable, Snapshot
 from rltuned.config import Config, UsersSection
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import read

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats, JobState, JobTable, Rows, Snapshot
+from rltuned.cluster.changes import JobState
+from rltuned.cluster.tables import Floats, JobTable, Rows, Snapshot
 from rltuned.cluster.taken import sizes_held
 
 FORMAT: Final = 1

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.changes import JobState, OverSubscribe
 from rltuned.cluster.pools import job_pools
 from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Floats, Ints, JobState, JobTable, NodeTable, Partition, Rows, Snapshot
+from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, NodeTable, Partition, Rows, Snapshot
 from rltuned.cluster.taken import alone
 from rltuned.decide.scope import priority_tiers
 from rltuned.simulate import kernel as k

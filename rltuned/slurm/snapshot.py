@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from rltuned.cluster.changes import JobState
 from rltuned.cluster.hostlist import expand
 from rltuned.cluster.scheduler import Health
 from rltuned.cluster.tables import (
@@ -14,7 +15,6 @@ from rltuned.cluster.tables import (
     Category,
     Codes,
     Floats,
-    JobState,
     JobTable,
     NodeTable,
     Partition,

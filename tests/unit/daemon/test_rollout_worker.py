@@ -17,10 +17,10 @@ from unit.daemon import faulty_workers
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.changes import JobState, OverSubscribe
 from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import JobState, Partition, Snapshot
+from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection, resolve
 from rltuned.daemon import decisions
 from rltuned.daemon import rollout_worker as module

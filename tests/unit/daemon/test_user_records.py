@@ -23,7 +23,7 @@ from unit.daemon.test_loop import house
 from unit.daemon.test_service import CONFIG, Process
 from unit.decide.conftest import NOW, make_snapshot, pending
 
-from rltuned.cluster.tables import JobState
+from rltuned.cluster.changes import JobState
 from rltuned.commands.main import main
 from rltuned.config import Config, Stage, UsersSection, resolve
 from rltuned.daemon import user_records as module

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, Field
+from rltuned.cluster.changes import Applied, Field, JobState
 from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import JobState, Partition, Snapshot
+from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import Config, LendSection
 from rltuned.decide import plan
 from rltuned.decide.loans import GRACE, Book, Offer, Told

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from rltuned.cluster.changes import JobState
 from rltuned.cluster.plain_tables import job_table
-from rltuned.cluster.tables import JobState
 from rltuned.cluster.unread import Unread
 from rltuned.decide.loans import UNTOLD, Book, Given, Inherited, Offer, Part, Told
 

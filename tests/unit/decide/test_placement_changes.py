@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, Field, OverSubscribe
+from rltuned.cluster.changes import Applied, Field, JobState, OverSubscribe
 from rltuned.cluster.plain_tables import job_table
-from rltuned.cluster.tables import JobState, Partition
+from rltuned.cluster.tables import Partition
 from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide import plan, record
 from rltuned.policy.heuristics import by_name

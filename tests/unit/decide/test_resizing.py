@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.cluster.tables import JobState
+from rltuned.cluster.changes import JobState
 from rltuned.config import Config
 from rltuned.decide import plan
 from rltuned.decide.resizing import RESTART, SOON, Registration, Resizable, Waiting, advice, advised_nodes, gpu_releases

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from rltuned import show
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, OverSubscribe
+from rltuned.cluster.changes import Applied, JobState, OverSubscribe
 from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import JobState, Partition, Snapshot
+from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import Config
 from rltuned.decide import explain, record
 from rltuned.decide.loans import Book, Told

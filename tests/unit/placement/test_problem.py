@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from unit.placement.proof import verify
 
-from rltuned.cluster.changes import OverSubscribe
+from rltuned.cluster.changes import JobState, OverSubscribe
 from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import JobState, Partition, Snapshot
+from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import PlacementSection
 from rltuned.placement import SolveOutcome, build, place
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from unit.slurm.standin import RECORDED, StandIn, labels
 
-from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
+from rltuned.cluster.changes import Change, Field, JobState, Outcome, OverSubscribe, SiteFactor
 from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import JobState
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm import controller, listings
 from rltuned.slurm.cli import CliReader

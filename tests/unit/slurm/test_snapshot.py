@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from unit.slurm.standin import DIAGNOSTICS, NODES, PARTITIONS, RUNNING, job, rows, sprio_row
 
-from rltuned.cluster.changes import SPLIT, OverSubscribe
+from rltuned.cluster.changes import SPLIT, JobState, OverSubscribe
 from rltuned.cluster.pools import bounded_pools
-from rltuned.cluster.tables import JobState
 from rltuned.cluster.taken import taken_gpus
 from rltuned.cluster.unread import RowKind
 from rltuned.decide.scope import priority_tiers
