@@ -90,7 +90,6 @@ class Protocol:
             start=Start.WARM if self.estimates == HISTORY else Start.IDLE,
             backfill=Backfill.EASY if self.easy else Backfill.SLURM,
             placement=Placement.BEST if self.easy else Placement.SLURM,
-            rollout=False,
         )
 
 

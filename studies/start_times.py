@@ -45,7 +45,6 @@ from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
-from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import SimulationSettings
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.simulated_estimates import LONGEST, estimate
@@ -272,7 +271,7 @@ def start_of(case: Case, policy: str, settings: SimulationSettings, *, history: 
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, past_of(case.before, case.before_estimates, zero))
     simulation = Simulation(case.shape, case.submitted, estimates, settings, predictor, case.asked)
     if policy in LEARNED:
-        ranker: Ranker = PlanRanker(load(DEFAULT_MODEL), Config(), OrderSearch(settings=settings))
+        ranker: Ranker = PlanRanker(load(DEFAULT_MODEL), Config())
     else:
         ranker = rule_ranker(policy)
     if case.past:

@@ -44,7 +44,6 @@ class GateVerdict:
     """Of the cluster that was judged."""
     estimates: str
     """What the policies knew of run times, as `rltuned evaluate --estimates` takes it."""
-    rollout: bool
     made_at: float
     """Epoch seconds."""
     valid_days: float
@@ -88,10 +87,11 @@ def parse_verdict(data: bytes) -> GateVerdict:
         model_sha256=_text(model, "manifest_sha256", _SHA256),
         gpus=int(_number(cluster, "gpus")),
         estimates=_text(settings, "estimates"),
-        rollout=settings.get("rollout") is True,
         made_at=_number(tree, "made_at"),
         valid_days=_number(tree, "valid_days"),
     )
+    if settings.get("rollout") is True:
+        raise RltunedError("it is about a model with rollouts, which are no longer made: run `rltuned gate` again")
     if verdict.fallback == MODEL:  # it is what is left when the model cannot be used
         raise RltunedError("its 'fallback' is the model")
     return verdict

@@ -62,11 +62,6 @@ _OF_BOTH = (
         "--model", help="Of rl: a name, or a manifest's path. [default: the shipped one; of gate: policy.model]"
     ),
     click.option(
-        "--rollout/--no-rollout",
-        default=None,
-        help="Whether rl makes rollouts (docs/rollout.md). [default: no; of gate: as the daemon is configured]",
-    ),
-    click.option(
         "--estimates",
         help="What policies know of run times: true, noisy:SIGMA, limit (the users' own) or history (a predictor). "
         "[default: true; of gate: estimates.source]",

@@ -52,9 +52,6 @@ MOST_WORKERS = 8
 @click.option("--window", type=click.IntRange(min=2), help="Jobs of a window of the gate. [default: up to 3000]")
 @click.option("--windows", type=click.IntRange(min=2), help="Windows of the gate, at most. [default: 30]")
 @click.option("--shares", metavar="SHARE,SHARE…", help="As of `rltuned gate`.")
-@click.option(
-    "--rollout/--no-rollout", default=None, help="Whether the model is judged with rollouts. [default: as served]"
-)
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of training and gate.")
 @click.option("--valid-days", type=click.FloatRange(1, 366), help="Of the verdict. [default: 90]")
 @click.option("--workers", type=NUMBER, help="Processes. [default: cores, at most 8; beside slurmctld 1]")

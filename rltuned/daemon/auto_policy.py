@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from rltuned.cluster.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
 from rltuned.cluster.tables import Snapshot
-from rltuned.config import DEFAULT_SHARE, Config, PolicySection, RolloutSection
+from rltuned.config import DEFAULT_SHARE, Config, PolicySection
 from rltuned.errors import ModelError, RltunedError
 from rltuned.policy import Policy, by_name, files
 from rltuned.policy.actor import Actor
@@ -37,8 +37,6 @@ class Standing(enum.StrEnum):
     OTHER_CLUSTER = "other-cluster"
     OTHER_MODEL = "other-model"
     """It chose the model, and the model is another one by now, or is refused."""
-    OTHER_SERVING = "other-serving"
-    """It chose the model with rollouts, and this daemon makes none, or the other way round."""
 
 
 class Choice(NamedTuple):
@@ -71,8 +69,8 @@ class Reading:
     """Of the model's manifest; "" when it was refused."""
     model_trouble: str
 
-    def choose(self, now: float, gpus: int, *, with_rollouts: bool) -> Choice:
-        """What to run at this time on a cluster of so many GPUs, drained ones included (see `with_rollouts`)."""
+    def choose(self, now: float, gpus: int) -> Choice:
+        """What to run at this time on a cluster of so many GPUs, drained ones included."""
         verdict = self.verdict
         if verdict is None:
             return Choice(SLURM, self.standing, f"{self.trouble}; Slurm's own order stays")
@@ -90,10 +88,6 @@ class Reading:
         if self.model_sha256 != verdict.model_sha256:
             why = self.model_trouble or f"the verdict is about another model than the one there is ('{verdict.model}')"
             return Choice(verdict.fallback, Standing.OTHER_MODEL, f"{why}; {left}", verdict.fallback_share)
-        if with_rollouts != verdict.rollout:
-            judged = "with" if verdict.rollout else "without"
-            why = f"the model was judged {judged} rollouts, and this daemon has it the other way"
-            return Choice(verdict.fallback, Standing.OTHER_SERVING, f"{why}; {left}", verdict.fallback_share)
         return Choice(MODEL, Standing.GOOD, verdict.reason, verdict.share)
 
 
@@ -160,18 +154,12 @@ def served(settings: PolicySection) -> Actor:
     return replace(files.load(settings.model), objective=settings.objective)
 
 
-def chosen(policy: Policy | Auto, snapshot: Snapshot, rollout: RolloutSection) -> tuple[Policy, Choice]:
+def chosen(policy: Policy | Auto, snapshot: Snapshot) -> tuple[Policy, Choice]:
     """What ranks the jobs of this snapshot: the policy itself, or the one that "auto" stands for now."""
     if not isinstance(policy, Auto):
         return policy, Choice(policy.name, Standing.UNUSED, "")
-    gpus = int(snapshot.nodes.gpus.sum())
-    choice = policy.reading.choose(snapshot.time, gpus, with_rollouts=with_rollouts(rollout))
+    choice = policy.reading.choose(snapshot.time, int(snapshot.nodes.gpus.sum()))
     return policy.policies[choice.runs], choice
-
-
-def with_rollouts(section: RolloutSection) -> bool:
-    """Whether rollouts are made under a model."""
-    return section.enabled == "on" or (section.enabled == "auto" and has_numba())
 
 
 def has_numba() -> bool:

@@ -18,7 +18,7 @@ from rltuned.cluster.hostlist import compress
 from rltuned.cluster.scheduler import Health
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, Stage, did_you_mean
-from rltuned.daemon.auto_policy import AUTO, Standing, has_numba, remedy, with_rollouts
+from rltuned.daemon.auto_policy import AUTO, Standing, has_numba, remedy
 from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.claims import ISOLATED
 from rltuned.daemon.clock import Clock, Moment
@@ -430,7 +430,7 @@ def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
     verdict = reading.verdict
     if gpus is None:  # Slurm does not say: the cluster is taken for the one that was judged
         gpus = verdict.gpus if verdict is not None else 0
-    choice, todo = reading.choose(now, gpus, with_rollouts=with_rollouts(config.rollout)), remedy(config.policy)
+    choice, todo = reading.choose(now, gpus), remedy(config.policy)
     if verdict is None or choice.standing is not Standing.GOOD:
         yield Finding(Severity.WARNING, "verdict", choice.why, todo)
         return

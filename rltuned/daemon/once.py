@@ -70,7 +70,7 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
     except RltunedError as error:
         tell(f"run times are the time limits: {error}")
         known = Known()
-    policy, choice = chosen(load_policy(config.policy), snapshot, config.rollout)
+    policy, choice = chosen(load_policy(config.policy), snapshot)
     log = make(config.log.level, config.log.format, sys.stderr)
     config = choice.applied(config)
     search = InProcessSearch(Runtime(config, SystemClock(), log, Metrics()))

@@ -75,7 +75,7 @@ class PolicyChoice:
     def choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
         """Return the policy of this cycle; what "auto" has become is said once."""
         config, metrics, log = self.runtime.config, self.runtime.metrics, self.runtime.log
-        policy, choice = chosen(self.policy, snapshot, config.rollout)
+        policy, choice = chosen(self.policy, snapshot)
         last, self._chosen = self._chosen, choice
         show(metrics.verdict, choice.standing)
         verdict = self.policy.reading.verdict if isinstance(self.policy, Auto) else None

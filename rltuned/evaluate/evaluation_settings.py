@@ -155,10 +155,8 @@ class EvaluationSettings:
     accounts win or lose. "": `multifactor` has the usual ones, and `rl` moves jobs within the order of submission.
     """
     objective: Objective = DEFAULT
-    """What J weighs, and what models and rollouts are told to want."""
+    """What J weighs, and what models are told to want."""
     skip_bad: bool = False
-    rollout: bool = False
-    """`rl` makes rollouts at each refresh (docs/rollout.md)."""
     gate: bool = False
     """Windows are recent and share no job, and a verdict is reached (`rltuned.evaluate.gate`)."""
     from_slurm: bool = False
@@ -247,7 +245,6 @@ class EvaluationSettings:
             ("--weights", self.weights, ""),
             ("--objective", self.objective, None if self.gate or self.from_slurm else DEFAULT),
             ("--skip-bad", self.skip_bad, False),
-            ("--rollout", self.rollout, None if self.gate else False),
             ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),
             ("--tuned", self.tuned, None),

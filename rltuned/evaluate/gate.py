@@ -32,7 +32,6 @@ from rltuned.evaluate.evaluation_settings import (
     UNTUNED,
     EvaluationSettings,
     from_options,
-    is_learned,
 )
 from rltuned.evaluate.frontier import TESTED, Point, contenders, parse_shares, points, table
 from rltuned.evaluate.harm import unknown
@@ -52,25 +51,15 @@ WARM: Final = 1000
 WINDOWS: Final = 30
 SHORTEST_WINDOW: Final = 64
 VALID_DAYS: Final = 90.0
-ROLLOUT_SECONDS: Final = 0.1
 SERVED_SECONDS: Final = 0.003
 PLAIN_SECONDS: Final = 0.0003
-"""Seconds of a process for each simulated job, the warm start's too: of a model that makes rollouts, of any other
-policy that is served, of Slurm's own order. Rough: for the sentence that is said beforehand, and nothing else."""
-
-_SIMULATED: Final = {"lend": ("most",), "rollout": ("orders", "min_jobs", "depth", "margin")}
-"""Settings that what is served depends on, and that are simulated with their defaults."""
+"""Seconds of a process for each simulated job, the warm start's too: of a policy that is served, of Slurm's own order.
+Rough: for the sentence that is said beforehand, and nothing else."""
 
 
 def not_judged(config: Config) -> list[str]:
     """Settings of the site's that the gate does not simulate, as ``section.key``."""
-    plain = Config()
-    return [
-        f"{section}.{key}"
-        for section, keys in _SIMULATED.items()
-        for key in keys
-        if getattr(getattr(config, section), key) != getattr(getattr(plain, section), key)
-    ]
+    return [] if config.lend.most == Config().lend.most else ["lend.most"]
 
 
 def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSettings:
@@ -86,7 +75,6 @@ def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSetting
             "cluster": "",
             "policies": ",".join(contenders() if shares is None else contenders(parse_shares(shares))),
             "estimates": config.estimates.source,
-            "rollout": config.rollout.enabled != "off",
             "model": config.policy.model,
             "objective": config.policy.objective,
             "start": "warm",
@@ -152,11 +140,7 @@ def prepare(
 def duration(evaluation: Evaluation, workers: int) -> str:
     """How long the simulations will take, in a sentence; a rough figure, of jobs and processes alone."""
     sizes = [len(case.jobs) for case in evaluation.cases]
-    model = ROLLOUT_SECONDS if evaluation.settings.rollout else SERVED_SECONDS
-    each = [
-        PLAIN_SECONDS if name in {OWN, AGAIN, TUNED} else model if is_learned(name) else SERVED_SECONDS
-        for name in evaluation.settings.policies
-    ]
+    each = [PLAIN_SECONDS if name in {OWN, AGAIN, TUNED} else SERVED_SECONDS for name in evaluation.settings.policies]
     seconds = max(sum(sizes) * sum(each) / workers, max(sizes) * max(each))  # one simulation is one process's
     count = len(evaluation.cases) * len(evaluation.settings.policies)
     processes = "1 process" if workers == 1 else f"{workers} processes"

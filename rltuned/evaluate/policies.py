@@ -20,7 +20,6 @@ from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 from rltuned.workload.scaling import OpenSpec
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
@@ -78,8 +77,6 @@ class Contender:
     """Of its simulated Slurm."""
     policy: Policy | None
     """A learned one, loaded; None: a plain rule."""
-    rollout: bool = False
-    """Whether its order is tried out against a few others before it is taken."""
     weights: str = ""
     objective: Objective = DEFAULT
     """As the settings of the evaluation."""
@@ -97,10 +94,9 @@ class Contender:
         if self.policy is None and not self.planned:
             return rule_ranker("fifo" if self.name == STRICT else self.name, self.weights)
         config = Config() if self.share is None else Config(lend=LendSection(share=self.share))
-        search = OrderSearch(objective=self.objective, settings=self.settings) if self.rollout else None
         slurm = MultifactorRanker(Weights.parse(self.weights)).priorities if self.weights else None
         policy = self.policy or by_name(served(self.name)[0])
-        return PlanRanker(policy, config, search, slurm, elastic=self.elastic)
+        return PlanRanker(policy, config, slurm, elastic=self.elastic)
 
 
 def contender(name: str, settings: EvaluationSettings, values: Values | None = None) -> Contender:
@@ -120,7 +116,6 @@ def contender(name: str, settings: EvaluationSettings, values: Values | None = N
         name,
         settings.simulated,
         policy=_learned(name, settings),
-        rollout=settings.rollout and is_learned(name),
         weights=settings.weights,
         objective=settings.objective,
         share=served(name)[1],
@@ -156,8 +151,6 @@ def described(name: str, settings: EvaluationSettings) -> dict[str, Any]:
         "backfill": chosen.settings.backfill.value,
         "fit": chosen.settings.fit.value,
     }
-    if is_learned(name):
-        found["rollout"] = chosen.rollout
     if chosen.policy is not None:
         info = files.info(_model_of(name, settings))
         found["model"] = {"name": info.name, "sha256": info.sha256}

@@ -16,9 +16,8 @@ from rltuned.decide import Plan, plan
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import ranks_of
 from rltuned.decide.resizing import Registration, advice
-from rltuned.decide.rollout import RolloutSearch
 from rltuned.elastic import EVERY
-from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
+from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.policy.heuristics import Rule, by_name
 from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Simulation
@@ -62,7 +61,6 @@ class PlanRanker:
         self,
         policy: Policy,
         config: Config,
-        search: RolloutSearch | None = None,
         slurm: Callable[[Simulation, Rows], Ints] | None = None,
         *,
         elastic: bool = False,
@@ -70,11 +68,10 @@ class PlanRanker:
         """Args:
         policy: ranks the jobs.
         config: of the plan.
-        search: makes rollouts; None: none are made.
         slurm: priorities that Slurm alone gives to pending jobs; None: the earlier submission has the higher one.
         elastic: whether jobs with a range of nodes follow the advice.
         """
-        self.policy, self.config, self.search, self._slurm, self._elastic = policy, config, search, slurm, elastic
+        self.policy, self.config, self._slurm, self._elastic = policy, config, slurm, elastic
         self._book = Book()
         self._factors: dict[int, int] = {}
         """By row, what raises the jobs that wait."""
@@ -101,7 +98,6 @@ class PlanRanker:
         estimates = np.concatenate(
             (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
         )
-        ended = ended_jobs(simulation) if self.search is not None else None
         self._book = self._book.advanced(snapshot, max(snapshot.time, _FIRST_MOMENT), Told(_accounting(simulation)))
         result = plan(
             snapshot,
@@ -109,8 +105,6 @@ class PlanRanker:
             self.config,
             applied,
             estimates=estimates,
-            search=self.search,
-            ended=ended,
             distribution=_distribution(simulation, rows, running, estimates),
             book=self._book,
         )
@@ -161,22 +155,6 @@ def _distribution(simulation: Simulation, rows: Rows, running: int, estimates: F
     unknown = np.full(running, np.nan)
     columns = (np.concatenate((unknown, column)) for column in found[1:])
     return RunTimePredictions(estimates, *columns)
-
-
-def ended_jobs(simulation: Simulation) -> EndedJobs:
-    """What accounting would report of the jobs that have ended by now."""
-    rows = simulation.ended
-    known, taken = simulation.estimates, simulation.end[rows] - simulation.start[rows]
-    jobs = simulation.jobs
-    return EndedJobs(
-        estimate=known.run_time[rows],
-        time_limit=known.time_limit[rows],
-        run_time=taken,
-        job_id=rows + 1,
-        gpus=jobs.gpus[rows].astype(np.float64),
-        cpus=jobs.cpus[rows].astype(np.float64),
-        began=simulation.start[rows],
-    )
 
 
 @cache

@@ -28,7 +28,7 @@ class PeerTask:
 
 
 def measure(task: PeerTask) -> Outcome:
-    """Simulate one window under a peer, without rollouts."""
+    """Simulate one window under a peer."""
     contender = Contender(MEASURED, task.settings.simulated, task.peer)
     return evaluate_case(task.case, contender, task.settings)
 

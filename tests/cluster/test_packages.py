@@ -297,7 +297,7 @@ def test_every_command_of_the_first_pages_works_from_the_packages_and_without_th
     wait_until(lambda: rltuned("when", str(host.jobs[0]), ends=(0, 1)).returncode == 0, "start times are forecast")
     assert not host.events("rollout.failed")
     all_work()
-    history = ["--from-sacct", "1", *SMALL["gate"], "--no-rollout"]
+    history = ["--from-sacct", "1", *SMALL["gate"]]
     rltuned("learn", *history, "--store", "/var/lib/rltuned/models", ends=UNPROVEN)
     trace = ["--cluster", "4x8:p100", "--out", "/var/lib/rltuned/trace.csv"]
     rltuned("traces", "generate", "philly", "--jobs", "300", *trace)

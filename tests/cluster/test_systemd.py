@@ -311,7 +311,7 @@ def test_the_nightly_learning_renews_the_verdict_that_the_daemon_goes_by(host: H
     store, unit = "/var/lib/rltuned-models", "rltuned-learn.service"
     host.sh(f"rm -rf {store}")
     # Forty jobs are far too few for the windows of a real night; and without TensorFlow there is no candidate.
-    command = f"{RLTUNED} learn --store {store} --from-sacct 1 --window 2 --shares 0.5 --no-rollout"
+    command = f"{RLTUNED} learn --store {store} --from-sacct 1 --window 2 --shares 0.5"
     host.drop_in(unit, f"[Service]\nExecStart=\nExecStart={command}\n")
     host.configure(stage="shadow")
     host.systemctl("start", "rltuned")

@@ -45,7 +45,7 @@ def verdict(**changes):
         "valid_days": 90.0,
         "model": {"name": DEFAULT_MODEL, "manifest_sha256": files.manifest_sha256(DEFAULT_MODEL)},
         "cluster": {"gpus": GPUS},
-        "settings": {"estimates": "history", "rollout": True},
+        "settings": {"estimates": "history"},
         **changes,
     }
 
@@ -60,9 +60,9 @@ def auto(directory, content, **section):
     return PolicySection(name="auto", verdict=path, **section)
 
 
-def choice(directory, content, now=NOW + 1, gpus=GPUS, with_rollouts=True, **section):
+def choice(directory, content, now=NOW + 1, gpus=GPUS, **section):
     policy = load_policy(auto(directory, content, **section))
-    choice = policy.reading.choose(now, gpus, with_rollouts=with_rollouts)
+    choice = policy.reading.choose(now, gpus)
     return policy.policies[choice.runs], choice
 
 
@@ -111,13 +111,12 @@ def test_a_model_that_is_refused_leaves_the_plain_rule(tmp_path):
     assert "/no/such/model.json" in made.why
 
 
-def test_a_model_that_was_judged_with_rollouts_is_not_served_without_and_the_other_way_round(tmp_path):
-    policy, made = choice(tmp_path, verdict(), with_rollouts=False)
-    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_SERVING)
+def test_a_model_that_was_judged_with_rollouts_is_not_served_without(tmp_path):
+    policy, made = choice(tmp_path, verdict(settings={"estimates": "history", "rollout": True}))
+    assert (policy.name, made.standing) == ("multifactor", Standing.UNREADABLE)
+    assert "run `rltuned gate` again" in made.why
     policy, made = choice(tmp_path, verdict(settings={"estimates": "history", "rollout": False}))
-    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_SERVING)
-    policy, made = choice(tmp_path, verdict(chosen="saf"), with_rollouts=False)
-    assert (policy.name, made.standing) == ("saf", Standing.GOOD)
+    assert (policy.name, made.standing) == (DEFAULT_MODEL, Standing.GOOD)
 
 
 @pytest.mark.parametrize(("gpus", "good"), [(16, True), (20, True), (12, True), (21, False), (11, False), (0, False)])

@@ -106,10 +106,10 @@ def test_a_model_does_not_correct_run_times_that_are_predicted_means():
         assert (RUN_TIME in policy.weights) == corrects
 
 
-def test_the_model_and_its_rollouts_are_told_what_is_wanted():
+def test_the_model_is_told_what_is_wanted():
     wanted = Objective.parse("tail=1")
-    rl = contender("rl", prepared(policies=("rl",), objective=wanted, rollout=True).settings)
-    assert (rl.policy.objective, rl.ranker().search.objective) == (wanted, wanted)
+    rl = contender("rl", prepared(policies=("rl",), objective=wanted).settings)
+    assert rl.policy.objective == wanted
 
 
 def test_a_warm_start_leaves_running_and_waiting_jobs_that_the_policy_ranks_anew():
@@ -278,17 +278,6 @@ def test_the_command_line_in_the_report_gives_the_settings_again():
         "rltuned evaluate --trace t.csv --cluster 2x4 --window 20 --windows 4 --seed 1 --policies fifo-strict,fifo,saf "
         "--estimates noisy:1.5 --split test --start warm --warm-jobs 9 --skip-bad"
     )
-
-
-def test_the_model_plays_the_queue_ahead_where_it_is_asked_to_and_rules_never_do():
-    values = {"window": 80, "windows": 1, "policies": ("saf", "rl")}
-    ahead, alone = report(**values, rollout=True), report(**values)
-    assert waits(ahead, "rl") != waits(alone, "rl")
-    assert waits(ahead, "saf") == waits(alone, "saf")
-    told = [found["meta"]["policies"]["rl"]["rollout"] for found in (ahead, alone)]
-    assert (told, "rollout" in ahead["meta"]["policies"]["saf"]) == ([True, False], False)
-    assert [found["meta"]["settings"]["rollout"] for found in (ahead, alone)] == [True, False]
-    assert settings(rollout=True).command == settings().command + " --rollout"
 
 
 def test_one_window_has_no_intervals_and_says_so():

@@ -79,7 +79,7 @@ def flood():
 
 
 def settings(**values):
-    given = {"window": 40, "windows": 1, "policies": ("multifactor", AGAIN, "rl"), "rollout": False} | values
+    given = {"window": 40, "windows": 1, "policies": ("multifactor", AGAIN, "rl")} | values
     return EvaluationSettings(trace="flood", cluster="1x2", weights="fair-share", **given)
 
 

@@ -304,12 +304,11 @@ def test_equal_questions_have_equal_verdicts_and_the_command_line_tells_the_ques
 
 OTHER = {
     "policy": {"model": "/etc/other.json", "objective": "wait=1"},
-    "rollout": {"enabled": "auto"},
     "estimates": {"source": "limit"},
 }
 
 
-@pytest.mark.parametrize("of", [{}, {"start": "idle"}, {"rollout": True}, {"objective": Objective.parse("idle=1")}])
+@pytest.mark.parametrize("of", [{}, {"start": "idle"}, {"skip_bad": True}, {"objective": Objective.parse("idle=1")}])
 def test_the_command_line_gives_the_same_gate_whatever_the_daemon_is_configured_to_by_then(of):
     asked = gate.as_configured(Config(), {"trace": "t.csv", "cluster": "1x1", **of})
     name, *words = shlex.split(asked.command)[1:]
@@ -464,21 +463,20 @@ def test_a_verdict_that_cannot_be_written_is_refused_before_anything_runs(tmp_pa
 
 
 def test_the_gate_says_beforehand_how_long_it_will_take():
-    def said(windows, jobs, workers, *, rollout=True):
+    def said(windows, jobs, workers):
         cases = tuple(SimpleNamespace(jobs=range(jobs)) for _ in range(windows))
-        settings = SimpleNamespace(policies=contenders(), rollout=rollout)
+        settings = SimpleNamespace(policies=contenders())
         return gate.duration(SimpleNamespace(cases=cases, settings=settings), workers)
 
     assert said(10, 300, 1).startswith("140 simulations with 1 process: about ")
 
-    def minutes(*arguments, **how):
-        number, unit = said(*arguments, **how).partition("about ")[2].split()[:2]
+    def minutes(*arguments):
+        number, unit = said(*arguments).partition("about ")[2].split()[:2]
         return float(number) * {"min,": 1.0, "h,": 60.0}[unit]
 
-    assert minutes(30, 512, 1) >= 1.9 * minutes(15, 512, 1)
-    assert minutes(30, 512, 1) >= minutes(30, 512, 2) * 1.8
-    assert minutes(30, 512, 1, rollout=False) < minutes(30, 512, 1) / 4
-    assert minutes(1, 5000, 20) >= 0.1 * minutes(1, 5000, 1), "each of the model's is one simulation"
+    assert minutes(30, 2048, 1) >= 1.9 * minutes(15, 2048, 1)
+    assert minutes(30, 2048, 1) >= minutes(30, 2048, 2) * 1.8
+    assert minutes(1, 50_000, 20) >= 1.3 * minutes(1, 50_000, 1) / 20, "one simulation is one process's"
 
 
 def test_beside_slurmctld_one_niced_process_simulates_unless_more_are_asked_for(tmp_path, monkeypatch, capsys):
@@ -681,5 +679,4 @@ def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwis
 
 def test_settings_that_the_gate_does_not_play_are_named():
     assert gate.not_judged(Config()) == []
-    other = Config(lend={"share": 0.5, "most": 3}, rollout={"orders": 2, "time_limit": 5.0})
-    assert gate.not_judged(other) == ["lend.most", "rollout.orders"]
+    assert gate.not_judged(Config(lend={"share": 0.5, "most": 3})) == ["lend.most"]

@@ -43,7 +43,7 @@ def put(store, model, now=NOW - 30 * DAY, **facts):
 
 
 def asked(**values):
-    usual = {"policies": POLICIES, "windows": 10, "start": Start.WARM, "rollout": False, "cluster": "1x1"}
+    usual = {"policies": POLICIES, "windows": 10, "start": Start.WARM, "cluster": "1x1"}
     return settings(**usual | values)
 
 
@@ -237,7 +237,7 @@ def learnt(tmp_path, jobs, window, *words):
     trace, config, root = tmp_path / "jobs.csv", tmp_path / "config.toml", tmp_path / "store"
     write_csv(jobs, trace)
     config.write_text(f'[policy]\nname = "auto"\nmodel = "{root}/current/model.json"\n')
-    asked = ["learn", "--trace", trace, "--cluster", "1x1", "--window", window, "--windows", "10", "--no-rollout"]
+    asked = ["learn", "--trace", trace, "--cluster", "1x1", "--window", window, "--windows", "10"]
     asked += ["--shares", "0.5", "--workers", "1", "--config", config, *words]
     done = CliRunner().invoke(cli, [*map(str, asked)])
     assert done.exit_code in {0, 14}, done.output

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from unit.daemon.support import make_daemon
 
-from rltuned.config import Config, CycleSection, PolicySection, RolloutSection, Stage, StateSection
+from rltuned.config import Config, CycleSection, PolicySection, Stage, StateSection
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.slurm.sacct import trace_header
@@ -66,7 +66,6 @@ def make_site(
     config = Config(
         cycle=CycleSection(stage=stage, interval=INTERVAL),
         policy=PolicySection(name="saf"),
-        rollout=RolloutSection(enabled="off"),
         state=StateSection(directory=state, mirror=None),
     )
     daemon = make_daemon(config, slurm, (lambda: slurm) if stage is Stage.ACTIVE else None, slurm.clock)
@@ -100,7 +99,7 @@ def make_site(
     sacct, settings = directory / "sacct.txt", directory / "config.toml"
     sacct.write_text("\n".join(lines) + "\n")
     settings.write_text(
-        f'[policy]\nname = "saf"\n[rollout]\nenabled = "off"\n[estimates]\nsource = "history"\n'
+        f'[policy]\nname = "saf"\n[estimates]\nsource = "history"\n'
         f'[state]\ndirectory = {json.dumps(str(state))}\nmirror = ""\n'
     )
     return Site(settings, sacct, START + first, START + last + 1.0, len(lines) - 1)

@@ -491,14 +491,14 @@ def test_beside_slurmctld_it_is_niced_and_says_how_long_it_takes_and_what_is_not
     monkeypatch.setattr("os.nice", niced.append)
     monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: True)
     config = tmp_path / "config.toml"
-    config.write_text(site.config.read_text().replace("[rollout]\n", "[rollout]\nmargin = 0.5\n"))
+    config.write_text(site.config.read_text() + "[lend]\nmost = 3\n")
     middle = stamp((site.since + site.until) / 2)
     run(*site.words, "--config", config, "--since", middle, "--json", "-")
     said = capsys.readouterr()
     assert niced == [10]
     assert "3 simulations with 1 process: about" in said.err
     report = json.loads(said.out)
-    assert report["missing"] == ["The replay has the defaults of rollout.margin, where your configuration differs."]
+    assert report["missing"] == ["The replay has the defaults of lend.most, where your configuration differs."]
 
 
 @pytest.mark.parametrize(
