@@ -30,7 +30,6 @@ from ab_report import draw as draw_plots
 from ab_simulated import simulate
 from ab_trace import enrol, tuned_lines, window
 from replay import (
-    RLTUNED,
     described,
     grid,
     played,
@@ -61,12 +60,6 @@ PATIENCE: Final = 6.0
 """Planned run times after which an arm that has not ended is given up."""
 COMPLETED: Final = "COMPLETED"
 """The state of a job in sacct(1)."""
-LOAD_KERNEL: Final = (
-    f"{RLTUNED.rpartition('/')[0]}/python -c 'from pathlib import Path;"
-    " from rltuned.daemon.rollout_worker import load_kernel;"
-    ' load_kernel(Path("/var/lib/rltuned/numba"))\''
-)
-"""Compiles what rollouts need, as the daemon's user: on a real host once for an installation."""
 
 
 class Cluster:
@@ -92,8 +85,7 @@ class Cluster:
                 daemon: dict[str, Any] = {}
                 if self.arm.sections is not None:
                     configuration = self.arm.configuration(settings.interval)
-                    warm_up = LOAD_KERNEL if self.arm.rollouts else ""
-                    daemon = stack.enter_context(steered(self.project, configuration, warm_up))
+                    daemon = stack.enter_context(steered(self.project, configuration))
                 self.said = "ready"
                 together.wait()
                 ran = self._played(jobs, commands, settings)
@@ -388,8 +380,7 @@ def runs_of(options: argparse.Namespace, kept: list[Run]) -> None:
             jobs = draw(options.jobs or 1024, seed, options.minutes, options.load, exclusive=options.exclusive)
             runs.append((chosen(options.arms), jobs, synthetic(options.minutes), seed))
     ensure_engine()
-    rollouts = any(arm.rollouts for arms, *_ in runs for arm in arms)
-    image = build(settings.release, "rollouts" if rollouts else "slurm")
+    image = build(settings.release)
     for run in runs:
         kept.append(run_seed(settings, *run, image))
         if options.json:  # the next seed may be interrupted

@@ -317,11 +317,6 @@ class Arm:
     conf: Mapping[str, str] = field(default_factory=dict)
     """Its own lines of slurm.conf."""
 
-    @property
-    def rollouts(self) -> bool:
-        """Whether it needs Numba."""
-        return self.sections is not None and self.sections["rollout"]["enabled"] == "on"
-
     def configuration(self, interval: float) -> dict[str, Mapping[str, Any]]:
         """Of its daemon."""
         return {
@@ -346,24 +341,22 @@ def _arms(*arms: Arm) -> dict[str, Arm]:
     return {arm.name: arm for arm in arms}
 
 
-def _arm(name: str, policy: str, rollout: str, more: Mapping[str, Mapping[str, Any]]) -> Arm:
-    return Arm(name, {"policy": {"name": policy}, "rollout": {"enabled": rollout}, **more})
+def _arm(name: str, policy: str, more: Mapping[str, Mapping[str, Any]]) -> Arm:
+    return Arm(name, {"policy": {"name": policy}, **more})
 
 
 ARMS: Final = _arms(
     Arm(MULTIFACTOR, None),
-    _arm("saf", "saf", "off", FREE),
-    _arm("rl", "model", "off", FREE),
-    _arm("rl-rollouts", "model", "on", FREE),
+    _arm("saf", "saf", FREE),
+    _arm("rl", "model", FREE),
 )
 TRACE_ARMS: Final = _arms(
     Arm(MULTIFACTOR, None),
     Arm(AGAIN, None),
-    _arm("saf", "saf", "off", {}),
-    _arm("rl", "model", "off", {}),
-    _arm("rl-rollouts", "model", "on", {}),
+    _arm("saf", "saf", {}),
+    _arm("rl", "model", {}),
     Arm(TUNED, None),
-    _arm(ON_TUNED, "model", "off", {}),
+    _arm(ON_TUNED, "model", {}),
 )
 """On windows of traces: what a site gets by default, and what chance does."""
 

@@ -1,6 +1,6 @@
 """Forecasts of start times beside `squeue --start`, on a real cluster: the same jobs, at the same moments.
 
-    docker-slurm-testbed/testbed build rollouts
+    docker-slurm-testbed/testbed build forecast
     PYTHONPATH=docker-slurm-testbed .venv/bin/python docker-slurm-testbed/start_times.py --json OUT.json
 
 One cluster of the testbed; jobs of the A/B (docs/testbed.md), but with limits that fit their run times: minutes for
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from ab import LOAD_KERNEL, LOOK
+from ab import LOOK
 from ab_jobs import LIMIT_MINUTES, draw, slurm_conf
-from replay import MINUTE, played, prepared, read_cluster, sbatch, steered
+from replay import MINUTE, RLTUNED, played, prepared, read_cluster, sbatch, steered
 from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, say
 
 from rltuned.cluster.shape import from_json
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
     from replay import Jobs
 
+LOAD_KERNEL: Final = (
+    f"{RLTUNED.rpartition('/')[0]}/python -c 'from pathlib import Path;"
+    " from rltuned.daemon.rollout_worker import load_kernel;"
+    ' load_kernel(Path("/var/lib/rltuned/numba"))\''
+)
+"""Compiles what forecasts need, as the daemon's user: on a real host once for an installation."""
 EVERY: Final = 20.0
 """Seconds from one look to the next."""
 AS_OF: Final = 3
@@ -178,7 +184,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         jobs = with_short_limits(draw(options.jobs, options.seed, options.minutes, options.load))
         ensure_engine()
-        said, start = run(jobs, options, build(options.slurm, "rollouts"))
+        said, start = run(jobs, options, build(options.slurm, "forecast"))
         found = summary(said, start, options.seed)
         if options.json:
             rows = [vars(one) for one in said]

@@ -39,7 +39,7 @@ ROOT = HERE.parent
 # Debian's packages decide the release of Slurm.
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
 # The stages of the Dockerfile, in its order; and the image of deploy/Dockerfile.
-STAGES = ("slurm", "rollouts", "systemd", "prometheus")
+STAGES = ("slurm", "forecast", "systemd", "prometheus")
 TARGETS = (*STAGES, "daemon")
 DAEMON_FILE = "deploy/Dockerfile"
 SOURCE = "rltuned-testbed.source"

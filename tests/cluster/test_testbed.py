@@ -69,7 +69,7 @@ def test_every_cluster_has_its_own_munge_key_on_all_its_hosts(cluster: Cluster):
         subprocess.run(["docker", "rm", "-f", "-v", alone], check=False, capture_output=True)
 
 
-@pytest.mark.parametrize("target", ["slurm", "rollouts", "systemd", "prometheus"])
+@pytest.mark.parametrize("target", ["slurm", "forecast", "systemd", "prometheus"])
 def test_no_image_has_a_munge_key(clusters: Clusters, target: str):
     for release in WANTED if target == "slurm" else ["24.11"]:
         look = ["docker", "run", "--rm", "--entrypoint", "find", image_of(release, target), "/", "-xdev"]

@@ -3,7 +3,7 @@
     python tests/measures/ab_simulated.py [--seeds 1,2,3] [--arms saf,rl] [--minutes 30] [--load 1.2]
     python tests/measures/ab_simulated.py --objective "wait=1;wait=1,idle=1" --plot frontier.png
 
-To try something out on the policy, the rollouts or the guards before it is tried on real clusters: docs/testbed.md says
+To try something out on the policy or the guards before it is tried on real clusters: docs/testbed.md says
 how near the two are.
 """
 
@@ -40,7 +40,7 @@ def main() -> None:
     options = arguments.parse_args()
     arms = chosen(options.arms)
     for objective in filter(None, options.objective.split(";")):
-        sections = dict(ARMS["rl-rollouts"].sections or {})
+        sections = dict(ARMS["rl"].sections or {})
         policy = {**sections["policy"], "objective": objective}
         arms.append(Arm(f"rl, {objective}", {**sections, "policy": policy}))
     shape, runs = from_json(dict(CLUSTER), "testbed"), []

@@ -121,8 +121,7 @@ def test_each_arm_has_a_configuration_that_the_daemon_takes(ab: Any):
         assert config.cycle.interval == 5.0
         assert config.cycle.stage == "active"
     rl = Config.model_validate(ab.ab_jobs.ARMS["rl"].configuration(5.0))
-    assert (rl.policy.name, rl.rollout.enabled, rl.placement.apply) == ("model", "off", "off")
-    assert Config.model_validate(ab.ab_jobs.ARMS["rl-rollouts"].configuration(5.0)).rollout.enabled == "on"
+    assert (rl.policy.name, rl.placement.apply) == ("model", "off")
 
 
 def test_slurm_and_the_simulator_have_the_same_equal_weights(ab: Any):

@@ -157,11 +157,10 @@ def test_the_arms_of_a_trace_lend_by_default_and_slurm_stands_beside_itself(ab: 
         "multifactor-again",
         "saf",
         "rl",
-        "rl-rollouts",
         "tuned",
         "rl-tuned",
     ]
-    for arm in (*arms[2:5], arms[6]):
+    for arm in (*arms[2:4], arms[5]):
         assert Config.model_validate(arm.configuration(5.0)).lend == Config().lend
 
 
