@@ -10,6 +10,7 @@ import random
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,9 +26,8 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.planning import Planning
+from rltuned.daemon.planning import planned
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.rollout_worker import InProcessSearch
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
@@ -120,7 +120,6 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         runtime = Runtime(config, slurm.clock, log, metrics)
         history = RunTimes(slurm, runtime)
-        planning = Planning(history, InProcessSearch(runtime))
         daemon = Daemon(
             runtime=runtime,
             policy=load_policy(config.policy),
@@ -128,8 +127,8 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
             writer_factory=lambda: slurm,
             journal=Journal.open(directory, None),
             rng=random.Random(0),  # noqa: S311 - jitter of a back-off
-            planner=planning,
-            told=planning.told,
+            planner=partial(planned, history),
+            told=history.told,
         )
         stack.callback(daemon.stop)
         cycle, refreshed = first, -np.inf

@@ -44,7 +44,7 @@ OLDEST_GLIBC = "2.28"
 """RHEL 8's."""
 SUMMARIES = {
     "rltuned": "learned queue order for Slurm GPU clusters",
-    "rltuned-simulate": "rltuned's simulator: rollouts and the gate",
+    "rltuned-simulate": "rltuned's simulator: start times and the gate",
 }
 START = f"""\
 #!/{VENV}/bin/python
@@ -181,8 +181,8 @@ def stage_simulate(folder: Path, base: Staged) -> Staged:
     for path in sorted(staged.site.rglob("*"), reverse=True):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
-    drop_in = "usr/lib/systemd/system/rltuned.service.d/rollout.conf"
-    put(staged.tree, drop_in, ROOT / "systemd/rltuned-rollout.conf")
+    drop_in = "usr/lib/systemd/system/rltuned.service.d/forecast.conf"
+    put(staged.tree, drop_in, ROOT / "systemd/rltuned-forecast.conf")
     document(staged)
     return staged
 

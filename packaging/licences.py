@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("The daemon", "Rollouts, the gate, the simulator")
+PARTS = ("The daemon", "Start times, the gate, the simulator")
 """Of the lock file; the third is for development."""
 ELSEWHERE = {"tzdata": "Apache-2.0"}
 """Packages of other systems than Linux, which no environment here has."""

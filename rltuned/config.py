@@ -149,7 +149,7 @@ class PolicySection(_Section):
     model: str = DEFAULT_MODEL
     """Name of a shipped model, or the absolute path of a model's manifest (.json)."""
     objective: Annotated[Objective, PlainValidator(_objective), PlainSerializer(str)] = DEFAULT
-    """What the site wants, for the model and for rollouts: weights of the mean wait, the slowdown, the tail of the
+    """What the site wants, for the model: weights of the mean wait, the slowdown, the tail of the
     waits and the GPUs that idle while a job waits. Only their proportions count."""
     verdict: AbsolutePath = Path("/var/lib/rltuned/verdict.json")
     """Where `auto` finds the verdict. Absolute. Read at the start and on SIGHUP."""
@@ -225,26 +225,11 @@ class ScopeSection(_Section):
         return self
 
 
-class RolloutSection(_Section):
-    """Rollouts: the queue simulated forward in several orders (docs/rollout.md), in a process of its own."""
+class ForecastSection(_Section):
+    """When each pending job starts (docs/start-times.md), by a process of its own."""
 
-    enabled: Literal["auto", "on", "off"] = "off"
-    """`off`: the policy's order stands; `auto`: under a learned model, where Numba is installed (the extra [simulate]);
-    `on`: under any policy but a rule that a verdict chose, and the daemon does not start without Numba."""
-    orders: Annotated[int, Field(ge=1, le=1000)] = 48
-    """Orders that are tried beside the policy's own."""
-    min_jobs: Annotated[int, Field(ge=0, le=256)] = 8
-    """Least number of jobs in a rollout. A shorter queue is filled up with simulated arrivals, sampled from recent
-    jobs."""
-    time_limit: Annotated[float, Field(gt=0, le=30)] = 2.0
-    """Seconds that the rollouts of a cycle may take; the best order so far counts."""
-    depth: Annotated[int, Field(ge=2, le=256)] = 64
-    """Jobs at the head of that order that are simulated."""
-    margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """Least predicted gain for which the order is changed, as a share of the cost of the policy's order."""
-    forecast: Literal["auto", "off"] = "auto"
-    """When each pending job starts (docs/start-times.md). `auto`: said where Numba is installed, whatever the policy;
-    at most half a second of a cycle."""
+    enabled: Literal["auto", "off"] = "auto"
+    """`auto`: said where Numba is installed (the extra [simulate]), in at most half a second of a cycle."""
 
 
 class PlacementSection(_Section):
@@ -354,7 +339,7 @@ class Config(_Section):
     estimates: EstimatesSection = EstimatesSection()
     lend: LendSection = LendSection()
     scope: ScopeSection = ScopeSection()
-    rollout: RolloutSection = RolloutSection()
+    forecast: ForecastSection = ForecastSection()
     placement: PlacementSection = PlacementSection()
     write: WriteSection = WriteSection()
     state: StateSection = StateSection()
@@ -477,7 +462,8 @@ def _key_lines(text: str) -> dict[str, int]:
 
 
 _SUCCESSORS: Final = {
-    "decide": "what jobs may lend is lend.share and lend.most (docs/lending.md); its guards have no successor"
+    "decide": "what jobs may lend is lend.share and lend.most (docs/lending.md); its guards have no successor",
+    "rollout": "rollout.forecast is forecast.enabled (docs/start-times.md); rollouts are no longer made",
 }
 """What stands in the place of a section of before."""
 

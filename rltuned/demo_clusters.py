@@ -39,10 +39,9 @@ from rltuned.daemon.lock import Lock
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.planning import Planning
+from rltuned.daemon.planning import planned
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.daemon.rollout_worker import InProcessSearch
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import record
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told
@@ -161,9 +160,6 @@ class _Known:
         estimate, unknown = self._run_time[jobs.job_id - 1], np.full(len(jobs), np.nan)
         return RunTimePredictions(estimate, estimate, unknown, unknown)
 
-    def ended(self) -> None:
-        """As `RunTimes.ended`: nobody looks back."""
-
     def told(self) -> Told:
         """As `RunTimes.told`: there is no accounting."""
         return NOTHING_TOLD
@@ -240,8 +236,6 @@ class Demo:
         self._runtime = Runtime(self.config, self.steered.clock, self._logger, self.metrics)
         self._run_times = self._source(known)
         self._run_times.refresh()
-        # In this process, which has the compiled simulator anyway, and on the virtual clock: it is never too late.
-        self._planning = Planning(self._run_times, InProcessSearch(self._runtime))
         self._start_daemon()
         stack.callback(self._stop_daemon)
 
@@ -303,7 +297,7 @@ class Demo:
             journal=Journal.open(self.directory, None),
             rng=random.Random(self.settings.seed),  # noqa: S311 - jitter of a back-off
             planner=self._planner,
-            told=self._planning.told,
+            told=self._run_times.told,
         )
 
     def _stop_daemon(self) -> None:
@@ -311,7 +305,7 @@ class Demo:
         self._lock.release()
 
     def _planner(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book) -> Plan:
-        self._plan = self._planning(snapshot, policy, config, applied, book)
+        self._plan = planned(self._run_times, snapshot, policy, config, applied, book)
         return self._plan
 
     # --- moving

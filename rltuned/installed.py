@@ -30,6 +30,11 @@ _EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 _OWN: Final = re.compile(r"^rltuned\[([a-z,]+)\]")
 
 
+def has_numba() -> bool:
+    """Whether Numba is installed; it is not loaded."""
+    return find_spec("numba") is not None
+
+
 def how_to_install(extra: str) -> str:
     """The command that installs what an extra needs into the Python that runs, for the installation that is there.
 

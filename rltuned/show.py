@@ -75,12 +75,6 @@ def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
     )
     if record.policy_why:
         console.print(f"  policy auto: {plain(record.policy_why)}")
-    found = record.rollout
-    if found is not None and found.places:
-        console.print(
-            f"  {found.rollouts} rollouts: {len(found.places)} of the first {found.simulated} jobs change places, "
-            f"expected to save {duration(found.gain)} of waiting in all"
-        )
     at_of = {job: at for at, job in enumerate(jobs.id)}
     rows = []
     for one in raises[:limit]:
@@ -154,8 +148,6 @@ def explanation(console: Console, answer: "Explanation") -> None:
         console.print(f"  By the policy, {plain(answer.policy_terms)} goes first.")
     if answer.policy_why:
         console.print(f"  Why this policy: {plain(answer.policy_why)}")
-    if answer.rollout:
-        console.print(f"  Rollout: {plain(answer.rollout)}.")
     if answer.placement:
         console.print(f"  Placement: {plain(answer.placement)}.")
     if answer.outcome:

@@ -33,10 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 
 RENAMED: Final[Mapping[str, str]] = {
-    "rehearsed": "rollout",
-    "rehearsal": "rollout",
-    "rehearsal_trouble": "rollout_trouble",
-    "plays": "rollouts",
+    "rollout_trouble": "forecast_trouble",
     "move": "to",
 }
 """Fields by their former names."""
@@ -49,6 +46,8 @@ LEFT_OUT: Final = frozenset(
         *("command", "version", "commit", "revision", "made"),
         # A sentence in words, of the demo's policy.
         "what",
+        # Gone since: rollouts, and whether they were made.
+        "rollout",
     }
 )
 """Names of fields that may differ."""

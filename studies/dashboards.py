@@ -402,7 +402,7 @@ def fleet() -> build.Dashboard:
     process = (
         lines(
             "Memory",
-            "Of the daemon; the worker for rollouts is a process of its own.",
+            "Of the daemon; the worker that forecasts is a process of its own.",
             Query(_of("process_resident_memory_bytes")),
             unit="bytes",
             width=8,
@@ -438,7 +438,7 @@ def benefit() -> build.Dashboard:
     board = _base(
         "rltuned: what does it do?",
         "rltuned-benefit",
-        "Waiting times as measured, what is lent, what rollouts expect to save. docs/monitoring.md#is-it-worth-it.",
+        "Waiting times as measured, and what is lent. docs/monitoring.md#is-it-worth-it.",
         "now-7d",
         "rltuned",
     )
@@ -461,12 +461,6 @@ def benefit() -> build.Dashboard:
             "Measured: of the managed jobs that started in the last day, by rank of the priority tier.",
             Query(f"rltuned:job_wait_seconds:mean_1d{{{HERE}}}", "{{tier}}"),
             unit="s",
-        ),
-        number(
-            "Expected gain",
-            "Expected, not measured: share of the waiting that the last order saves over Slurm's.",
-            Query(f'rltuned:rollout_expected_gain:ratio{{{HERE},over="slurm"}}'),
-            unit="percentunit",
         ),
     )
     waiting = (
@@ -520,55 +514,23 @@ def benefit() -> build.Dashboard:
             Query(f"{_of('lent_gpu_seconds')} / 3600"),
         ),
     )
-    expected = (
-        lines(
-            "Expected gain over Slurm's order",
-            "Expected, not measured: seconds of waiting that the last order saves the simulated jobs together, with"
-            " twice its standard error. A state, not a total.",
-            Query(_of("rollout_expected_gain_seconds", over="slurm"), "gain {{instance}}"),
-            Query(
-                f"{_of('rollout_expected_gain_seconds', over='slurm')}"
-                f" - 2 * {_of('rollout_expected_gain_error_seconds', over='slurm')}",
-                "at least {{instance}}",
-            ),
-            Query(
-                f"{_of('rollout_expected_gain_seconds', over='slurm')}"
-                f" + 2 * {_of('rollout_expected_gain_error_seconds', over='slurm')}",
-                "at most {{instance}}",
-            ),
-            unit="s",
-            low=None,
-        ),
-        lines(
-            "Expected gain as a share",
-            "Of the waiting that there would be in Slurm's order, and in the policy's before the search.",
-            Query(f"rltuned:rollout_expected_gain:ratio{{{HERE}}}", "over {{over}} {{instance}}"),
-            unit="percentunit",
-            low=None,
-        ),
-        lines(
-            "Searches",
-            "By outcome, in an hour: moved and kept are normal (docs/rollout.md).",
-            Query(f"sum by (outcome) (increase({_of('rollout_searches_total')}[1h]))", "{{outcome}}"),
-            stacked=True,
-            width=8,
-        ),
+    decided = (
         lines(
             "Predictions",
             "Share of the pending jobs whose run time is predicted from finished ones.",
             Query(f"{_of('predicted_jobs')} / ({_of('pending_jobs')} > 0)"),
             unit="percentunit",
-            width=8,
         ),
         lines(
             "Placements",
             "By how the solver ended, in an hour; none without placement.apply.",
             Query(f"sum by (outcome) (increase({_of('placements_total')}[1h]))", "{{outcome}}"),
             stacked=True,
-            width=8,
         ),
     )
-    return _filled(board, (("Now", now), ("Measured", waiting), ("The queue", queue), ("Expected", expected)))
+    return _filled(
+        board, (("Now", now), ("Measured", waiting), ("The queue", queue), ("Run times, placement", decided))
+    )
 
 
 DASHBOARDS: Final[dict[str, Callable[[], build.Dashboard]]] = {"fleet.json": fleet, "benefit.json": benefit}

@@ -29,11 +29,9 @@ def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) 
         effective = load(chosen)
         from rltuned.daemon.auto_policy import Auto
         from rltuned.daemon.policy_choice import load_policy
-        from rltuned.daemon.rollout_worker import checked
 
         remarks = _of_this_host(effective)
         policy = load_policy(effective.config.policy)
-        checked(effective.config)
     except RltunedError as error:
         if not as_json:
             raise

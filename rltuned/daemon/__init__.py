@@ -11,9 +11,9 @@
 `journal`    write-ahead journal, two copies, checksummed; `lock`: one writer per cluster
 `heartbeat`  the sign of life that the dead-man timer and `doctor` read
 `lending`    the book of loans (`decide.loans`), kept over cycles and restarts
-`planning`   `decide.plan` with what `history` says of run times and `rollout_worker` finds by simulating
+`planning`   `decide.plan` with what `history` says of run times
 `policy_choice`  which policy ranks; `auto_policy`: what the gate's verdict stands for
-`start_times`  when jobs start: what is learnt for that, and the forecast
+`start_times`  when jobs start: what is learnt for that, and the forecast, which `forecast_worker` asks a process for
 `once`       what ``rltuned plan``, ``explain`` and ``when`` show, without a daemon
 `checks`     prerequisites of steering a cluster; shared with ``rltuned doctor``
 `cycle_report`  what people and machines get to see: `logs`, `metrics` (`endpoint`: by HTTP), `user_records`
@@ -26,6 +26,6 @@ somebody's own and stands. (3) Each step can be repeated: going on after a crash
 same code as going on and restoring.
 
 What may be changed freely: metrics, log events, write budgets. What must stay: the three rules. Commands are started by
-`rltuned.slurm` alone; the one process that is started here is a worker of our own, in `rollout_worker`, and no cycle
+`rltuned.slurm` alone; the one process that is started here is a worker of our own, in `forecast_worker`, and no cycle
 depends on it.
 """

@@ -5,7 +5,6 @@ Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and 
 """
 
 import enum
-import importlib.util
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,11 +159,6 @@ def chosen(policy: Policy | Auto, snapshot: Snapshot) -> tuple[Policy, Choice]:
         return policy, Choice(policy.name, Standing.UNUSED, "")
     choice = policy.reading.choose(snapshot.time, int(snapshot.nodes.gpus.sum()))
     return policy.policies[choice.runs], choice
-
-
-def has_numba() -> bool:
-    """Whether Numba is installed; it is not loaded."""
-    return importlib.util.find_spec("numba") is not None
 
 
 def remedy(settings: PolicySection) -> str:

@@ -18,7 +18,7 @@ from rltuned.cluster.hostlist import compress
 from rltuned.cluster.scheduler import Health
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, Stage, did_you_mean
-from rltuned.daemon.auto_policy import AUTO, Standing, has_numba, remedy
+from rltuned.daemon.auto_policy import AUTO, Standing, remedy
 from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.claims import ISOLATED
 from rltuned.daemon.clock import Clock, Moment
@@ -30,7 +30,7 @@ from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.rpc_budget import LEAST_BURST, SHARE, Budget
 from rltuned.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
-from rltuned.installed import how_to_install
+from rltuned.installed import has_numba
 from rltuned.policy.multifactor import FLAGS
 from rltuned.safe_files import give_all_to, user_name
 from rltuned.slurm import not_simulated
@@ -259,7 +259,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
         )
     if config.policy.name == AUTO:
         findings += _verdict(gpus, config, now)
-    findings += rollout(config, now)
+    findings += forecast(config, now)
     findings += state_files(config)
     heartbeat = fresh_heartbeat(0.0, Moment.of(clock), config.state.directory, config.state.mirror)
     lives = heartbeat is not None and holder(config.state.directory) is not None
@@ -449,43 +449,28 @@ def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
         yield Finding(Severity.NOTE, "verdict", cause, todo)
 
 
-def rollout(config: Config, now: float) -> list[Finding]:
-    """Whether rollouts can be made, whether the daemon's last cycle says that they were, and whether it forecast."""
-    section = config.rollout
-    wanted = section.enabled == "on" or (section.enabled == "auto" and config.policy.name in {"model", AUTO})
-    if not wanted and (section.forecast == "off" or not has_numba()):
+def forecast(config: Config, now: float) -> list[Finding]:
+    """Whether the daemon's last cycle could forecast start times, where it should."""
+    if config.forecast.enabled == "off" or not has_numba():
         return []
-    if not has_numba():
-        install = how_to_install("simulate")
-        if section.enabled == "on":
-            cause = 'rollout.enabled is "on" and Numba is not installed: the daemon does not start'
-            return [Finding(Severity.ERROR, "rollout", cause, install)]
-        cause = "no rollouts are made: Numba is not installed"
-        return [Finding(Severity.NOTE, "rollout", cause, f"{install} (docs/rollout.md)")]
     from rltuned.daemon import decisions  # noqa: PLC0415 - NumPy
 
     try:
         made = decisions.load(config.state.directory)
     except RltunedError:
         return []  # no cycle yet; `daemon` has its own finding
-    if now - made.time > max(STALE, 4 * config.cycle.interval):
+    trouble = made.forecast_trouble
+    if not trouble or now - made.time > max(STALE, 4 * config.cycle.interval):
         return []
-    if trouble := made.rollout_trouble:
-        what = "no rollouts are made, and the policy's order stands" if wanted else "no start times are forecast"
-        subject = "rollout" if wanted else "start times"
-        return [Finding(Severity.WARNING, subject, f"{what}: {trouble}", rollout_remedy(trouble))]
-    if made.rollout is not None:
-        return [Finding(Severity.OK, "rollout", f"the last cycle made {made.rollout.rollouts} rollouts")]
-    return []
+    cause = f"no start times are forecast: {trouble}"
+    return [Finding(Severity.WARNING, "start times", cause, forecast_remedy(trouble))]
 
 
-def rollout_remedy(trouble: str) -> str:
+def forecast_remedy(trouble: str) -> str:
     """What to do about a worker that does not answer."""
     if "executable memory" in trouble:  # as llvmlite says it
-        return "the unit forbids machine code made at run time: install systemd/rltuned-rollout.conf (docs/rollout.md)"
-    if "rollout.time_limit" in trouble:
-        return "raise rollout.time_limit to that, or lower rollout.depth"
-    return 'docs/rollout.md has the causes; rollout.enabled = "off" and rollout.forecast = "off" do without'
+        return "the unit forbids machine code made at run time: install systemd/rltuned-forecast.conf"
+    return 'docs/start-times.md has the causes; forecast.enabled = "off" does without'
 
 
 def users(config: Config, now: float) -> list[Finding]:

@@ -21,6 +21,7 @@ from rltuned.daemon.auto_policy import Auto
 from rltuned.daemon.claims import Entry, settling_seconds
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport, Notifier, Reporting, sentence_of
 from rltuned.daemon.execution import Execution
+from rltuned.daemon.forecast_worker import ForecastWorker, forecasts
 from rltuned.daemon.heartbeat import Condition
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lending import Lending
@@ -31,7 +32,6 @@ from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciler, orphans, undone, view
 from rltuned.daemon.restore import left_alone
 from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore
-from rltuned.daemon.rollout_worker import forecasts
 from rltuned.daemon.rpc_budget import SNAPSHOT_RPCS
 from rltuned.daemon.runtime import Permissions, Runtime
 from rltuned.daemon.slurmctld import Slurmctld
@@ -75,19 +75,18 @@ class Daemon:
         notifier: Notifier | None = None,
         planner: Planner | None = None,
         told: Callable[[], Told] = lambda: NOTHING_TOLD,
-        rollout_trouble: Callable[[], str] = str,
         owns: Callable[[], bool] = lambda: True,
         publish: Callable[[UserRecords], None] | None = None,
         start_times: StartTimes | None = None,
+        worker: ForecastWorker | None = None,
         primacy: Primacy | None = None,
     ) -> None:
         """Reads nothing yet.
 
         `writer_factory`: None is a dry run: there is nothing that could write. `rng`: jitter of the circuit breaker.
-        `told`: what accounting says of jobs that have ended. `rollout_trouble`: why the planner makes no rollouts
-        although it should; "" where it does. `owns`: whether the lock of the state directory is still this process's.
-        `publish`: shows users the records of their own jobs; returns at once. It and `start_times` are None where
-        nobody asked for that.
+        `told`: what accounting says of jobs that have ended. `owns`: whether the lock of the state directory is still
+        this process's. `publish`: shows users the records of their own jobs; returns at once. It, `start_times` and the
+        `worker` that these ask are None where nobody asked for that.
         """
         self.runtime = runtime
         self.planner, self.reader, self.journal = planner or _plain, reader, journal
@@ -95,7 +94,7 @@ class Daemon:
         self.primacy = primacy or Primacy(own_names())
         self._writer_factory = writer_factory
         self._writer: SlurmWriter | None = None
-        self.owns, self.start_times, self._rollout_trouble = owns, start_times, rollout_trouble
+        self.owns, self.start_times, self._worker = owns, start_times, worker
         self.liveness = Liveness(self.runtime, self._condition)
         self._reader = WatchedReader(reader, self.liveness)
         self.slurmctld = Slurmctld(self.runtime, journal, self._reader, reader, self.primacy, rng)
@@ -326,14 +325,16 @@ class Daemon:
             acted = resumes or (not blocked and not shed and not self.permissions.alarms and not stopped)
         with self._phase("forecast"):
             starts = None
-            if self.start_times is not None and forecasts(self.config.rollout):
+            if self.start_times is not None and forecasts(self.config.forecast):
                 starts = self.start_times.look(made, policy, moves=writes)
+            elif self._worker is not None:
+                self._worker.rest()
         with self._phase("report"):
             record = record_of(
                 made,
                 stage=stage,
                 policy_why=choice.why,
-                rollout_trouble=self._rollout_trouble(),
+                forecast_trouble="" if self._worker is None else self._worker.trouble,
                 results=results,
                 starts=starts,
             )
@@ -526,7 +527,7 @@ class Daemon:
 
 
 def _plain(snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book) -> Plan:
-    """A plan without predictions and rollouts."""
+    """A plan without predictions."""
     return plan(snapshot, policy, config, applied, book=book)
 
 

@@ -22,7 +22,6 @@ from rltuned.config import Stage
 from rltuned.daemon.auto_policy import Standing
 from rltuned.daemon.rpc_budget import BreakerState
 from rltuned.decide.plan import Plan
-from rltuned.decide.rollout import RolloutResult
 
 PHASES: Final = ("read", "reconcile", "plan", "apply", "forecast", "report", "total")
 CYCLES: Final = ("done", "shed", "waiting", "standby", "failed")
@@ -34,19 +33,6 @@ WAITING: Final = (10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 288
 
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
-
-
-class SearchOutcome(enum.StrEnum):
-    """How a search with rollouts ended."""
-
-    MOVED = "moved"
-    KEPT = "kept"
-    """No candidate is better than the policy's own order."""
-    SKIPPED = "skipped"
-    """Fewer than two jobs that could start, or the worker is not ready."""
-    LATE = "late"
-    """No answer in time; the worker was killed."""
-    FAILED = "failed"
 
 
 class Metrics:
@@ -116,24 +102,6 @@ class Metrics:
         self.predicted = gauge("predicted_jobs", "Pending jobs whose run time is predicted from finished ones.")
         self.history_until = gauge("history_timestamp_seconds", "Up to when finished jobs are known; 0: none are.")
         self.history_errors = counter("history_errors", "Times that finished jobs could not be read.")
-        self.rollout_searches = counter(
-            "rollout_searches", "Searches for a better order with rollouts, by outcome.", outcome=SearchOutcome
-        )
-        self.rollouts = counter("rollouts", "Rollouts: simulations of the queue, one for each order and scenario.")
-        self.rollout_seconds = counter("rollout_seconds", "Seconds that cycles have spent on rollouts.")
-        self.expected_wait = gauge(
-            "rollout_expected_wait_seconds",
-            "Seconds that the simulated jobs together are expected to wait from now on, in the order that was chosen.",
-        )
-        self.expected_gain = gauge(
-            "rollout_expected_gain_seconds",
-            "Seconds of that waiting that the order is expected to save, over that of Slurm or of the policy alone.",
-            over=(),
-        )
-        self.expected_gain_error = gauge(
-            "rollout_expected_gain_error_seconds", "Standard error of the expected gain over the scenarios.", over=()
-        )
-        self.rollout_ready = gauge("rollout_ready", "Whether the worker that makes the rollouts can be asked: 1 or 0.")
         self.unable = gauge(
             "unable_seconds", "Time for which Slurm has answered but no plan could be carried out; 0: the last one was."
         )
@@ -155,28 +123,10 @@ class Metrics:
             result=("applied", "refused"),
         )
         ProcessCollector("rltuned", registry=self.registry)
-        self.expects(None)
         self.verdict_end.set(math.nan)
         show(self.stage, Stage.SHADOW)
         show(self.breaker, BreakerState.CLOSED)
         show(self.verdict, Standing.UNUSED)
-
-    def searched(self, outcome: SearchOutcome, found: RolloutResult | None = None, seconds: float = 0.0) -> None:
-        """One search with rollouts. None: it found nothing."""
-        self.rollout_searches.labels(outcome.value).inc()
-        self.rollout_seconds.inc(max(seconds, 0.0))
-        self.rollouts.inc(0 if found is None else found.rollouts)
-        self.expects(found)
-
-    def expects(self, found: RolloutResult | None) -> None:
-        """What the last search expects of its order; None: nothing is known."""
-        unknown = (math.nan, math.nan)
-        over_policy = unknown if found is None else (found.gain, found.error)
-        over_slurm = unknown if found is None or found.over_slurm is None else found.over_slurm
-        self.expected_wait.set(math.nan if found is None else found.best)
-        for over, (gain, error) in (("policy", over_policy), ("slurm", over_slurm)):
-            self.expected_gain.labels(over).set(gain)
-            self.expected_gain_error.labels(over).set(error)
 
     def set_vetoes(self, counts: Mapping[str, int]) -> None:
         """Jobs by the reason why they are left alone; reasons that are not given are 0."""

@@ -4,21 +4,17 @@ Where there is a record, `explain` needs no Slurm and no estimates: `decide` imp
 """
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 from rltuned.cluster.applied import AppliedChanges
 from rltuned.config import Config, Stage, did_you_mean
 from rltuned.daemon import decisions
-from rltuned.daemon.auto_policy import chosen, has_numba
+from rltuned.daemon.auto_policy import chosen
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lending import planned_on
-from rltuned.daemon.logs import make
-from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.user_records import fetch, only_own
 from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job
@@ -28,7 +24,7 @@ from rltuned.decide.loans import Book
 from rltuned.decide.scope import MEANING
 from rltuned.errors import JournalError, RltunedError, SlurmError
 from rltuned.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
-from rltuned.installed import how_to_install
+from rltuned.installed import has_numba, how_to_install
 
 Tell = Callable[[str], None]
 """Told in a sentence what is not known and what is taken instead."""
@@ -37,20 +33,19 @@ Tell = Callable[[str], None]
 def _no_forecast(config: Config) -> RltunedError:
     """Why nothing says when jobs start."""
     cause = "the daemon's last cycle made none; where the next ones make none either, its log says why"
-    if config.rollout.forecast == "off":
-        cause = 'rollout.forecast is "off"'
+    if config.forecast.enabled == "off":
+        cause = 'forecast.enabled is "off"'
     elif config.cycle.stage is Stage.OBSERVE:
         cause = "stage observe makes no plan"
     elif not (has_numba() or only_own(config)):  # a user's host need not be the daemon's
-        cause = f"Numba is not installed: {how_to_install('simulate')}, and restart the daemon (docs/rollout.md)"
+        cause = f"Numba is not installed: {how_to_install('simulate')}, and restart the daemon (docs/start-times.md)"
     return RltunedError(f"no start times are forecast: {cause}")
 
 
 def decide(config: Config, tell: Tell) -> DecisionRecord:
     """The record of a plan made now, by the journal where it may be read. SlurmError, RltunedError: there is none."""
     from rltuned.daemon.history import Known, saved  # noqa: PLC0415 - see above
-    from rltuned.daemon.planning import Planning  # noqa: PLC0415 - see above
-    from rltuned.daemon.rollout_worker import InProcessSearch  # noqa: PLC0415 - see above
+    from rltuned.daemon.planning import planned  # noqa: PLC0415 - see above
     from rltuned.slurm.connect import open_reader  # noqa: PLC0415 - see above
 
     try:
@@ -71,10 +66,7 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
         tell(f"run times are the time limits: {error}")
         known = Known()
     policy, choice = chosen(load_policy(config.policy), snapshot)
-    log = make(config.log.level, config.log.format, sys.stderr)
-    config = choice.applied(config)
-    search = InProcessSearch(Runtime(config, SystemClock(), log, Metrics()))
-    made = Planning(known, search)(snapshot, policy, config, applied, book)
+    made = planned(known, snapshot, policy, choice.applied(config), applied, book)
     return record_of(made, policy_why=choice.why)
 
 

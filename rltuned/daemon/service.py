@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import prometheus_client
@@ -24,15 +25,15 @@ from rltuned.config import Config, Effective, SlurmSection
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.cycle_report import CycleOutcome, Notifier
 from rltuned.daemon.endpoint import serve as serve_metrics
-from rltuned.daemon.history import RunTimes
+from rltuned.daemon.forecast_worker import ForecastWorker
+from rltuned.daemon.history import Known, RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.planning import Planning
+from rltuned.daemon.planning import planned
 from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.rollout_worker import InProcessSearch, WorkerSearch, checked
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.user_records import UserFiles
@@ -75,7 +76,7 @@ def serve(
     # Its warning about a cycle that is still running is `cycle.overrun` here.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     effective = load()
-    config = checked(effective.config)
+    config = effective.config
     policy = load_policy(config.policy)
     log = make(config.log.level, config.log.format, sys.stderr)
     notifier = Notifier.of(os.environ, os.getpid())
@@ -92,13 +93,12 @@ def serve(
             publisher = UserFiles(config.users.directory, runtime)
             stack.callback(publisher.close)
         reader = connect_reader(config.slurm)
-        # In the foreground nobody promises to be small: no worker process for one cycle.
-        search = InProcessSearch(runtime) if once else WorkerSearch(runtime)
         run_times = RunTimes(reader, runtime) if isinstance(reader, HistoryReader) else None
-        planning = Planning(run_times, search)
-        start_times = None
+        known = run_times if run_times is not None else Known()
+        worker = start_times = None
         if not once and not dry_run:
-            start_times = StartTimes(search.forecast, planning.ended, runtime)
+            worker = ForecastWorker(runtime)
+            start_times = StartTimes(worker, known.ended, runtime)
             start_times.load()
         rng = random.Random()  # noqa: S311 - when a cycle begins, and a back-off ends
         daemon = Daemon(
@@ -109,15 +109,16 @@ def serve(
             journal=journal,
             rng=rng,
             notifier=notifier,
-            planner=planning,
-            told=planning.told,
-            rollout_trouble=lambda: search.trouble,
+            planner=partial(planned, known),
+            told=known.told,
             owns=owns,
             publish=publisher.publish if publisher is not None else None,
             start_times=start_times,
+            worker=worker,
         )
         stack.callback(daemon.stop)
-        stack.callback(search.close)
+        if worker is not None:
+            stack.callback(worker.close)
         if run_times is not None:
             stack.callback(run_times.stop)
             # One cycle in the foreground goes by what is known: reading weeks of jobs would keep somebody waiting.
@@ -137,7 +138,7 @@ def serve(
             + (f", metrics on {config.metrics.address}:{endpoint.port}" if endpoint is not None else ""),
             metrics_port=endpoint.port if endpoint is not None else None,
         )
-        _run(daemon, load, notifier, clock, rng, search.close)
+        _run(daemon, load, notifier, clock, rng, worker)
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
@@ -195,7 +196,7 @@ def _run(
     notifier: Notifier,
     clock: Clock,
     rng: random.Random,
-    hurry: Callable[[], None],
+    worker: ForecastWorker | None,
 ) -> None:
     """Cycles and reloads, one at a time, in their own thread; signals and the watchdog here, where nobody waits."""
     asked, ending = threading.Event(), threading.Event()
@@ -211,7 +212,7 @@ def _run(
             return
         notifier.send("RELOADING=1", f"MONOTONIC_USEC={int(clock.monotonic() * 1e6)}")  # for Type=notify-reload
         try:
-            if daemon.reload(lambda: checked(load().config)):
+            if daemon.reload(lambda: load().config):
                 daemon.runtime.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
         finally:
             notifier.status(f"{daemon.stage}: reloaded", "READY=1")
@@ -236,7 +237,8 @@ def _run(
         notifier.send("STOPPING=1")
         ending.set()
         daemon.request_stop()
-        hurry()  # ends what a cycle waits for
+        if worker is not None:
+            worker.close()  # a cycle may wait for it
         scheduler.shutdown(wait=True)
 
 

@@ -6,7 +6,7 @@ the snapshot's, randomness there is none, and the same values give the same plan
 
 1. `scope`: who waits, may be raised and may be passed, and the reason for each that may not.
 2. `managed`, `loans`: what each job keeps from others, and the book of what it has lent.
-3. Whom the policy wants first: the observation, its scores, and a `rollout` search, which moves one job of that order.
+3. Whom the policy wants first: the observation and its scores.
 4. `raising`: the rule. Who goes ahead, and who lends for it.
 5. `planned_changes`: the placement of the front of the planned queue, and what is written: one value for each raised
    job, after what is given back.

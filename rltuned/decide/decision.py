@@ -143,18 +143,6 @@ class LoanRecord(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RolloutRecord:
-    """What the rollouts found."""
-
-    rollouts: int
-    simulated: int
-    places: Mapping[int, tuple[int, int]]
-    """Id of each job that has another place among them: that by the policy's scores and the new one, 1 first."""
-    gain: float
-    """Seconds of waiting that the new order is expected to save, all simulated jobs together."""
-
-
-@dataclass(frozen=True)
 class WayRecord:
     """How the placement has one job start now."""
 
@@ -240,7 +228,6 @@ class DecisionRecord:
     lent: Mapping[int, LentRecord]
     """By id, the waiting jobs that have lent."""
     loans: tuple[LoanRecord, ...]
-    rollout: RolloutRecord | None
     vetoed: Mapping[Veto, Whole]
     """Ids of the jobs that are left to Slurm."""
     left: LeftColumns | None = None
@@ -251,7 +238,8 @@ class DecisionRecord:
     outcomes: Mapping[int, Mapping[Field, Outcome]]
     policy_why: str
     """Why it is this policy, where the configuration says "auto"."""
-    rollout_trouble: str
+    forecast_trouble: str = ""
+    """Why no start times are forecast although they should be."""
     starts: StartRecord | None = None
     coefficients: Numbers | None = None
     """(C,) of `Window.terms` in this cycle; None where these are."""
@@ -330,7 +318,7 @@ def record(
     *,
     stage: Stage | None = None,
     policy_why: str = "",
-    rollout_trouble: str = "",
+    forecast_trouble: str = "",
     results: Iterable[tuple[Change, Outcome, str]] = (),
     starts: StartRecord | None = None,
 ) -> DecisionRecord:
@@ -340,7 +328,7 @@ def record(
         plan: the decision.
         stage: in force; the configured one by default.
         policy_why: why it is this policy, where the configuration says "auto".
-        rollout_trouble: why no rollouts were made although they should.
+        forecast_trouble: why no start times are forecast although they should be.
         results: what became of the changes, and what Slurm said.
         starts: when jobs are expected to start.
     """
@@ -390,7 +378,6 @@ def record(
         raises=_raises(plan),
         lent=lent_by(plan),
         loans=tuple(LoanRecord(job, part.lender, round(seconds, 1)) for job, part, seconds in plan.book.open_parts()),
-        rollout=_rollout(plan),
         vetoed={veto: tuple(jobs.job_id[rows].tolist()) for veto, rows in plan.scope.vetoed().items()},
         left=LeftColumns(
             id=tuple(jobs.job_id[left].tolist()),
@@ -405,7 +392,7 @@ def record(
         ),
         outcomes=outcomes,
         policy_why=policy_why,
-        rollout_trouble=rollout_trouble,
+        forecast_trouble=forecast_trouble,
         starts=starts,
         coefficients=None if scored is None else tuple(scored.coefficients.round(6).tolist()),
         objective=str(plan.config.policy.objective),
@@ -455,14 +442,3 @@ def _placement(plan: Plan) -> PlacementRecord:
     ids, names = plan.snapshot.jobs.job_id[front.rows].tolist(), plan.snapshot.nodes.names
     ways = {ids[way.job]: WayRecord(way.kind, tuple(names[node] for node in way.nodes)) for way in front.placement.ways}
     return PlacementRecord(front.placement.outcome, how, ways)
-
-
-def _rollout(plan: Plan) -> RolloutRecord | None:
-    found = plan.rollout
-    if found is None:
-        return None
-    ids = plan.snapshot.jobs.job_id
-    before = {row: place for place, row in enumerate(found.simulated, 1)}
-    after = enumerate(found.order or found.simulated, 1)
-    places = {int(ids[row]): (before[row], place) for place, row in after if before[row] != place}
-    return RolloutRecord(found.rollouts, len(before), places, float(found.gain))

@@ -68,9 +68,8 @@ class Wanted:
     lent: float
     """GPU-seconds that the waiting jobs have lent until now."""
     vetoed: Mapping[Veto, int]
-    gain: float | None
-    """Seconds of waiting that the rollouts expect to save, all jobs together; None: no rollouts."""
     trouble: str
+    """Why no start times are forecast although they should be."""
 
     @classmethod
     def of(cls, record: DecisionRecord) -> Self:
@@ -84,8 +83,7 @@ class Wanted:
             stopped={stop.name.lower(): stops[stop] for stop in Stop if stop and stops[stop]},
             lent=round(sum(one.lent for one in record.lent.values()), _DIGITS),
             vetoed={veto: len(ids) for veto, ids in record.vetoed.items() if ids},
-            gain=None if record.rollout is None else round(record.rollout.gain, _DIGITS),
-            trouble=record.rollout_trouble[:MAX_TEXT],
+            trouble=record.forecast_trouble[:MAX_TEXT],
         )
 
 

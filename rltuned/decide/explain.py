@@ -158,7 +158,6 @@ class Explanation:
     outcome: str = ""
     force: str = ""
     """Of a raised job: whether squeue showed that before the writes of this cycle."""
-    rollout: str = ""
     start: StartAnswer | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -212,7 +211,6 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
         stopped_by=jobs.stopped_by[at] or None,
         wait=jobs.wait[at],
         placement=_placement(record, job_id),
-        rollout=_rollout(record, job_id),
         outcome=", ".join(f"{name} {OUTCOME_MEANING.get(outcome, outcome)}" for name, outcome in outcomes.items()),
         **visible,
         **common,
@@ -264,17 +262,6 @@ def _terms(names: Sequence[str], values: Sequence[float], coefficients: Sequence
     return tuple(
         Term(name, value, coefficient, coefficient * value)
         for name, value, coefficient in zip(names, values, coefficients, strict=True)
-    )
-
-
-def _rollout(record: DecisionRecord, job_id: int) -> str:
-    found = record.rollout
-    if found is None or job_id not in found.places:
-        return ""
-    before, after = found.places[job_id]
-    return (
-        f"place {after} instead of {before} among the first {found.simulated} jobs after {found.rollouts} rollouts; "
-        f"their order is expected to save {found.gain / 3600:.1f} h of waiting in all"
     )
 
 

@@ -13,9 +13,8 @@ from rltuned.decide.loans import NOTHING_LENT, Book
 from rltuned.decide.managed import ManagedJobs, Order, managed_jobs, ranks_of
 from rltuned.decide.planned_changes import Front, changes_of, newly_foreign, place_front, to_withdraw
 from rltuned.decide.raising import Raised, charged_seconds, raise_jobs
-from rltuned.decide.rollout import RolloutResult, RolloutSearch, rollout_request
 from rltuned.decide.scope import Scope
-from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
+from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.observe import Observation, observe
 from rltuned.policy.actor import Actor, Scored, on_means
 from rltuned.policy.protocol import Policy
@@ -40,10 +39,9 @@ class Plan:
     predicted: Bools
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
-    """(w,) by the policy. The rollouts may order jobs otherwise."""
+    """(w,) by the policy."""
     scored: Scored | None
     """What a model's scores are made of; None: they are of a plain rule, or Slurm's own order."""
-    rollout: RolloutResult | None
     queue: Order
     """(n,) positions of the managed jobs in the planned order of the whole queue: tier, then target priority."""
     front: Front
@@ -99,12 +97,10 @@ def plan(
     config: Config,
     applied: AppliedChanges | None = None,
     estimates: Floats | None = None,
-    search: RolloutSearch | None = None,
-    ended: EndedJobs | None = None,
     distribution: RunTimePredictions | None = None,
     book: Book = NOTHING_LENT,
 ) -> Plan:
-    """Decide one cycle: scope, observe, score, rollout, raise, place; the changes when they are asked for.
+    """Decide one cycle: scope, observe, score, raise, place; the changes when they are asked for.
 
     Args:
         snapshot: the queue and the nodes as read; its `time` is "now".
@@ -114,8 +110,6 @@ def plan(
             is ranked.
         estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
             bounds each, and stands in where there is no prediction.
-        search: simulates the queue in the policy's order and in a few others; None: the policy's order stands.
-        ended: jobs that have ended: they show how wrong expected run times are.
         distribution: of the run time of each of the (N,) jobs, whose mean `estimates` are; NaN: not known. None: of no
             job; `estimates` may err.
         book: of loans, `advanced` to this reading.
@@ -133,19 +127,15 @@ def plan(
     window = managed.positions(observation.rows)
     scored = policy.explained(observation) if isinstance(policy, Actor) else None
     scores = policy.score(observation) if scored is None else scored.scores
-    rollout, failed = None, False
-    if len(scores) != len(window) or not np.isfinite(scores).all():
+    failed = len(scores) != len(window) or not np.isfinite(scores).all()
+    if failed:
         # A policy that fails must not decide: Slurm's own order stands, and whoever goes ahead is given back.
-        scores, scored, failed = managed.base[window].astype(np.float64), None, True
-    elif search is not None:
-        rows, base = observation.rows, managed.base[window]
-        rollout = search(rollout_request(snapshot, policy, rows, scores, estimates, ended, base))
-    preference = _reordered(scores, observation.rows, rollout)
+        scores, scored = managed.base[window].astype(np.float64), None
     seen = estimates[observation.rows]
     median = seen if distribution is None else distribution.median[observation.rows]
     seconds = charged_seconds(median, snapshot.jobs.time_limit[observation.rows])
     asking = window[:0] if failed else window
-    raised = raise_jobs(managed, asking, preference[: len(asking)], seconds[: len(asking)], book, config.lend)
+    raised = raise_jobs(managed, asking, scores[: len(asking)], seconds[: len(asking)], book, config.lend)
     queue = managed.queue(raised.target)
     return Plan(
         policy=policy.name,
@@ -160,7 +150,6 @@ def plan(
         predicted=np.isfinite(seen) & (seen < snapshot.jobs.time_limit[observation.rows]),
         scores=scores,
         scored=scored,
-        rollout=rollout,
         queue=queue,
         front=place_front(managed, queue, window, config.placement),
         foreign=newly_foreign(managed),
@@ -175,20 +164,3 @@ def _waited_longer(jobs: JobTable, book: Book) -> JobTable:
     eligible = jobs.eligible_time.copy()
     eligible[jobs.pending] -= book.inherited_wait(jobs, jobs.pending)
     return replace(jobs, eligible_time=eligible)
-
-
-def _reordered(scores: Floats, rows: Rows, rollout: RolloutResult | None) -> Floats:
-    """(w,) the scores, exchanged between the jobs that the rollouts have put in another order."""
-    if rollout is None or rollout.order is None:
-        return scores
-    by_row = np.argsort(rows)
-    at = by_row[np.searchsorted(rows[by_row], rollout.order)]
-    best = np.sort(scores[at])
-    # Jobs of one score would be ordered by priority again. There may be jobs of the least of their scores that were
-    # not simulated: these stay behind all of them.
-    best[0] = np.nextafter(best[0], np.inf)
-    for place in range(1, len(best)):
-        best[place] = max(best[place], np.nextafter(best[place - 1], np.inf))
-    made = scores.copy()
-    made[at] = best[::-1]
-    return made

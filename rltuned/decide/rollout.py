@@ -1,21 +1,19 @@
 """What a plan asks of a rollout search, and what it gets back: the queue simulated forward in several orders
-(docs/rollout.md).
+(decision 0096).
 
 The policy ranks each job by itself. Which of the first few should go first together is a question of how they fit, and
 is answered by trying (a rollout policy: Bertsekas and Castañón, J. Heuristics 1999). That needs a model of Slurm, which
-lives in a higher layer (`rltuned.simulate.search`). A plan takes the search as an argument, and goes without where
-there is none.
+lives in a higher layer (`rltuned.simulate.search`).
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Floats, Ints, Snapshot
-from rltuned.estimates.predictions import EndedJobs, PredictionError, expected_run_times, prediction_error
-from rltuned.policy.protocol import Policy
+from rltuned.estimates.predictions import EndedJobs
 
 Rows = npt.NDArray[np.intp]
 
@@ -95,53 +93,6 @@ class RolloutResult:
         """The same for a larger job table: `rows` has, for each row of the smaller one, that of the larger."""
         order = None if self.order is None else tuple(rows[list(self.order)].tolist())
         return replace(self, simulated=tuple(rows[list(self.simulated)].tolist()), order=order)
-
-
-class RolloutSearch(Protocol):
-    """Simulates the queue in the policy's order and in a few others."""
-
-    def __call__(self, request: RolloutRequest) -> RolloutResult | None:
-        """The best order that was found. None: fewer than two jobs can be ordered, or it cannot be done now."""
-
-
-def rollout_request(
-    snapshot: Snapshot,
-    policy: Policy,
-    rows: Rows,
-    scores: Floats,
-    estimates: Floats,
-    ended: EndedJobs | None,
-    base: Ints | None = None,
-) -> RolloutRequest:
-    """The request of a plan: run times as the policy expects them, corrected by how wrong it has been.
-
-    `estimates`: (N,) predicted run times of all jobs of the table, seconds, NaN where there is none. The others are as
-    in `RolloutRequest`.
-    """
-    before, run_times, known = _expected(snapshot, policy, estimates, ended)
-    recent = recent_jobs(snapshot, run_times, ended, before * np.exp(known.bias))
-    return RolloutRequest(snapshot, rows, scores, run_times, known.spread, recent, base)
-
-
-def uncertain_run_times(
-    snapshot: Snapshot, policy: Policy, estimates: Floats, ended: EndedJobs | None
-) -> tuple[Floats, float]:
-    """(N,) expected run times of all jobs of the table, seconds, and their spread, as `rollout_request` has them."""
-    _, run_times, known = _expected(snapshot, policy, estimates, ended)
-    return run_times, known.spread
-
-
-def _expected(
-    snapshot: Snapshot, policy: Policy, estimates: Floats, ended: EndedJobs | None
-) -> tuple[Floats, Floats, PredictionError]:
-    """What the policy expected of ended jobs, how wrong that was, and (N,) what is expected of those of the table."""
-    before, known = np.zeros(0), PredictionError()
-    if ended is not None:
-        before = expected_run_times(policy, ended.estimate, ended.time_limit)
-        known = prediction_error(before, ended.run_time)
-    limit = snapshot.jobs.time_limit
-    run_times = expected_run_times(policy, estimates, limit) * np.exp(known.bias)
-    return before, np.maximum(np.fmin(run_times, limit), 1.0), known
 
 
 def recent_jobs(snapshot: Snapshot, run_times: Floats, ended: EndedJobs | None, expected: Floats) -> RecentJobs | None:

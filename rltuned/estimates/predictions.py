@@ -1,4 +1,4 @@
-"""Run-time predictions, and how wrong they have been: what a plan and its rollouts expect of run times."""
+"""Run-time predictions, and how wrong they have been: what a plan and a forecast of start times expect of them."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -94,3 +94,17 @@ def expected_run_times(policy: Policy, estimates: Floats, time_limit: Floats) ->
     """(N,) expected seconds of jobs with these estimates (NaN: none) and limits, corrected by a policy that can."""
     run_times = known_run_times(estimates, time_limit)
     return policy.expected_run_time(run_times, time_limit) if isinstance(policy, PredictsRunTimes) else run_times
+
+
+def uncertain_run_times(
+    policy: Policy, estimates: Floats, time_limit: Floats, ended: EndedJobs | None
+) -> tuple[Floats, float]:
+    """(N,) expected run times of jobs with these estimates (NaN: none) and limits, seconds, corrected by how wrong the
+    policy has been on `ended` jobs; and their spread, as of `PredictionError`. None: no ended job is known.
+    """
+    known = PredictionError()
+    if ended is not None:
+        before = expected_run_times(policy, ended.estimate, ended.time_limit)
+        known = prediction_error(before, ended.run_time)
+    run_times = expected_run_times(policy, estimates, time_limit) * np.exp(known.bias)
+    return np.maximum(np.fmin(run_times, time_limit), 1.0), known.spread

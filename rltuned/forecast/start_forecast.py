@@ -14,9 +14,8 @@ import numpy as np
 
 from rltuned.cluster.tables import Bools, Floats, Ints, Rows, Snapshot
 from rltuned.decide.plan import Plan
-from rltuned.decide.rollout import uncertain_run_times
 from rltuned.decide.scope import Veto
-from rltuned.estimates.predictions import EndedJobs
+from rltuned.estimates.predictions import EndedJobs, uncertain_run_times
 from rltuned.forecast.arrivals import Submissions
 from rltuned.policy.actor import on_means
 from rltuned.policy.protocol import Policy
@@ -177,7 +176,7 @@ def start_request(
     order = np.lexsort((jobs.job_id[scope.rows], -priority, -scope.tier))
     rows = scope.rows[order[waits[order]]]
     policy = policy if plan.distribution is None else on_means(policy)
-    run_times, spread = uncertain_run_times(plan.snapshot, policy, plan.estimates, ended)
+    run_times, spread = uncertain_run_times(policy, plan.estimates, jobs.time_limit, ended)
     return StartRequest(plan.snapshot, rows, run_times, spread, probes=probes)
 
 

@@ -1,4 +1,4 @@
-"""The search for a better order of the queue, by rollouts (docs/rollout.md; decision 0096).
+"""The search for a better order of the queue, by rollouts (decision 0096).
 
 The queue is simulated in the policy's own order, in the orders of a few plain rules, and then again and again in the
 best order so far with one job moved. Each rollout starts from the cluster as it was read, runs jobs for their expected
@@ -67,7 +67,7 @@ def endless() -> float:
 
 @dataclass(frozen=True)
 class OrderSearch:
-    """Satisfies `rltuned.decide.rollout.RolloutSearch`."""
+    """Finds a better order of a queue."""
 
     orders: int = 48
     """Orders that are simulated beside the policy's own."""
@@ -92,7 +92,7 @@ class OrderSearch:
     """Asked before each order: the search ends when what is left is just enough to confirm the best so far."""
 
     def __call__(self, request: RolloutRequest) -> RolloutResult | None:
-        """As the protocol says.
+        """The best order that was found. None: fewer than two jobs can be ordered.
 
         Raises:
             RltunedError: there is no time for the least number of rollouts that can change an order.

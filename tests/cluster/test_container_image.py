@@ -128,21 +128,21 @@ def test_a_container_that_stops_gives_the_queue_back(trixie: Cluster, image: str
         docker("rm", "-f", "-v", daemon, check=False)
 
 
-def test_a_container_plays_the_queue_ahead(trixie: Cluster, image: str, host: str):
+def test_a_container_forecasts_start_times(trixie: Cluster, image: str, host: str):
     trixie.queue_longest_first()
     # Time enough for a cycle on a busy machine: no question is put to Slurm while another one waits for its answer.
-    configure(host, '[cycle]\nstage = "shadow"\ninterval = 10.0\n[rollout]\nenabled = "auto"\ntime_limit = 10.0\n')
+    configure(host, '[cycle]\nstage = "shadow"\ninterval = 10.0\n')
     daemon = docker("run", "-d", *options(trixie, host), image).stdout.strip()
     try:
-        wait_until(lambda: "rollout.ready" in log_of(daemon), "the worker has compiled")
+        wait_until(lambda: "forecast.ready" in log_of(daemon), "the worker has compiled")
 
-        def played() -> bool:
+        def forecast() -> bool:
             shown = docker("exec", daemon, "cat", "/var/lib/rltuned/decision.json", check=False).stdout
-            return bool(shown) and json.loads(shown)["rollout"] is not None
+            return bool(shown) and json.loads(shown)["starts"] is not None
 
-        wait_until(played, "a cycle has played the queue")
+        wait_until(forecast, "a cycle has forecast start times")
         findings = json.loads(docker("exec", daemon, "rltuned", "doctor", "--json", check=False).stdout)
-        assert [item["severity"] for item in findings if item["subject"] == "rollout"] == ["ok"], findings
+        assert [item for item in findings if item["subject"] == "start times"] == [], findings
     finally:
         print(trixie.sh("sinfo -N -l; squeue -l", check=False).stdout)  # noqa: T201 - pytest shows it when the test fails
         print(log_of(daemon)[-8000:])  # noqa: T201 - as above

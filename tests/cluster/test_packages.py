@@ -293,9 +293,9 @@ def test_every_command_of_the_first_pages_works_from_the_packages_and_without_th
     host.sh(f"cd /root; DEBIAN_FRONTEND=noninteractive apt-get install -y -q ./{SIMULATE}")
     host.from_now()  # the daemon that runs may have found half of the package
     host.systemctl("restart", "rltuned")
-    wait_until(lambda: host.events("rollout.ready"), "the worker is ready")
+    wait_until(lambda: host.events("forecast.ready"), "the worker is ready")
     wait_until(lambda: rltuned("when", str(host.jobs[0]), ends=(0, 1)).returncode == 0, "start times are forecast")
-    assert not host.events("rollout.failed")
+    assert not host.events("forecast.failed")
     all_work()
     history = ["--from-sacct", "1", *SMALL["gate"]]
     rltuned("learn", *history, "--store", "/var/lib/rltuned/models", ends=UNPROVEN)

@@ -29,7 +29,6 @@ from cluster.support import (
 
 HOST = "systemd"
 PAGE = ROOT / "docs" / "installation.md"
-ROLLOUT = ROOT / "docs" / "rollout.md"
 LEARNING = ROOT / "docs" / "learning.md"
 TREE = "/root/rltuned"
 SOLVES = (
@@ -284,7 +283,7 @@ def simulate(host: Host) -> None:
     if host.cluster.sh(f"{PYTHON} -c 'import numba'", service=HOST, check=False).returncode:
         wheels = "/root/wheels"  # the host has no network; the page's pip finds there what it would download
         host.cluster.copy_in(simulate_wheels("3.13"), wheels, service=HOST)
-        pip = page_commands("Installing it beside the daemon", ROLLOUT)[0]
+        pip = page_commands("Start times")[0]
         host.sh(f"cd {TREE}; export PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels}; {pip}; rm -rf {wheels}")
 
 
@@ -370,30 +369,28 @@ def test_users_see_why_their_own_jobs_wait_and_nothing_of_others(host: Host):
     host.cluster.cancel(other)
 
 
-def test_the_unit_with_its_drop_in_plays_the_queue_ahead_and_without_it_says_what_is_missing(
+def test_the_unit_with_its_drop_in_forecasts_start_times_and_without_it_says_what_is_missing(
     host: Host, simulate: None
 ):
-    host.configure(policy="model", more='[metrics]\nport = 9815\n[rollout]\nenabled = "auto"\ntime_limit = 10.0\n')
-    pip, *drop_in, reload, restart = page_commands("Installing it beside the daemon", ROLLOUT)
+    host.configure(policy="model")
+    pip, *drop_in, reload, restart = page_commands("Start times")
     assert "pip install" in pip
     assert [reload, restart] == ["systemctl daemon-reload", "systemctl restart rltuned"]
     # Numba alone is not enough: the unit forbids machine code made at run time. The queue is ordered all the same.
     host.start_steering()
-    wait_until(lambda: host.events("rollout.failed"), "the log says that it cannot be")
+    wait_until(lambda: host.events("forecast.failed"), "the log says that it cannot be")
     warned = host.sh(f"journalctl --no-pager -o cat -u rltuned -p warning '--after-cursor={host.cursor}'")
-    assert named(warned, "rollout.failed")
+    assert named(warned, "forecast.failed")
     assert not named(warned, "daemon.started")
-    found = host.finding("rollout")
+    found = host.finding("start times")
     assert found["severity"] == "warning"
-    assert "rltuned-rollout.conf" in found["remedy"]
+    assert "rltuned-forecast.conf" in found["remedy"]
     host.sh(f"cd {TREE}; {'; '.join([*drop_in, reload, restart])}")
     # Compiled once for an installation; many times as slow where all cores are busy.
-    wait_until(lambda: host.events("rollout.ready"), "the worker is ready")
-    played = r'rltuned_rollout_searches_total\{outcome="(?:moved|kept)"\} [1-9]'
-    metrics = ["curl", "-sf", "http://127.0.0.1:9815/metrics"]
-    wait_until(lambda: re.search(played, host.cluster.run(metrics, service=HOST).stdout), "it has played the queue")
-    found = host.finding("rollout")
-    assert found["severity"] == "ok", found
+    wait_until(lambda: host.events("forecast.ready"), "the worker is ready")
+    starts = "cat /var/lib/rltuned/decision.json"
+    wait_until(lambda: json.loads(host.sh(starts))["starts"] is not None, "a cycle has forecast start times")
+    assert json.loads(host.sh(starts))["forecast_trouble"] == ""
     assert host.steered()
     # The unit's memory limit has room for it, and it ends with the daemon.
     group = "pgrep -u rltuned -fc 'multiprocessing.*spawn_main'"

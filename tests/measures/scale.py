@@ -8,8 +8,8 @@ log. Only Slurm's programs are stand-ins that print prepared text (`printing_slu
 its own, so that its memory is its own.
 
 Not counted are the seconds that the stand-in of ``scontrol`` takes for its updates, and those for which the daemon
-sleeps below Slurm's RPC limiter: the sleep is skipped, and the clock set forward. Nor are the rollouts, which have a
-process and a time limit of its own.
+sleeps below Slurm's RPC limiter: the sleep is skipped, and the clock set forward. Nor are the forecasts, which have a
+process of their own.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.lending import FILE_NAME
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import PHASES, Metrics
-from rltuned.daemon.planning import Planning
+from rltuned.daemon.planning import planned
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.loans import Book, Offer
@@ -153,7 +154,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         writer_factory=lambda: ScontrolWriter(runner),
         journal=Journal.open(config.state.directory, config.state.mirror),
         rng=random.Random(0),
-        planner=Planning(known),
+        planner=partial(planned, known),
     )
     taken: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CPU)}
     commands: Counter[str] = Counter()

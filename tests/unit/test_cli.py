@@ -28,9 +28,9 @@ from rltuned.cluster.changes import Applied, Change, Field, SiteFactor
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.commands.main import main
 from rltuned.config import resolve
+from rltuned.daemon import planning
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.planning import Planning
 from rltuned.errors import JournalError
 from rltuned.installed import how_to_install
 from rltuned.slurm.connect import open_reader
@@ -73,12 +73,12 @@ def test_plan_lists_who_goes_ahead_and_json_says_the_same(site, capsys):
 def test_a_plan_made_once_goes_by_the_scheduler_of_this_cluster(site, monkeypatch):
     seen = []
 
-    def watched(planning, snapshot, *arguments):
+    def watched(known, snapshot, *arguments):
         seen.append(snapshot.scheduler)
-        return made(planning, snapshot, *arguments)
+        return made(known, snapshot, *arguments)
 
-    made = Planning.__call__
-    monkeypatch.setattr(Planning, "__call__", watched)
+    made = planning.planned
+    monkeypatch.setattr(planning, "planned", watched)
     with pytest.raises(SystemExit):
         main(["plan", "--config", str(site)])
     found = open_reader(resolve(site.read_text(), site.name, {}, {}).config.slurm).facts().scheduler

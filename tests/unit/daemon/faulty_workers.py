@@ -1,4 +1,4 @@
-"""Workers that misbehave, for `test_rollout_worker`. Each is started in a process of its own: nothing slow is imported
+"""Workers that misbehave, for `test_forecast_worker`. Each is started in a process of its own: nothing slow is imported
 here."""
 
 import os
@@ -50,7 +50,7 @@ def dies_once(pipe: Any, cache: Path) -> None:
 
 def hungry(pipe: Any, cache: Path) -> None:
     """Wants more memory than there is on any machine, a piece at a time."""
-    from rltuned.daemon.rollout_worker import MEMORY, confine
+    from rltuned.daemon.forecast_worker import MEMORY, confine
 
     confine(MEMORY)
     pipe.send(READY)
@@ -61,9 +61,12 @@ def hungry(pipe: Any, cache: Path) -> None:
 
 
 def complain_or_answer(pipe: Any, complain: bool) -> None:
-    from rltuned.decide.rollout import RolloutResult
+    import numpy as np
 
-    pipe.send("ValueError: odd queue" if complain else RolloutResult(3, 10.0, 10.0))
+    from rltuned.forecast.start_forecast import StartForecast
+
+    nothing = np.zeros((0, 3))
+    pipe.send("ValueError: odd queue" if complain else StartForecast(np.zeros(0, dtype=np.intp), nothing, 3, nothing))
 
 
 def complains_first(pipe: Any, cache: Path) -> None:

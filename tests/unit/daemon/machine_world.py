@@ -38,7 +38,6 @@ from rltuned.config import (
     PlacementApply,
     PlacementSection,
     PolicySection,
-    RolloutSection,
     ScopeSection,
     Stage,
     StateSection,
@@ -317,7 +316,6 @@ class World:
             estimates=EstimatesSection(source="limit", cache=False),
             lend=LendSection(share=self.share, most=self.most),
             scope=ScopeSection(exclude_users=self.outsiders, **canary),
-            rollout=RolloutSection(enabled="off"),
             placement=PlacementSection(apply=self.placement),
             state=StateSection(directory=self.root / "state", mirror=self.root / "mirror"),
         )

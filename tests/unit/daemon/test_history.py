@@ -15,7 +15,7 @@ from rltuned.cluster.plain_tables import job_table
 from rltuned.config import Config, EstimatesSection, StateSection
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.planning import Planning
+from rltuned.daemon.planning import planned
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide import explain, plan, record
 from rltuned.decide.loans import Book
@@ -351,7 +351,7 @@ def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(t
     snapshot = slurm.reader().snapshot(slurm.clock.time())
     policy, config = by_name("sjf"), Config()
     by_limit = record(plan(snapshot, policy, config))
-    by_history = record(Planning(site.run_times)(snapshot, policy, config, AppliedChanges(), Book()))
+    by_history = record(planned(site.run_times, snapshot, policy, config, AppliedChanges(), Book()))
     assert [explain(by_limit, job).rank for job in (long, short)] == [1, 2]
     assert [explain(by_history, job).rank for job in (short, long)] == [1, 2]
     answers = {job: explain(by_history, job) for job in (long, short)}

@@ -39,7 +39,7 @@ def test_names_follow_the_conventions_base_units_and_total_only_on_counters():
 
 def test_no_label_can_name_a_job_a_user_or_an_account():
     labels = set(re.findall(r'[{,](\w+)="', exposition()))
-    known = {"version", "outcome", "phase", "le", "field", "reason", "stage", "state", "kind", "result", "tier", "over"}
+    known = {"version", "outcome", "phase", "le", "field", "reason", "stage", "state", "kind", "result", "tier"}
     assert labels == known
 
 

@@ -205,13 +205,10 @@ def test_a_daemon_that_is_to_end_does_not_wait_for_a_reload(start, tmp_path):
     assert "reload.done" not in err
 
 
-def test_a_worker_beside_the_daemon_plays_the_queue_ahead_until_a_reload_or_the_end_does_away_with_it(start):
+def test_a_worker_beside_the_daemon_forecasts_until_a_reload_or_the_end_does_away_with_it(start):
     daemon = start()
-    daemon.logged("cycle.done")
+    daemon.logged("forecast.ready")
     text = daemon.config.read_text()
-    daemon.config.write_text(text + '[rollout]\nenabled = "on"\n')
-    daemon.process.send_signal(signal.SIGHUP)
-    daemon.logged("rollout.ready")
 
     def workers():
         threads = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
@@ -220,10 +217,10 @@ def test_a_worker_beside_the_daemon_plays_the_queue_ahead_until_a_reload_or_the_
 
     [worker] = workers()
     daemon.logged("cycle.done")
-    assert json.loads((daemon.root / "state" / "decision.json").read_text())["rollout"]["rollouts"] >= 2
-    daemon.config.write_text(text + '[rollout]\nenabled = "of"\n')
+    assert json.loads((daemon.root / "state" / "decision.json").read_text())["forecast_trouble"] == ""
+    daemon.config.write_text(text + '[forecast]\nenabled = "of"\n')
     daemon.process.send_signal(signal.SIGHUP)
-    assert "rollout.enabled" in daemon.logged("reload.refused")["reason"]
+    assert "forecast.enabled" in daemon.logged("reload.refused")["reason"]
     assert workers() == {worker}
     _, err, code = daemon.end()
     assert (code, "Traceback" in err) == (0, False)

@@ -8,18 +8,16 @@ import numpy as np
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from unit.daemon.test_rollout_worker import desk, logs  # noqa: F401 - fixtures
 from unit.simulate.house import House, busy_slurm, config
 
 from rltuned.cluster.plain_tables import job_table, node_table
 from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.commands.main import main
 from rltuned.daemon import decisions
-from rltuned.daemon.rollout_worker import ForecastTask, needed_of_starts
+from rltuned.daemon.forecast_worker import needed
 from rltuned.daemon.start_times import FILE_NAME, Kept, StartTimes
 from rltuned.daemon.user_records import write_all_records
 from rltuned.decide.user_record import UserRecord, UserRecords
-from rltuned.forecast.start_forecast import StartRequest
 from rltuned.forecast.start_simulation import StartSimulation
 from rltuned.simulate.people import NO_ONE
 
@@ -33,7 +31,7 @@ def watched(memory_path, **settings):
 
     def forecast(request):
         """As the worker: in this time it gets a few of the probes."""
-        return small(replace(needed_of_starts(request), probes=request.probes[:6]))
+        return small(replace(needed(request), probes=request.probes[:6]))
 
     house.daemon.start_times = StartTimes(forecast, lambda: None, house.daemon.runtime)
     house.published = []
@@ -129,25 +127,6 @@ def test_a_forecast_that_cannot_be_had_leaves_the_cycle_as_it_was(memory_path):
     assert len(house.events("forecast.defect")) == 1
 
 
-def test_the_worker_forecasts_what_the_simulator_does_here_and_gets_no_names(desk):  # noqa: F811 - the fixture
-    from unit.daemon.test_rollout_worker import queue
-
-    site = desk()
-    asked = queue()
-    request = StartRequest(asked.snapshot, asked.rows, asked.run_times, 0.5)
-    assert site.search.forecast(request) is None, "nobody waits for the worker to get warm"
-    site.until_warm()
-    found = site.search.forecast(request)
-    direct = ForecastTask(needed_of_starts(request)).run(site.clock)
-    assert len(found) == len(asked.rows)
-    np.testing.assert_array_equal(found.waits, direct.waits)
-    sent = needed_of_starts(request).snapshot.jobs
-    assert not set(sent.user.names) & set(asked.snapshot.jobs.user.names)
-    assert (sent.account.names, sent.reason.names) == ((), ())
-    # The search goes on with the same worker.
-    assert site.ask() is not None
-
-
 # --- the command
 
 
@@ -200,7 +179,7 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     monkeypatch.setitem(sys.modules, "numba", None)
     assert "Numba is not installed: " in run(capsys, "when", job, "--config", path)[2]
     for section, cause in (
-        ('rollout]\nforecast = "off', "rollout.forecast is"),
+        ('forecast]\nenabled = "off', "forecast.enabled is"),
         ('cycle]\nstage = "observe', "stage obs"),
     ):
         path.write_text(f'[state]\ndirectory = "{house.config.state.directory}"\nmirror = ""\n[{section}"\n')

@@ -40,13 +40,13 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path, name):
     assert done.returncode == 0
 
 
-def test_systemd_finds_nothing_wrong_with_the_drop_in_for_rollouts(tmp_path):
+def test_systemd_finds_nothing_wrong_with_the_drop_in_for_forecasts(tmp_path):
     text = (UNITS / "rltuned.service").read_text().replace("/opt/rltuned/venv/bin/rltuned", "/bin/true")
     (tmp_path / "rltuned.service").write_text(re.sub(r"(?m)^Documentation=man:\S+$", "", text))
     (tmp_path / "rltuned.service.d").mkdir()
-    shutil.copy(UNITS / "rltuned-rollout.conf", tmp_path / "rltuned.service.d" / "rollout.conf")
+    shutil.copy(UNITS / "rltuned-forecast.conf", tmp_path / "rltuned.service.d" / "forecast.conf")
     done = analyze("verify", "--man=no", str(tmp_path / "rltuned.service"), check=False)
-    assert [line for line in done.stderr.splitlines() if "rltuned" in line or "rollout" in line] == []
+    assert [line for line in done.stderr.splitlines() if "rltuned" in line or "forecast" in line] == []
 
 
 @pytest.mark.parametrize("name", SERVICES)

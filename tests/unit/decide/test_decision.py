@@ -13,7 +13,7 @@ from .conftest import make_snapshot, pending
 
 NAMES = {
     "": "version time policy stage share most features columns jobs window raises lent loans "
-    "rollout vetoed left reasons placement changes outcomes policy_why rollout_trouble starts coefficients objective",
+    "vetoed left reasons placement changes outcomes policy_why forecast_trouble starts coefficients objective",
     "jobs": "id base current target base_rank rank seen stop stopped_by wait may_lend site",
     "window": "score values predicted run_time time_limit gpus run_time_low run_time_high terms",
     "placement": "outcome apply ways",
@@ -31,7 +31,7 @@ def made():
     assert decided.changes
     assert decided.front.placement.ways
     results = [(change, "applied", "") for change in decided.changes]
-    return record(decided, stage=Stage.CANARY, policy_why="so", rollout_trouble="none", results=results)
+    return record(decided, stage=Stage.CANARY, policy_why="so", forecast_trouble="none", results=results)
 
 
 def test_the_record_comes_back_from_its_json_as_it_was(made):

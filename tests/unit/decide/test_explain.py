@@ -17,7 +17,6 @@ from rltuned.decide.entry import lean
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.loans import Book, Given, Loan, Part
 from rltuned.decide.raising import Stop
-from rltuned.decide.rollout import RolloutResult
 from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.forecast.start_forecast import start_request
@@ -269,29 +268,6 @@ def test_many_lenders_are_counted_and_where_nobody_goes_ahead_there_is_no_table(
     assert "1 (1), 2 (1) +3" in " ".join(lines_of(replace(lending(), raises=(many, *others))))
     head, last = lines_of(lending(share=0.0))
     assert (head[:16], last[:12]) == ("0 jobs go ahead,", "8 jobs wait:")
-
-
-class Forward:
-    """A search that finds three hours and a half in exchanging the first and the last job."""
-
-    def __call__(self, request):
-        first, *others, last = request.rows[np.argsort(-request.scores)].tolist()
-        return RolloutResult(17, 22_600.0, 10_000.0, (first, *others, last), (last, *others, first))
-
-
-def test_the_jobs_that_the_rollouts_moved_say_so_and_the_others_do_not():
-    made = decided(actor_of(), make_snapshot(pending(5, time_limit=LIMITS)), search=Forward())
-    moved = next(job for job, (_, place) in made.rollout.places.items() if place == 1)
-    answer = explain(made, moved)
-    assert answer.rank == 1
-    assert answer.rollout.startswith("place 1 instead of 5 among the first 5 jobs after 17 rollouts")
-    assert answer.rollout.endswith("expected to save 3.5 h of waiting in all")
-    console = Console(width=200, file=io.StringIO())
-    show.plan_diff(console, made, 10)
-    assert "17 rollouts: 2 of the first 5 jobs change places, expected to save 3.5 h" in console.file.getvalue()
-    others = set(range(1, 6)) - set(made.rollout.places)
-    assert len(others) == 3
-    assert {explain(made, job).rollout for job in others} == {""}
 
 
 def test_the_reason_the_priority_and_the_site_factor_of_the_last_reading_are_said():

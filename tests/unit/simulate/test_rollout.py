@@ -12,7 +12,6 @@ from rltuned.cluster.changes import OverSubscribe
 from rltuned.cluster.objective import Objective
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
-from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.decide.rollout import RecentJobs, RolloutRequest
 from rltuned.errors import RltunedError
 from rltuned.observe.features import UNLIMITED_RUN_TIME
@@ -20,7 +19,7 @@ from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.initial_state import initial_state
-from rltuned.simulate.rankers import PlanRanker, RuleRanker
+from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.scenarios import Cost, Rollouts, expected_scenario, sampled_scenarios
 from rltuned.simulate.search import OrderSearch
 from rltuned.simulate.values import LITERATURE, Backfill, SimulationSettings
@@ -519,17 +518,6 @@ def test_an_empty_cluster_and_jobs_without_a_limit_are_simulated_too():
     run = np.full(len(snapshot.jobs), UNLIMITED_RUN_TIME)
     found = OrderSearch()(RolloutRequest(snapshot, rows, -run[rows] - np.arange(len(rows)), run))
     assert np.isfinite([found.cost, found.best]).all()
-
-
-def test_the_served_plan_has_the_order_that_the_search_found_and_the_queue_gets_shorter():
-    ranker = PlanRanker(by_name("fifo"), Config(placement=PlacementSection(apply=PlacementApply.OFF)))
-    waits = []
-    for search in (None, OrderSearch()):
-        simulation = busy()
-        ranker.search = search
-        simulation.run(ranker)
-        waits.append(float((simulation.start - simulation.jobs.submit_time).mean()))
-    assert waits[1] < 0.95 * waits[0]
 
 
 # --- run times that are not certain

@@ -86,8 +86,8 @@ def test_the_unit_can_write_the_users_records():
     assert values("rltuned.service", "ReadWritePaths") == ["-" + line.split()[1]]
 
 
-def test_the_drop_in_for_rollouts_allows_machine_code_and_the_memory_of_its_worker_and_nothing_else():
-    lines = [line for line in (UNITS / "rltuned-rollout.conf").read_text().splitlines() if not line.startswith("#")]
+def test_the_drop_in_for_forecasts_allows_machine_code_and_the_memory_of_its_worker_and_nothing_else():
+    lines = [line for line in (UNITS / "rltuned-forecast.conf").read_text().splitlines() if not line.startswith("#")]
     assert lines[:2] == ["[Service]", "MemoryDenyWriteExecute=no"]
     memory = dict(line.split("=") for line in lines[2:])
     assert list(memory) == ["MemoryHigh", "MemoryMax"]
@@ -103,8 +103,8 @@ def test_without_the_drop_in_the_worker_says_that_it_may_not_make_machine_code(t
     # PR_SET_MDWE is what systemd's MemoryDenyWriteExecute= sets on Linux 6.3 and later.
     program = """
 import ctypes, multiprocessing, pathlib, sys
-from rltuned.daemon.checks import rollout_remedy
-from rltuned.daemon.rollout_worker import work
+from rltuned.daemon.checks import forecast_remedy
+from rltuned.daemon.forecast_worker import work
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
     sys.exit("this kernel has no PR_SET_MDWE")
 context = multiprocessing.get_context("spawn")
@@ -112,14 +112,14 @@ ours, theirs = context.Pipe()
 worker = context.Process(target=work, args=(theirs, pathlib.Path(sys.argv[1])), daemon=True)
 worker.start()
 said = ours.recv()
-print(said, "|", rollout_remedy(said))
+print(said, "|", forecast_remedy(said))
 """
     words = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if "PR_SET_MDWE" in done.stderr:
         pytest.skip("this kernel cannot forbid it")
     assert "cannot allocate executable memory" in done.stdout
-    assert "rltuned-rollout.conf" in done.stdout
+    assert "rltuned-forecast.conf" in done.stdout
 
 
 def test_the_weekly_report_writes_only_what_everybody_may_read_and_nothing_of_the_daemon_s():
