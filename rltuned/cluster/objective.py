@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, Self
 
 TAIL: Final = 0.1
-"""Share of the jobs, those that wait longest, that stand for the 99th percentile where a percentile cannot be used: in
-rollouts, of which each has too few jobs, and in training, where a cost is a sum over time."""
+"""Share of the jobs, those that wait longest, that stand for the 99th percentile in training, where a cost is a
+sum over time and a percentile cannot be used."""
 MOST: Final = 3.0
 """A metric counts as at most so many times Slurm's: one window must not outweigh all others."""
 METRICS: Final[Mapping[str, tuple[str, float]]] = {

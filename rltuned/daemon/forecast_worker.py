@@ -70,9 +70,9 @@ def load_kernel(cache: Path) -> None:
     """
     if CACHE not in os.environ and not os.access(Path(__file__).parents[1] / "simulate", os.W_OK):
         os.environ[CACHE] = str(cache)
-    from rltuned.simulate.search import compile_rollouts  # noqa: PLC0415 - Numba (see above)
+    from rltuned.simulate.scenarios import compile_scenarios  # noqa: PLC0415 - Numba (see above)
 
-    compile_rollouts()
+    compile_scenarios()
 
 
 def work(pipe: Connection, cache: Path) -> None:

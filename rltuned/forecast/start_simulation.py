@@ -18,8 +18,7 @@ from rltuned.forecast.start_forecast import HORIZON, LEVELS, MOST_JOBS, StartFor
 from rltuned.simulate import records as k
 from rltuned.simulate.initial_state import ArrivalRoom, initial_state
 from rltuned.simulate.requests import capacity
-from rltuned.simulate.scenarios import Rollouts, Scenario, expected_scenario, sampled_scenarios, size
-from rltuned.simulate.search import endless
+from rltuned.simulate.scenarios import Scenario, SimulatedQueue, expected_scenario, sampled_scenarios, size
 from rltuned.simulate.values import Backfill, SimulationSettings
 
 MOST_ARRIVALS: Final = 1200
@@ -38,6 +37,11 @@ _SPREADS: Final = 0.1
 """Spread up to which run times are taken as they are."""
 
 
+def _endless() -> float:
+    """There is always time for one more scenario."""
+    return math.inf
+
+
 @dataclass(frozen=True)
 class StartSimulation:
     """Simulates the cluster forward under the order in force."""
@@ -47,7 +51,7 @@ class StartSimulation:
     horizon: float = HORIZON
     settings: SimulationSettings = _SLURM
     """Of the simulated Slurm."""
-    seconds_left: Callable[[], float] = endless
+    seconds_left: Callable[[], float] = _endless
     """Asked before each scenario."""
 
     def __call__(self, request: StartRequest) -> StartForecast | None:
@@ -56,25 +60,25 @@ class StartSimulation:
         rows = request.rows[:MOST_JOBS]
         if not len(rows) and not request.probes:
             return None
-        rollouts, come = self._rollouts(request, rows)
-        waits = np.full((rollouts.scenarios, len(rows)), np.inf)
+        queue, come = self._queue(request, rows)
+        waits = np.full((queue.scenarios, len(rows)), np.inf)
         made, kept = 0, _FOR_PROBES * begun if request.probes else 0.0
         ready = self.seconds_left()
-        for number in range(rollouts.scenarios):
+        for number in range(queue.scenarios):
             left = self.seconds_left()
             if made and left < math.inf and left - kept < (ready - left) / made:
                 break
-            waits[number] = rollouts.starts(number, self.horizon, self._enough)
+            waits[number] = queue.starts(number, self.horizon, self._enough)
             made += 1
-        if made < min(LEAST_SCENARIOS, rollouts.scenarios):  # one scenario has no quantiles
+        if made < min(LEAST_SCENARIOS, queue.scenarios):  # one scenario has no quantiles
             return None
-        probes = self._probed(request, rollouts, come, made)
+        probes = self._probed(request, queue, come, made)
         return StartForecast(rows, quantiles(waits[:made], self.horizon), made, probes)
 
     def _enough(self) -> bool:
         return self.seconds_left() <= 0.0
 
-    def _probed(self, request: StartRequest, rollouts: Rollouts, come: "Arrivals", scenarios: int) -> Floats:
+    def _probed(self, request: StartRequest, queue: SimulatedQueue, come: "Arrivals", scenarios: int) -> Floats:
         """(p, 3) of the probes that there was time for."""
         found: list[Floats] = []
         scenarios = min(scenarios, PROBED_SCENARIOS)
@@ -85,13 +89,13 @@ class StartSimulation:
                 continue
             record, need = come.records[row], come.need[row]
             probe = come.first, record, need, PROBE_HORIZON, self._enough
-            waits = [rollouts.start_of(number, *probe) for number in range(scenarios)]
+            waits = [queue.start_of(number, *probe) for number in range(scenarios)]
             if self._enough():
                 break
             found.append(quantiles(np.array(waits)[:, None], PROBE_HORIZON)[0])
         return np.array(found).reshape(-1, len(LEVELS))
 
-    def _rollouts(self, request: StartRequest, rows: Rows) -> "tuple[Rollouts, Arrivals]":
+    def _queue(self, request: StartRequest, rows: Rows) -> "tuple[SimulatedQueue, Arrivals]":
         snapshot, jobs = request.snapshot, request.snapshot.jobs
         settings, samples = cheaper(self.settings, len(rows))
         samples = min(self.scenarios, samples)
@@ -112,7 +116,7 @@ class StartSimulation:
             come.into(scenario, slots, slots + arrive, times, which)
             for scenario, (times, which) in zip(scenarios, sampled, strict=False)
         ]
-        return Rollouts(rows, np.zeros(len(rows), dtype=np.int64), state, settings, scenarios), come
+        return SimulatedQueue(len(rows), state, settings, scenarios), come
 
 
 def cheaper(settings: SimulationSettings, queued: int) -> tuple[SimulationSettings, int]:
@@ -146,10 +150,9 @@ def planned_starts(snapshot: Snapshot, rows: Rows, settings: SimulationSettings)
     limits = np.where(np.isfinite(snapshot.jobs.time_limit), snapshot.jobs.time_limit, 365 * DAY)
     state = initial_state(snapshot, rows, limits, settings)
     state.jobs["planned"] = np.nan
-    one_class = np.zeros(len(rows), dtype=np.int64)
-    rollouts = Rollouts(rows, one_class, state, settings, [expected_scenario(state)], plan_all=True)
-    started = rollouts.starts(0, 0.0)
-    return np.where(np.isfinite(started), 0.0, rollouts.planned)
+    queue = SimulatedQueue(len(rows), state, settings, [expected_scenario(state)], plan_all=True)
+    started = queue.starts(0, 0.0)
+    return np.where(np.isfinite(started), 0.0, queue.planned)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@
   at each refresh. `priorities`: what Slurm's multifactor makes of it.
 - `episodes`: windows that a network schedules many times, what training samples from; `episode_kernel` is its compiled
   part.
-- `initial_state`: a workload, or a snapshot, as a state of the simulator. `scenarios`: a queue simulated to its end, in
-  a given order, with sampled run times and arrivals. `search`: the search for a better order with such rollouts.
-  `records`: the record of a job, for `rltuned.forecast`, which adds jobs to a state.
+- `initial_state`: a workload, or a snapshot, as a state of the simulator. `scenarios`: a queue simulated ahead, with
+  sampled run times. `records`: the record of a job, for `rltuned.forecast`, which adds jobs to a state.
 - `simulated_slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the
   daemon. `people`: what users and admins do there.
 

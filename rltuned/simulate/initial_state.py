@@ -53,9 +53,8 @@ def initial_state(
         queue: (n,) rows of the waiting jobs that take part, in the order of the plan.
         run_times: (N,) expected seconds of every job of the table, from its start.
         settings: of the simulated Slurm.
-        arrivals: rows to keep free for jobs that are assumed to come, with the partitions and pools of the waiting jobs
-            in turn, and alone on their nodes as these are; what they ask for is written by `scenarios.with_arrivals`.
-        room: for arrivals that do not take the partitions and pools of the waiting jobs (`forecast`).
+        arrivals: rows to keep free for jobs that are assumed to come.
+        room: what these need beside their rows; None: nobody comes.
 
     Returns:
         The state: the waiting jobs in the order of `queue`, the running jobs, then the arrivals.
@@ -73,21 +72,16 @@ def initial_state(
     records["run"][:known] = np.minimum(np.maximum(run_times[rows], 1.0), records["limit"][:known])
     records["submit"][:n] = -np.fmax(snapshot.time - jobs.eligible_time[queue], 0.0)
     records["pool"][:n] = pools.pool_of
-    for name in ("partition", "tier", "pool", "alone"):
-        records[name][known:] = np.resize(records[name][:n], arrivals)
     records["user"][:known] = 1 + _first_of(jobs.user.codes[rows])
     records["peer"] = 1 + _first_of(records["partition"])
-    records["form"][known:], records["least"][known:], records["submit"][known:] = k.IN_ALL, 1, np.inf
+    records["submit"][known:] = np.inf
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in partitions] or [1], dtype=np.int64)
-    most = most[records["partition"]]
     pool_nodes = pools.nodes if room is None else np.concatenate((pools.nodes, room.pools))
-    size = pool_nodes.sum(axis=1)
-    width = _ask(jobs, queue, size[pools.pool_of], most[:n], records[:n], need[:n])
-    records["most_nodes"][known:] = most[known:]
+    size = pools.nodes.sum(axis=1)
+    width = _ask(jobs, queue, size[pools.pool_of], most[records["partition"][:n]], records[:n], need[:n])
     records["on"][n:known] = np.diff(jobs.node_ptr)[running]
-    of_arrivals = size[records["pool"][known:]] if room is None else np.zeros(arrivals, dtype=np.int64)
-    slot = np.concatenate(([0], np.cumsum(np.concatenate((width, records["on"][n:known], of_arrivals)))))
-    records["slot"] = slot[:-1]
+    slot = np.concatenate(([0], np.cumsum(np.concatenate((width, records["on"][n:known])))))
+    records["slot"][:known], records["slot"][known:] = slot[:-1], slot[-1]
     nodes = snapshot.nodes
     state = idle_state(
         records,

@@ -1,23 +1,26 @@
-"""Scenarios, and rollouts in them: a queue simulated to its end in a given order, with sampled run times and arrivals.
+"""A queue simulated ahead in scenarios: sets of run times and of jobs that are assumed to come.
 
-All orders of a search are simulated in the same scenarios, so that they differ by their order only. Samples depend on
-job ids, not on a random generator: the next cycle, a minute later, samples the same for the jobs that are still there.
+Samples depend on job ids, not on a random generator: the next cycle, a minute later, samples the same for the jobs that
+are still there.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.objective import TAIL
-from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows
-from rltuned.decide.managed import ranks_of
-from rltuned.decide.rollout import RecentJobs
+from rltuned.cluster.shape import parse_shape
+from rltuned.cluster.tables import Floats, Ints, JobTable, Rows
+from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
-from rltuned.simulate.initial_state import heap_by_end, set_time_left, setup
+from rltuned.simulate.engine import Simulation
+from rltuned.simulate.initial_state import heap_by_end, initial_state, set_time_left, setup
 from rltuned.simulate.loop_kernel import advance
-from rltuned.simulate.values import SimulationSettings, bounded_slowdown
+from rltuned.simulate.rankers import RuleRanker, compile_kernel
+from rltuned.simulate.values import Estimates, SimulationSettings
+from rltuned.workload.jobs import Source, workload
 from rltuned.workload.simulated_estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
@@ -31,7 +34,7 @@ _GROUPS: Final = 2**50
 _RARE: Final = 1e-6
 """Chance below which a run time counts as impossible."""
 FIRST_STEP: Final = 7200.0
-"""Seconds after which `Rollouts.starts` first looks whether all jobs have started; then twice as much, and so on."""
+"""Seconds after which `SimulatedQueue.starts` first looks whether all jobs have started; then twice as much, …"""
 _ALIGNED: Final = 64
 """Bytes: of a cache line, and more than any record of the kernel needs."""
 _CHANGING: Final = (
@@ -48,7 +51,7 @@ _CHANGING: Final = (
     "clock",
     "counts",
 )
-"""State that a rollout changes, or that differs between scenarios. It is copied back before the next rollout."""
+"""State that a simulation changes, or that differs between scenarios. It is copied back before the next one."""
 
 
 class Scenario(NamedTuple):
@@ -59,29 +62,6 @@ class Scenario(NamedTuple):
     jobs: k.Array
     heap: k.Array
     need: k.Array
-
-
-class Cost(NamedTuple):
-    """Of an order, all jobs together; (scenarios,) each, in the order of the weights of `Objective`."""
-
-    wait: Floats
-    """Seconds of waiting from now on."""
-    slowdown: Floats
-    """Bounded slowdowns."""
-    tail: Floats
-    """Mean wait, from submission on, of the `TAIL` of the jobs that wait longest."""
-    end: Floats
-    """Mean end of the work: seconds from now at which a GPU-second of work is done by, in the mean over all work. It
-    stands for idle GPUs: the work is the same in each order, so the sooner it is done, the more GPUs are in use while
-    jobs wait. GPUs that idle before the last job starts are no measure of that: one wide job at the end decides it."""
-
-    def part(self, first: int, last: int) -> "Cost":
-        """In the scenarios from `first` to before `last`."""
-        return Cost(*(column[first:last] for column in self))
-
-    def and_then(self, other: "Cost") -> "Cost":
-        """In these scenarios and those of `other`."""
-        return Cost(*map(np.concatenate, zip(self, other, strict=True)))
 
 
 def expected_scenario(state: k.State) -> Scenario:
@@ -163,53 +143,9 @@ def _shared(groups: Ints, outlived: Floats, spread: float, samples: int) -> Floa
     return found
 
 
-def with_arrivals(
-    scenarios: Sequence[Scenario], state: k.State, recent: RecentJobs, gpu_seconds: Floats
-) -> list[Scenario]:
-    """Add arrivals to each scenario, sampled from recent jobs by their ids.
-
-    An arrival asks for GPUs or CPUs in all, of any nodes of its pool. It is queued behind the waiting jobs that are
-    expected to need less than it.
-
-    Args:
-        scenarios: of the waiting and running jobs.
-        state: of `initial_state`, with rows for the arrivals.
-        recent: jobs to sample from.
-        gpu_seconds: (n,) expected run time of each waiting job, times the `size` that it takes.
-    """
-    first = int(state.counts[k.NEXT])
-    pool, alone = state.jobs["pool"][first:], state.jobs["alone"][first:] == k.WHOLE
-    most = _pool_totals(state)[pool]
-    # One that has its nodes to itself takes at least such a node.
-    least = np.where(alone, most[:, k.GPU] / np.maximum(np.diff(state.pool_ptr)[pool], 1), 0.0)
-    joined = []
-    for number, scenario in enumerate(scenarios):
-        chosen = np.argsort(uniform(recent.job_id ^ (number << 40), 0, 3), kind="stable")[: len(most)]
-        records, need = scenario.jobs.copy(), scenario.need.copy()
-        arrivals = records[first:]
-        limit = recent.time_limit[chosen]
-        arrivals["submit"] = np.cumsum(recent.interarrival[chosen])
-        arrivals["limit"], arrivals["run"] = limit, np.minimum(recent.run_time[chosen], limit)
-        taken = np.maximum(size(recent.gpus[chosen], recent.cpus[chosen]), least)
-        arrivals["fixed"] = np.searchsorted(np.sort(gpu_seconds), recent.expected[chosen] * taken, side="right") - 0.5
-        need[first:, k.GPU] = np.minimum(recent.gpus[chosen].astype(np.int64), most[:, k.GPU])
-        need[first:, k.CPU] = np.minimum(recent.cpus[chosen].astype(np.int64), most[:, k.CPU])
-        joined.append(Scenario(records, scenario.heap, need))
-    return joined
-
-
 def size(gpus: npt.NDArray[Any], cpus: npt.NDArray[Any]) -> Floats:
     """(n,) GPUs in all; of a job without GPUs, its CPUs."""
     return np.where(gpus > 0, gpus, np.maximum(cpus, 1)).astype(np.float64)
-
-
-def _pool_totals(state: k.State) -> Ints:
-    """(L, 4) what the usable nodes of each pool have in all."""
-    usable, pools = state.nodes["usable"], len(state.pool_ptr) - 1
-    of_pool = np.repeat(np.arange(pools), np.diff(state.pool_ptr))
-    most = np.zeros((pools, k.DIMENSIONS), dtype=np.int64)
-    np.add.at(most, of_pool, state.amount[k.ROOM][state.pool_nodes] * usable[state.pool_nodes, None])
-    return most
 
 
 def _quantiles(job_id: Ints, samples: int) -> Floats:
@@ -222,13 +158,12 @@ def _quantiles(job_id: Ints, samples: int) -> Floats:
     return (strata[:samples] + 0.5) / (2 * half)
 
 
-class Rollouts:
-    """Simulates one queue to its end, in any order, in each of its scenarios."""
+class SimulatedQueue:
+    """Simulates one queue, in its order, in each of its scenarios."""
 
     def __init__(
         self,
-        queue: Rows,
-        classes: Ints,
+        waiting: int,
         state: k.State,
         settings: SimulationSettings,
         scenarios: Sequence[Scenario],
@@ -236,74 +171,31 @@ class Rollouts:
         plan_all: bool = False,
     ) -> None:
         """Args:
-        queue: (n,) rows of the snapshot's waiting jobs, as `state` has them.
-        classes: (n,) of each: jobs exchange places within their class only.
+        waiting: how many jobs wait: the first rows of `state`, in the order of the queue.
         state: of `initial_state`; it is not changed.
         settings: of the simulated Slurm.
         scenarios: to simulate in.
         plan_all: whether `planned` is wanted of all jobs.
         """
-        self.queue, self.scenarios, self.count = queue, len(scenarios), 0
-        """`count`: rollouts made so far, one for each order and scenario."""
-        self._pending = len(queue)
-        self._classes, self._places = classes, np.argsort(classes, kind="stable")
-        """`_places`: (n,) of each class in turn, the places in the queue that its jobs have among them."""
-        first_arrival = int(state.counts[k.NEXT])
-        self._counted = np.concatenate((np.arange(len(queue)), np.arange(first_arrival, len(state.jobs))))
-        # All that rollouts change lies in one piece of memory, so that one copy restores it.
+        self.scenarios = len(scenarios)
+        self._waiting = waiting
+        # All that changes lies in one piece of memory, so that one copy restores it.
         self._memory, changing = _in_one_piece([getattr(state, name) for name in _CHANGING])
         plans = k.Plans(*(column.copy() for column in state.plans))
         others = {name: getattr(state, name).copy() for name in state._fields if name not in (*_CHANGING, "plans")}
         self._state = k.State(plans=plans, **others, **dict(zip(_CHANGING, changing, strict=True)))
         self._setup = setup(settings, plan_all=plan_all)
-        self._initial, self._sizes = [], []
+        self._initial = []
         for scenario in scenarios:
             self._state.jobs[...], self._state.heap[...], self._state.need[...] = scenario
             self._initial.append(self._memory.copy())
-            jobs, need = self._state.jobs[self._counted], self._state.need[self._counted]
-            nodes = np.where(jobs["form"] == k.PER_NODE, jobs["least"], 1)
-            self._sizes.append(size(need[:, k.GPU] * nodes, need[:, k.CPU] * nodes))
-        self.own = np.arange(len(queue), dtype=np.float64)
-        """(n,) keys of the policy's own order."""
-
-    def order(self, keys: Floats) -> Rows:
-        """(n,) rows of the snapshot's waiting jobs in the queue that these keys make."""
-        return self.queue[self.positions(keys)]
-
-    def positions(self, keys: Floats) -> Rows:
-        """(n,) jobs in the order of their keys within each class, smallest first, on the places that the class has."""
-        order = np.empty(self._pending, dtype=np.intp)
-        order[self._places] = np.lexsort((keys, self._classes))
-        return order
-
-    def run(self, keys: Floats, first: int = 0, last: int | None = None) -> Cost:
-        """Simulate the queue in the order of its keys, smallest first within a class, in the scenarios from `first` to
-        before `last`. The cost is NaN where a job does not start.
-        """
-        s = self._state
-        order = self.positions(keys)
-        scenarios = self._initial[first:last]
-        longest = max(round(TAIL * len(self._counted)), 1)
-        cost = Cost(*np.zeros((4, len(scenarios))))
-        self.count += len(scenarios)
-        for at, sizes in enumerate(self._sizes[first:last]):
-            self._begin(first + at, order)
-            advance(s, self._setup, _BY_KEYS, np.inf)
-            counted = s.jobs[self._counted]
-            start, submit, run = counted["start"], counted["submit"], counted["run"]
-            cost.wait[at] = (start - np.maximum(submit, 0.0)).sum()
-            cost.slowdown[at] = bounded_slowdown(start - submit, run).sum()
-            cost.tail[at] = np.partition(start - submit, -longest)[-longest:].sum() / longest
-            work = sizes * run
-            cost.end[at] = ((start + run) * work).sum() / max(work.sum(), 1.0)
-        return cost
 
     def starts(self, scenario: int, until: float, enough: Callable[[], bool] = lambda: False) -> Floats:
-        """(n,) seconds from now at which each waiting job starts in the order of `queue`; infinite: not by `until`, or
-        not before there was `enough`, which is asked now and then.
+        """(n,) seconds from now at which each waiting job starts; infinite: not by `until`, or not before there was
+        `enough`, which is asked now and then.
         """
-        self._begin(scenario, np.arange(self._pending))
-        return self._until_started(slice(self._pending), until, enough)
+        self._begin(scenario)
+        return self._until_started(slice(self._waiting), until, enough)
 
     def start_of(
         self, scenario: int, row: int, record: k.Array, need: Ints, until: float, enough: Callable[[], bool]
@@ -311,14 +203,13 @@ class Rollouts:
         """As `starts`, of one more job that is submitted now: with this record and request, in a row of its own, which
         stays empty otherwise.
         """
-        self._begin(scenario, np.arange(self._pending))
+        self._begin(scenario)
         slot = self._state.jobs["slot"][row]
         self._state.jobs[row], self._state.need[row] = record, need
         self._state.jobs["slot"][row] = slot
         return float(self._until_started(slice(row, row + 1), until, enough)[0])
 
     def _until_started(self, rows: slice, until: float, enough: Callable[[], bool]) -> Floats:
-        self.count += 1
         step = min(FIRST_STEP, until)
         while True:
             advance(self._state, self._setup, _BY_KEYS, step)
@@ -327,12 +218,11 @@ class Rollouts:
                 return start
             step = min(2.0 * step, until)
 
-    def _begin(self, scenario: int, order: Rows) -> None:
-        """The initial state of a scenario, with the queue in this order."""
-        s, n = self._state, self._pending
+    def _begin(self, scenario: int) -> None:
+        """The initial state of a scenario."""
+        s, n = self._state, self._waiting
         self._memory[...] = self._initial[scenario]
-        s.jobs["key"][:n] = s.jobs["fixed"][:n] = ranks_of(order)
-        s.queue[:n] = order
+        s.jobs["key"][:n] = s.jobs["fixed"][:n] = s.queue[:n] = np.arange(n)
         s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
         k.something_changed(s, self._setup)
 
@@ -341,12 +231,7 @@ class Rollouts:
         """(n,) start that the last pass of sched/backfill expected of each waiting job, seconds; as it was before where
         none of the passes expected any. Without `plan_all`, none is expected behind the last job that could start.
         """
-        return np.asarray(self._state.jobs["planned"][: self._pending], dtype=np.float64)
-
-    @property
-    def unplaceable(self) -> Bools:
-        """(n,) jobs that the last rollout has not started."""
-        return np.isnan(np.asarray(self._state.jobs["start"][: self._pending], dtype=np.float64))
+        return np.asarray(self._state.jobs["planned"][: self._waiting], dtype=np.float64)
 
 
 def _in_one_piece(columns: Sequence[k.Array]) -> tuple[npt.NDArray[np.uint8], list[k.Array]]:
@@ -359,3 +244,18 @@ def _in_one_piece(columns: Sequence[k.Array]) -> tuple[npt.NDArray[np.uint8], li
         copies.append(memory[start : start + column.nbytes].view(column.dtype).reshape(column.shape))
         copies[-1][...] = column
     return memory, copies
+
+
+@cache
+def compile_scenarios() -> None:
+    """Load the kernel and all that a queue simulated ahead needs of it, or compile it where that has never been done
+    (about 25 s).
+    """
+    compile_kernel()
+    jobs = workload(Source("compile"), [0.0, 0.0, 1.0, 2.0], [100.0, 50.0, 50.0, 10.0], [2, 1, 1, 2])
+    simulation = Simulation(parse_shape("1x2"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()))
+    simulation.run(RuleRanker(by_name("fifo")), until=5.0)
+    snapshot = simulation.snapshot()
+    pending = snapshot.jobs.pending
+    state = initial_state(snapshot, pending, np.full(len(snapshot.jobs), 100.0))
+    SimulatedQueue(len(pending), state, SimulationSettings(), [expected_scenario(state)]).starts(0, 1000.0)

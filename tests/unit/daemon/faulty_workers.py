@@ -39,13 +39,14 @@ def forbidden(pipe: Any, cache: Path) -> None:
 
 def dies_once(pipe: Any, cache: Path) -> None:
     """The first of its kind dies in the middle of a request; `cache` is where it leaves a note for the next."""
+    found = answer()
     pipe.send(READY)
     while True:
         pipe.recv_bytes()
         if not cache.exists():
             cache.touch()
             os._exit(1)
-        complain_or_answer(pipe, cache.with_name("complain").exists())
+        pipe.send(found)
 
 
 def hungry(pipe: Any, cache: Path) -> None:
@@ -60,18 +61,20 @@ def hungry(pipe: Any, cache: Path) -> None:
         taken.append(bytearray(8 * 2**20))
 
 
-def complain_or_answer(pipe: Any, complain: bool) -> None:
+def answer() -> Any:
+    """A forecast of nobody. What it imports takes longer than a busy machine waits for an answer."""
     import numpy as np
 
     from rltuned.forecast.start_forecast import StartForecast
 
     nothing = np.zeros((0, 3))
-    pipe.send("ValueError: odd queue" if complain else StartForecast(np.zeros(0, dtype=np.intp), nothing, 3, nothing))
+    return StartForecast(np.zeros(0, dtype=np.intp), nothing, 3, nothing)
 
 
 def complains_first(pipe: Any, cache: Path) -> None:
     """Cannot simulate the first queue, but goes on living."""
+    found = answer()
     pipe.send(READY)
-    for complain in (True, True, False):
+    for said in ("ValueError: odd queue", "ValueError: odd queue", found):
         pipe.recv_bytes()
-        complain_or_answer(pipe, complain)
+        pipe.send(said)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from unit.simulate.instances import given, jobs_of
-from unit.simulate.test_rollout import FixedKeys, in_the_middle, seen, shares_are_known
+from unit.simulate.test_scenarios import FixedKeys, in_the_middle, seen, shares_are_known
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
