@@ -31,7 +31,7 @@ from rltuned.installed import require
 
 _OF_BOTH = (
     click.option("--trace", metavar="FILE", help="Jobs: CSV or sacct -P; gzip or not. See `rltuned traces`."),
-    click.option("--cluster", help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json[#path.in.it]."),
+    click.option("--cluster", help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json."),
     click.option(
         "--from-slurm",
         is_flag=True,

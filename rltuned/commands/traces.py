@@ -83,9 +83,7 @@ def traces_describe(
 @traces.command("generate")
 @click.argument("preset", metavar="PRESET")
 @click.option("--jobs", default=1024, show_default=True, type=click.IntRange(1, 10_000_000), help="How many.")
-@click.option(
-    "--cluster", required=True, help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json[#path.in.it]."
-)
+@click.option("--cluster", required=True, help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json.")
 @click.option(
     "--seed", default=7, show_default=True, type=click.IntRange(min=0), help="The same seed gives the same jobs."
 )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     metavar="DAYS",
     help="Jobs of the last DAYS from sacct, instead of --trace.",
 )
-@click.option("--cluster", help="20x8:p100 or FILE.json[#path.in.it]. [default: what Slurm shows]")
+@click.option("--cluster", help="20x8:p100 or FILE.json. [default: what Slurm shows]")
 @click.option(
     "--weights",
     metavar="WEIGHTS",

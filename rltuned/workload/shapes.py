@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from rltuned.cluster.shape import ClusterShape, at, from_json, parse_shape
+from rltuned.cluster.shape import ClusterShape, from_json, parse_shape
 from rltuned.errors import ShapeError
 
 MAX_BYTES = 16 * 2**20
@@ -11,17 +11,15 @@ MAX_BYTES = 16 * 2**20
 
 
 def read_shape(text_or_path: str | Path) -> ClusterShape:
-    """The cluster that `--cluster` describes: ``20x8:p100`` (`rltuned.cluster.shape`), ``FILE.json``, or a part of a
-    file by its path in it, ``FILE.json#philly.training_slice``. A text that ends in .json, has a ``#``, or names an
-    existing file is a file.
+    """The cluster that `--cluster` describes: ``20x8:p100`` (`rltuned.cluster.shape`), or a file: what ends in .json or
+    names an existing one.
 
     Raises:
         ShapeError: names the file and line, or the place, and the reason.
     """
-    text = str(text_or_path)
-    name, _, pointer = text.partition("#")
-    if not ("#" in text or name.endswith(".json") or isinstance(text_or_path, Path) or Path(name).is_file()):
-        return parse_shape(text)
+    name = str(text_or_path)
+    if not (name.endswith(".json") or isinstance(text_or_path, Path) or Path(name).is_file()):
+        return parse_shape(name)
     try:
         with Path(name).open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -35,5 +33,4 @@ def read_shape(text_or_path: str | Path) -> ClusterShape:
         raise ShapeError(f"{name}:{error.lineno}: {error.msg} (column {error.colno})") from error
     except (UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ShapeError(f"{name}: is no JSON: {error}") from error
-    shown = Path(name).name + (f"#{pointer}" if pointer else "")
-    return at(value, pointer, shown) if pointer else from_json(value, shown)
+    return from_json(value, Path(name).name)

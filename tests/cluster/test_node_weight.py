@@ -20,7 +20,9 @@ def simulated() -> list[set[str]]:
     ]
     n = len(JOBS)
     jobs = workload(Source("by hand"), [0.0, 1.0, 2.0], [100.0] * n, list(JOBS), nodes=list(JOBS), cpus=list(JOBS))
-    simulation = Simulation(from_json(pools, "the testbed"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()))
+    simulation = Simulation(
+        from_json({"pools": pools}, "the testbed"), jobs, Estimates(jobs.run_time, jobs.run_time.copy())
+    )
     simulation.run(RuleRanker(by_name("fifo")))
     return [{NODES[node] for node in simulation.nodes_of(row)} for row in range(n)]
 

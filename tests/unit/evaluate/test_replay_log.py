@@ -74,7 +74,7 @@ def test_the_mixture_is_the_same_for_the_same_seed_and_has_every_class(replay: A
 
 
 def test_a_trace_is_compressed_its_limits_become_whole_minutes_and_impossible_jobs_are_left_out(replay: Any):
-    shape = replay.from_json([{"nodes": 2, "gpus_per_node": 4, "cpus": 8, "mem_mib": 1000}], "here")
+    shape = replay.from_json({"pools": [{"nodes": 2, "gpus_per_node": 4, "cpus": 8, "mem_mib": 1000}]}, "here")
     made = replay.workload(
         replay.Source("a trace"), [0, 600, 700], [1200, 7200, 60], [1, 4, 64], time_limit=[3600, 3600, 3600]
     )

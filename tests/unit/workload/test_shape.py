@@ -1,6 +1,5 @@
 """Clusters written down: the short form, JSON, files, and where a wrong one is wrong."""
 
-import json
 import math
 
 import numpy as np
@@ -113,21 +112,22 @@ LONG = {
             "disk_gib": 3500,
         },
         {"name": "old", "nodes": 6, "gpus_per_node": 2, "gpu_type": "p100", "features": ["ib"]},
+        {"name": "lab", "nodes": 2, "gpus_per_node": 4, "gpu_type": "v100"},
     ],
     "partitions": [
         {"name": "prod", "pools": ["new"], "tier": 2, "max_time": "2-00:00:00"},
         {"name": "all", "max_nodes": 3, "oversubscribe": "EXCLUSIVE", "default": True, "billing": {"GRES/gpu": 2}},
-        {"name": "lab", "nodes": 2, "gpus_per_node": 4, "gpu_type": "v100", "max_time": 90},
+        {"name": "lab", "pools": ["lab"], "max_time": 90},
     ],
     "qos": ["normal", "high"],
 }
 
 
-def test_partitions_have_pools_that_they_share_or_own():
+def test_partitions_have_the_pools_that_they_name_or_all():
     cluster = from_json(LONG, "site.json")
     prod, everything, lab = cluster.partitions
     assert prod.nodes.tolist() == [0, 1, 2, 3]
-    assert everything.nodes.tolist() == list(range(10))
+    assert everything.nodes.tolist() == list(range(12))
     assert lab.nodes.tolist() == [10, 11]
     assert [p.default for p in cluster.partitions] == [False, True, False]
     assert cluster.partition("") is everything
@@ -142,60 +142,59 @@ def test_partitions_have_pools_that_they_share_or_own():
     assert cluster.nodes.features[4] == {"ib"}
 
 
-def test_one_partition_per_virtual_cluster():
-    cluster = from_json({"gpus_per_node": 4, "gpu_type": "V100", "vc_nodes": {"vcA": 3, "vcB": 1}}, "vcs")
-    assert [(p.name, p.nodes.tolist(), p.default) for p in cluster.partitions] == [
-        ("vcA", [0, 1, 2], True),
-        ("vcB", [3], False),
-    ]
-    assert cluster.gpus == 16
-    # Nobody says: eight.
-    assert from_json({"vcA": 3, "vcB": 1}, "vcs").gpus == 32
-    assert from_json({"vc_nodes": [6, 4]}, "vcs").partitions[1].name == "vc2"
-    assert from_json({"vcs": [{"vc": 1, "nodes": 2}], "gpus_per_node": 8}, "vcs").partitions[0].name == "1"
+NODE = {"nodes": 1, "gpus_per_node": 8}
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (7, "expected an object"),
-        ({}, "no pools, partitions, vcs, vc_nodes or nodes"),
-        ({"pools": []}, "pools: expected a list with at least one entry"),
-        ({"pools": [{"nodes": "4"}]}, "pool 1: nodes: expected a whole number, not '4'"),
-        ({"pools": [{"gpus_per_node": 4}]}, "pool 1: nodes: expected a whole number, not None"),
-        ({"pools": [{"nodes": True}]}, "nodes: expected a whole number, not True"),
-        ({"pools": [{"nodes": 1, "mem_gib": -4}]}, "mem_gib: expected a number above 0"),
-        ({"pools": [{"nodes": 1, "cpus": 1.5}]}, "cpus: expected a whole number"),
-        ({"pools": [{"nodes": 1, "gpu_type": "a,b"}]}, "is not the name of a GPU type"),
-        ({"pools": [{"nodes": 1, "name": "a"}, {"nodes": 1, "name": "a"}]}, "another pool of that name"),
-        ({"partitions": [{"nodes": 1}]}, "partitions, entry 1: a partition needs a name"),
-        ({"partitions": [{"name": "a", "nodes": 1}, {"name": "a", "nodes": 1}]}, "two partitions of that name"),
-        ({"partitions": [{"name": "a", "pools": ["x"]}]}, "partition a: no pool is named 'x'"),
-        ({"partitions": [{"name": "a"}]}, "partition a has no nodes"),
-        ({"partitions": [{"name": "a"}, {"name": "b", "nodes": 1}]}, "partition a has no nodes"),
-        ({"partitions": [{"name": "a", "nodes": 1, "max_time": "soon"}]}, "max_time: expected seconds"),
-        ({"partitions": [{"name": "a", "nodes": 1, "tier": -1}]}, "tier: expected a number"),
-        ({"partitions": [{"name": "a", "nodes": 1, "max_nodes": 0}]}, "max_nodes: expected a number above 0"),
-        ({"partitions": [{"name": "a", "nodes": 1, "billing": {"cpu": "1"}}]}, "billing: expected weights by TRES"),
-        ({"partitions": [{"name": "a", "nodes": 1, "oversubscribe": "MAYBE"}]}, "'MAYBE' is none of NO, YES"),
-        ({"partitions": [{"name": "a", "nodes": 1, "oversubscribe": "FORCE:\u00b2"}]}, "is none of NO, YES"),
-        ({"partitions": [{"name": n, "nodes": 1, "default": True} for n in "ab"]}, "two partitions are the default"),
-        ({"vc_nodes": {"vcA": "many"}}, "vc_nodes, vcA: nodes: expected a whole number"),
-        ({"pools": [{"nodes": 1}], "qos": "normal"}, "qos is a list of names"),
+        (7, "valid dictionary or instance of _Cluster"),
+        ({}, "pools: Field required"),
+        ([NODE], "valid dictionary or instance of _Cluster"),
+        ({"vc_nodes": {"vcA": 3}}, "pools: Field required"),
+        ({"pools": [NODE], "vc_nodes": {"vcA": 3}}, "vc_nodes: Extra inputs are not permitted"),
+        ({"pools": []}, "pools: List should have at least 1 item"),
+        ({"pools": [NODE, NODE | {"nodes": "4"}]}, "pools 2 nodes: Input should be a valid integer, not '4'"),
+        ({"pools": [{"gpus_per_node": 4}]}, "pools 1 nodes: Field required"),
+        ({"pools": [{"nodes": 1}]}, "pools 1 gpus_per_node: Field required"),
+        ({"pools": [NODE | {"nodes": True}]}, "nodes: Input should be a valid integer, not True"),
+        ({"pools": [NODE | {"mem_gib": -4}]}, "mem_gib: Input should be greater than 0, not -4"),
+        ({"pools": [NODE | {"mem_gb": 4}]}, "pools 1 mem_gb: Extra inputs are not permitted"),
+        ({"pools": [NODE | {"cpus": 1.5}]}, "cpus: Input should be a valid integer"),
+        ({"pools": [NODE | {"gpu_type": "a,b"}]}, "gpu_type: String should match"),
+        ({"pools": [NODE | {"name": "a"}, NODE | {"name": "a"}]}, "pools: 'a' is there twice"),
+        ({"partitions": [{"tier": 1}]}, "partitions 1 name: Field required"),
+        ({"partitions": [{"name": "a"}, {"name": "a"}]}, "partitions: 'a' is there twice"),
+        ({"partitions": [{"name": "a", "pools": ["x"]}]}, "partition a: no pool is named 'x'; there is none"),
+        ({"partitions": [{"name": "a", "pools": []}]}, "partitions 1 pools: List should have at least 1 item"),
+        (
+            {"partitions": [{"name": "a", "max_time": "soon"}]},
+            "max_time: Value error, expected seconds or a time such as 1-12:00:00, not 'soon'",
+        ),
+        ({"partitions": [{"name": "a", "max_time": False}]}, "max_time: Input should be a valid number"),
+        ({"partitions": [{"name": "a", "tier": -1}]}, "tier: Input should be greater than or equal to 0, not -1"),
+        ({"partitions": [{"name": "a", "max_nodes": 0}]}, "max_nodes: Input should be greater than or equal to 1"),
+        ({"partitions": [{"name": "a", "billing": {"cpu": "1"}}]}, "billing cpu: Input should be a valid number"),
+        ({"partitions": [{"name": "a", "oversubscribe": "MAYBE"}]}, "not 'MAYBE'"),
+        ({"partitions": [{"name": "a", "oversubscribe": "FORCE:\u00b2"}]}, "oversubscribe: String should match"),
+        ({"partitions": [{"name": n, "default": True} for n in "ab"]}, "two partitions are the default one: a, b"),
+        ({"qos": "normal"}, "qos: Input should be a valid list, not 'normal'"),
     ],
 )
 def test_a_wrong_json_form_is_named_with_its_place(value, reason):
+    if isinstance(value, dict) and {"partitions", "qos"} & set(value):
+        value = {"pools": [NODE]} | value
     with pytest.raises(ShapeError, match=r"^site\.json") as error:
         from_json(value, "site.json")
     assert reason in str(error.value)
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 12) | st.floats() | st.text(max_size=4),
+    st.none() | st.booleans() | st.integers(-3, 12) | st.floats() | st.text(max_size=4) | st.just(NODE),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["pools", "partitions", "nodes", "name", "vc_nodes", "gpus_per_node", "cpus"]),
+            st.sampled_from(["pools", "partitions", "nodes", "name", "max_time", "gpus_per_node", "cpus"]),
             inner,
             max_size=4,
         )
@@ -233,21 +232,6 @@ def test_durations_as_slurm_writes_them(text, seconds):
 
 def test_what_is_no_duration_is_nan():
     assert all(math.isnan(duration(text)) for text in ("", "soon", "1-", "-5", "1:2:3:4", "Partition_Limit"))
-
-
-def test_a_part_of_a_file_inherits_what_encloses_it(tmp_path):
-    file = tmp_path / "clusters.json"
-    file.write_text(
-        json.dumps({"site": {"gpus_per_node": 4, "gpu_type": "V100 (newer)", "vcs_now": {"a": 2, "b": 1}}, "x": LONG})
-    )
-    part = read_shape(f"{file}#site.vcs_now")
-    assert part.gpus == 12
-    assert part.nodes.gpu_types == ("v100",)
-    assert part.text == "clusters.json#site.vcs_now"
-    assert read_shape(f"{file}#x").gpus == from_json(LONG, "x").gpus
-    assert read_shape(f"{file}#x.pools").gpus == 4 * 8 + 6 * 2
-    with pytest.raises(ShapeError, match=r"no 'y' in the file; there is site, x"):
-        read_shape(f"{file}#y")
 
 
 def test_a_file_that_is_no_json_is_named_with_its_line(tmp_path):
