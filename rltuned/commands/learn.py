@@ -48,7 +48,7 @@ MOST_WORKERS = 8
     metavar="MINUTES",
     help="Of the training, on 2 cores; 0: no candidate, only the verdict is renewed.",
 )
-@click.option("--steps", metavar="RULE,EVOLUTION,PPO", help="Steps, as of train. [default: as --budget allows]")
+@click.option("--steps", metavar="EVOLUTION,PPO", help="Steps, as of train. [default: as --budget allows]")
 @click.option("--window", type=click.IntRange(min=2), help="Jobs of a window of the gate. [default: up to 3000]")
 @click.option("--windows", type=click.IntRange(min=2), help="Windows of the gate, at most. [default: 30]")
 @click.option("--shares", metavar="SHARE,SHARE…", help="As of `rltuned gate`.")

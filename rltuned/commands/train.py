@@ -58,31 +58,19 @@ from rltuned.config import DEFAULT_MODEL
 )
 @click.option(
     "--steps",
-    metavar="RULE,EVOLUTION,PPO",
-    help="Steps of the search of a static rule, of the evolution strategy and of PPO. [default: as --budget allows]",
-)
-@click.option(
-    "--network/--no-network",
-    default=True,
-    help="Whether a network sees the moment; without one the coefficients are the same at every moment.",
+    metavar="EVOLUTION,PPO",
+    help="Steps of the evolution strategy and of PPO. [default: as --budget allows]",
 )
 @click.option(
     "--from",
     "begin",
     default=DEFAULT_MODEL,
     metavar="MODEL",
-    help="Model that training goes on from, a name or FILE.json; none: from the best static rule, as always with "
-    "--no-network and --columns. [default: the shipped one]",
+    help="Model that training goes on from, a name or FILE.json; none: smallest area first. [default: the shipped one]",
 )
 @click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 384]")
 @click.option("--processes", type=NUMBER, help="Worker processes that simulate windows. [default: cores]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
-@click.option(
-    "--columns",
-    metavar="NAME,NAME…",
-    help="Only these columns of the state may count beside the run time: what are the others worth? "
-    "[default: all; docs/features.md]",
-)
 @click.option("--form", metavar="FORMAT", help="Format of the traces. [default: by their first lines]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @json_option
@@ -106,9 +94,9 @@ def train(
 ) -> None:
     """Train a policy on jobs of the past (needs the extra [train]).
 
-    The best static rule is searched; an evolution strategy and PPO go on from the shipped model, on the simulator. The
-    first 70 % of each trace is learned from, the next 15 % decides which step is kept; the rest is for `rltuned
-    evaluate --split test`. docs/training.md explains every file in --out.
+    An evolution strategy and PPO go on from the shipped model, on the simulator. The first 70 % of each trace teaches,
+    the next 15 % decides which step is kept; the rest is for `rltuned evaluate --split test`. docs/training.md explains
+    every file in --out.
 
     \b
     Examples:

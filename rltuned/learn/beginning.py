@@ -1,7 +1,6 @@
 """What training begins with: smallest area first, on the run times that are expected."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
@@ -10,10 +9,6 @@ from rltuned.evaluate.case import Case
 from rltuned.observe.features import RUN_TIME_HORIZON
 from rltuned.observe.observation import GPUS_SCALE
 from rltuned.policy.actor import Actor, plain_rule
-
-STATIC: Final = ("requested_limit", "requested_gpus", "job_urgency")
-"""Columns of a static rule, beside requested_time: an exponent of the area, and one of ageing. Only proportions count,
-so the coefficient of requested_time stays."""
 
 
 def run_time_coefficients(cases: Sequence[Case]) -> Singles:

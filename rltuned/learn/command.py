@@ -12,7 +12,6 @@ from rltuned.evaluate import site as this_site
 from rltuned.evaluate.policies import model_path
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.training_settings import SHARES, STEPS_PER_MINUTE, TrainSettings
-from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.workers.progress import Progress
 from rltuned.workload import read, read_shape
 from rltuned.workload.simulated_estimates import parse_estimates
@@ -42,20 +41,13 @@ def settings(
     objective: Objective = DEFAULT,
     estimates: str = MIXED,
     seed: int = 7,
-    network: bool = True,
     begin: str = "",
-    columns: str | None = None,
 ) -> TrainSettings:
     """Of the command line's options.
 
     Raises:
-        ConfigError: estimates that do not exist; steps that are not three numbers; a column that does not exist.
+        ConfigError: estimates that do not exist; steps that are not two numbers.
     """
-    seen = STATE_COLUMNS if columns is None else tuple(column.strip() for column in columns.split(","))
-    if unknown := sorted(set(seen) - set(STATE_COLUMNS)):
-        raise ConfigError(
-            f"--columns: there is no column '{unknown[0]}' in the state; there are {', '.join(STATE_COLUMNS)}"
-        )
     if estimates != MIXED:
         estimates = str(parse_estimates(estimates))
     most = window or CurriculumSettings().window[1]
@@ -64,26 +56,24 @@ def settings(
         seed=seed,
         steps=_steps(steps, budget),
         objective=objective,
-        network=network,
-        begin="" if begin == NONE or not network or columns is not None else model_path(begin),
+        begin="" if begin == NONE else model_path(begin),
         estimates=estimates,
-        columns=seen,
         validation_window=most,
         curriculum=CurriculumSettings(window=(max(most // 4, 2), most), estimates=estimates),
     )
 
 
-def _steps(text: str | None, budget: float | None) -> tuple[int, int, int]:
-    """Of the three parts of a training."""
+def _steps(text: str | None, budget: float | None) -> tuple[int, int]:
+    """Of the two parts of a training."""
     if text is None:
         every = (budget or BUDGET) * STEPS_PER_MINUTE
-        first, second, third = (max(1, round(share * every)) for share in SHARES)
-        return first, second, third
+        first, second = (max(1, round(share * every)) for share in SHARES)
+        return first, second
     parts = text.split(",")
-    if len(parts) != 3 or not all(part.strip().isdigit() for part in parts):
-        raise ConfigError(f"--steps: '{text}' is not RULE,EVOLUTION,PPO, three numbers of steps, as 30,115,35")
-    first, second, third = map(int, parts)
-    return first, second, third
+    if len(parts) != 2 or not all(part.strip().isdigit() for part in parts):
+        raise ConfigError(f"--steps: '{text}' is not EVOLUTION,PPO, two numbers of steps, as 120,15")
+    first, second = map(int, parts)
+    return first, second
 
 
 def read_sites(traces: Sequence[str], clusters: Sequence[str], *, form: str | None, skip_bad: bool) -> list[Site]:
@@ -134,15 +124,13 @@ def line(
         ("--objective", None if asked.objective == DEFAULT else asked.objective),
         ("--estimates", asked.estimates),
         ("--from", asked.begin or NONE),
-        ("--columns", None if asked.columns == STATE_COLUMNS else ",".join(asked.columns)),
         ("--seed", asked.seed),
         ("--steps", ",".join(map(str, asked.steps))),
         ("--window", asked.validation_window),
         ("--form", form),
     ]
     words = [word for name, value in told if value is not None for word in (name, str(value))]
-    words += [flag for flag, said in (("--no-network", not asked.network), ("--skip-bad", skip_bad)) if said]
-    return shlex.join(["rltuned", "train", *words])
+    return shlex.join(["rltuned", "train", *words, *(["--skip-bad"] if skip_bad else [])])
 
 
 def run(
@@ -156,12 +144,11 @@ def run(
 
 def lines(result: "Trained") -> Iterator[str]:
     """The result of a training, in sentences."""
-    kept = "the best static rule" if result.step == 0 else f"step {result.step}"
+    kept = "what training began with, step 0" if result.step == 0 else f"step {result.step}"
     yield f"{result.path}: {kept} of {result.steps} steps, the best on the validation windows"
-    yield f"{result.rule}: the best static rule, by which the others are measured"
     for group, ratios in result.validation.groups.items():
         shown = ", ".join(f"{label} {ratios[name]:.3f}" for name, label in _SHOWN.items())
-        yield f"  {group}: {shown} of the static rule's"
+        yield f"  {group}: {shown} of smallest area first's"
     for reason, count in result.skipped.items():
         if count:
             yield f"  windows left out: {count} ({reason})"

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.cluster.tables import Floats
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import Actor
 
@@ -55,10 +55,8 @@ class Tried(NamedTuple):
 class Evolution:
     """An actor on its way."""
 
-    def __init__(self, actor: Actor, settings: EvolutionSettings, columns: Sequence[str] = STATE_COLUMNS) -> None:
-        """Begin at an actor. `columns`: whose coefficients may change."""
+    def __init__(self, actor: Actor, settings: EvolutionSettings) -> None:
         self.settings, self.begun = settings, actor
-        self._free: Bools = np.isin(STATE_COLUMNS, columns)
         now = {name: actor.weights[name].astype(np.float64) for name in _LEARNED}
         none = {name: np.zeros_like(value) for name, value in now.items()}
         held = {"now": now, "mean": now, "first": none, "second": none}
@@ -80,8 +78,8 @@ class Evolution:
 
     def moved(self, rng: np.random.Generator) -> Floats:
         """(windows, pairs, 8) σε of a step."""
-        drawn = rng.standard_normal((self.settings.windows, self.settings.pairs, len(STATE_COLUMNS)))
-        return self.settings.spread * self._free * drawn
+        shape = self.settings.windows, self.settings.pairs, len(STATE_COLUMNS)
+        return self.settings.spread * rng.standard_normal(shape)
 
     def step(self, moved: Sequence[Floats], found: Sequence[Tried], left: float) -> float:
         """Move by what the pairs of some windows cost; `left`: share of the training that is still to come.

@@ -110,7 +110,7 @@ def draw_curves(lines: list[dict[str, Any]], path: Path) -> None:
 
     panels = (
         ("training: J over Slurm's own order", ("objective",)),
-        ("validation: over the static rule", tuple(f"validation.{name}" for name in _DRAWN)),
+        ("validation: over smallest area first", tuple(f"validation.{name}" for name in _DRAWN)),
         ("signal to noise of a step", ("signal",)),
     )
     figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.6), layout="constrained")

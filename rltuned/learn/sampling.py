@@ -114,7 +114,7 @@ def judge_pairs(
     Besides, J and makespan over Slurm's own of each run. A cost is J and `price` times the second. None: there is
     nothing to choose, or no number.
     """
-    window, moments = episode(case), np.zeros((0, len(MOMENT)))
+    window, found = episode(case), np.zeros((0, len(MOMENT)))
     metrics: list[Measures] = []
     for by in (sign * each for each in moved for sign in (1.0, -1.0)):
         constant = (actor.weights["constant"] + by).astype(np.float32)
@@ -122,17 +122,26 @@ def judge_pairs(
         first = not metrics
         run = window.run(tried, temperature=0.0, heads=0, seed=0, record=first)
         if first:
-            choices = run.moment[np.diff(run.ptr) > 1]
-            if not len(choices):
+            found = _moments(run)
+            if not len(found):
                 return None
-            moments = choices[np.linspace(0, len(choices) - 1, min(len(choices), _MOMENTS)).astype(np.intp)]
         metrics.append(_judged(case, slurm, actor, run))
     objective = np.array([one["objective"] for one in metrics])
     makespan = np.array([one["makespan"] for one in metrics]) / max(slurm["makespan"], 1.0)
     if not np.isfinite([objective, makespan]).all():
         return None
     cost = (objective + price * makespan).reshape(-1, 2)
-    return Tried(moments, cost), objective.tolist(), makespan.tolist()
+    return Tried(found, cost), objective.tolist(), makespan.tolist()
+
+
+def moments(case: Case, actor: Actor) -> Floats:
+    """(s, 14) of some decisions of an actor in a window."""
+    return _moments(episode(case).run(actor, temperature=0.0, heads=0, seed=0, record=True))
+
+
+def _moments(run: Trajectory) -> Floats:
+    choices = run.moment[np.diff(run.ptr) > 1]
+    return np.asarray(choices[np.linspace(0, len(choices) - 1, min(len(choices), _MOMENTS)).astype(np.intp)])
 
 
 def longest_queue(case: Case, actor: Actor, most: int) -> tuple[Singles, Floats] | None:

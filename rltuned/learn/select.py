@@ -1,6 +1,6 @@
 """Which actor of a training is kept: the best one on windows that were not trained on.
 
-They are measured as `rltuned evaluate` measures: without sampling, relative to the best static rule of the training.
+They are measured as `rltuned evaluate` measures: without sampling, relative to smallest area first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from rltuned.policy.actor import Actor
 from rltuned.workers.pool import WorkerPool
 
 CHANCE: Final = 0.005
-"""A smaller difference between two scores may be chance. A static rule is not given up for it."""
+"""A smaller difference between two scores may be chance. Smallest area first is not given up for it."""
 TOLERATED: Final = 1.02
-"""Mean wait may be at most so many times the static rule's in any group: a gain in J must not cost that."""
+"""Mean wait may be at most so many times smallest area first's in any group: a gain in J must not cost that."""
 WATCHED: Final = ("objective", "wait_mean", "bsld_mean", "wait_p99", "idle", "makespan")
 _LEAST: Final = dict(METRICS.values())
 """That Slurm's own metric counts as, as in J; of the others 1."""

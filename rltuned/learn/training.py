@@ -1,5 +1,5 @@
-"""Training from traces to a model file: a static rule, an evolution strategy from there, PPO from there, and of all of
-them the actor that is best on windows set aside.
+"""Training from traces to a model file: an evolution strategy from smallest area first or a model, PPO from there, and
+of all of them the actor that is best on windows set aside.
 
 The same settings give the same weights on the same machine and TensorFlow, however many processes simulate and however
 often the run was killed and resumed: what is random is drawn from the seed and the number of the step.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from rltuned.cluster.objective import Objective
 from rltuned.cluster.tables import Floats, Singles
 from rltuned.errors import EvaluationError
-from rltuned.learn.beginning import STATIC, run_time_coefficients, smallest_area_first
+from rltuned.learn.beginning import run_time_coefficients, smallest_area_first
 from rltuned.learn.curriculum import Site, candidate, validation_windows, with_predictions
 from rltuned.learn.evolution import Evolution
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
@@ -32,6 +32,7 @@ from rltuned.learn.sampling import (
     in_slurms_order,
     judge_pairs,
     longest_queue,
+    moments,
     sample_trajectories,
 )
 from rltuned.learn.select import CHANCE, Validation, Validator
@@ -42,7 +43,7 @@ from rltuned.workers.pool import Result, WorkerPool
 from rltuned.workers.progress import Progress, silent
 
 FITTED: Final = 128
-"""Windows whose jobs the expected run times are fitted to."""
+"""Windows whose jobs the expected run times are fitted to, and whose moments say what is usual."""
 MAKESPAN: Final = 1.02
 """Times Slurm's own: what is beyond it costs, and the more the longer it lasts."""
 DRAWN: Final = 2
@@ -60,12 +61,10 @@ class Trained(NamedTuple):
 
     path: Path
     """Of the manifest."""
-    rule: Path
-    """Of the best static rule's."""
     validation: Validation
-    """Of the actor that was kept, over the static rule."""
+    """Of the actor that was kept, over smallest area first."""
     step: int
-    """That it is of; 0: it is the static rule."""
+    """That it is of; 0: it is what training began with, the model or smallest area first, whichever is better."""
     steps: int
     """That were done."""
     skipped: Mapping[str, int]
@@ -73,7 +72,7 @@ class Trained(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        told = {"manifest": str(self.path), "rule": str(self.rule), "validation": self.validation._asdict()}
+        told = {"manifest": str(self.path), "validation": self.validation._asdict()}
         return told | {"step": self.step, "steps": self.steps, "skipped": self.skipped}
 
 
@@ -94,8 +93,6 @@ class _Training:
         self.validator = Validator(part, pool)
         self.price = 0.0
         """Of makespan beyond `MAKESPAN`."""
-        self.seen = np.zeros((3, len(MOMENT)))
-        """How many moments there were so far, their sum, and that of their squares."""
 
     def _map(self, what: str, tasks: Sequence[partial[Result]]) -> Iterator[Result]:
         """The result of each task, in their order, with progress."""
@@ -127,17 +124,17 @@ class _Training:
         saf = smallest_area_first(self.settings.name, run_time_coefficients(list(islice(erring, FITTED))))
         return replace(saf, objective=self.settings.objective)
 
-    def _scenarios(self, rng: np.random.Generator, count: int, *, drawn: bool) -> list[tuple[int, Objective]]:
+    def _scenarios(self, rng: np.random.Generator, count: int) -> list[tuple[int, Objective]]:
         """Windows of a step, and what each is to want: one of `DRAWN` has weights that are drawn."""
         chosen = rng.choice(self.windows, count, replace=len(self.windows) < count)
-        wanted = [drawn_objective(rng) if drawn and at % DRAWN == 0 else self.settings.objective for at in range(count)]
+        wanted = [drawn_objective(rng) if at % DRAWN == 0 else self.settings.objective for at in range(count)]
         return list(zip(map(int, chosen), wanted, strict=True))
 
-    def evolve(self, step: int, evolution: Evolution, left: float, *, drawn: bool) -> dict[str, float]:
+    def evolve(self, step: int, evolution: Evolution, left: float) -> dict[str, float]:
         """One step of an evolution strategy; numbers of it."""
         rng = np.random.default_rng([self.settings.seed, 5, step])
         moved = evolution.moved(rng)
-        scenarios = self._scenarios(rng, len(moved), drawn=drawn)
+        scenarios = self._scenarios(rng, len(moved))
         actor = evolution.actor
         tasks = [
             partial(judge_pairs, self.candidate(at), self.slurm[at], replace(actor, objective=wanted), away, self.price)
@@ -147,16 +144,15 @@ class _Training:
         if not found:
             return {}
         away, pairs, objective, makespan = zip(*found, strict=True)
-        moments = np.concatenate([one.moment for one in pairs])
-        self.seen += np.array([np.full(len(MOMENT), len(moments)), moments.sum(axis=0), (moments**2).sum(axis=0)])
         signal, lasts = evolution.step(away, pairs, left), float(np.mean(makespan))
         self.price = max(self.price + _MULTIPLIER_RATE * (lasts - MAKESPAN), 0.0)
         return {"objective": float(np.mean(objective)), "signal": signal, "makespan": lasts, "price": self.price}
 
-    def usual(self) -> tuple[Floats, Floats]:
-        """(14,) mean and spread of the moments so far; the objective's weights are drawn later."""
-        mean = self.seen[1] / np.maximum(self.seen[0], 1.0)
-        spread = np.sqrt(np.maximum(self.seen[2] / np.maximum(self.seen[0], 1.0) - mean**2, 0.0))
+    def usual(self, rule: Actor) -> tuple[Floats, Floats]:
+        """(14,) mean and spread of the moments under a rule; the objective's weights are drawn later."""
+        tasks = [partial(moments, self.candidate(at), rule) for at in self.windows[:FITTED]]
+        seen = np.concatenate([*self._map("looking at queues", tasks), np.zeros((1, len(MOMENT)))])
+        mean, spread = seen.mean(axis=0), seen.std(axis=0)
         spread[-len(Objective._fields) :] = OBJECTIVES
         return mean, np.maximum(spread, _LEAST_SPREAD)
 
@@ -164,7 +160,7 @@ class _Training:
         """The decisions of an iteration of PPO, and what its trajectories cost over the rule, in Slurm's own J."""
         options = self.settings.ppo
         rng = np.random.default_rng([self.settings.seed, 5, step])
-        scenarios = self._scenarios(rng, options.windows, drawn=True)
+        scenarios = self._scenarios(rng, options.windows)
         seeds = rng.integers(2**31, size=len(scenarios)).tolist()
         tasks = [
             partial(
@@ -202,31 +198,25 @@ class _Run:
 
     def __init__(self, run: _Training) -> None:
         self.run, self.settings = run, run.settings
-        first, second, third = self.settings.steps
-        self.ends = first, first + second, first + second + third
+        evolution, ppo = self.settings.steps
+        self.ends = evolution, evolution + ppo
         self.done, self.step, self.kept = 0, 0, Validation(1.0, {}, {})
-        """Steps done; the step that `best` is of, and how good it is: over smallest area first while the rule is
-        searched, then over the rule."""
-        self.best = self.rule = run.beginning()
-        self.evolution = self._strategy(self.best, searching=True)
+        """Steps done; the step that `best` is of, and how good it is, over smallest area first."""
+        self.best = self.rule = rule = run.beginning()
+        start = (
+            replace(load(self.settings.begin), name=rule.name, objective=rule.objective)
+            if self.settings.begin
+            else with_network(rule, *run.usual(rule))
+        )
+        self.evolution = Evolution(start, self.settings.evolution)
         self.ppo: PPO | None = None
-
-    def _strategy(self, start: Actor, *, searching: bool) -> Evolution:
-        """From there on; while a static rule is searched, over its columns alone."""
-        columns = [name for name in STATIC if name in self.settings.columns] if searching else self.settings.columns
-        return Evolution(start, self.settings.evolution, columns)
 
     def advance(self) -> dict[str, float]:
         """One step, and what is to be said of it."""
-        rule, evolved, last = self.ends
+        evolved, last = self.ends
         self.done += 1
-        if self.done <= rule:
-            return self.run.evolve(self.done, self.evolution, 1.0 - (self.done - 1) / rule, drawn=False)
-        if self.done == rule + 1:
-            self._begin_network()
         if self.done <= evolved:
-            left = 1.0 - (self.done - rule - 1) / (evolved - rule)
-            return self.run.evolve(self.done, self.evolution, left, drawn=True)
+            return self.run.evolve(self.done, self.evolution, 1.0 - (self.done - 1) / evolved)
         if self.ppo is None:
             self.ppo = self._ppo()
         steps, over = self.run.sample(self.done, self.ppo.actor, self.rule)
@@ -237,20 +227,13 @@ class _Run:
         return {"over_rule": over, "decisions": float(len(steps.count)), **stats._asdict()}
 
     def _ppo(self) -> PPO:
-        """From the best so far, with a network where there is to be one."""
-        return PPO(self.settings.ppo, self.best if self.step else self.evolution.mean)
+        """From the best so far that has a network."""
+        return PPO(self.settings.ppo, self.evolution.mean if self.is_rule else self.best)
 
-    def _begin_network(self) -> None:
-        """The best static rule is found: the network begins with it, or with a model that is there already."""
-        self.rule, self.kept, self.step = self.best, Validation(1.0, {}, {}), 0
-        start = self.rule
-        if self.settings.begin:
-            start = replace(load(self.settings.begin), name=start.name, objective=start.objective)
-        elif self.settings.network:
-            start = with_network(start, *self.run.usual())
-        self.evolution = self._strategy(start, searching=False)
-        if self.settings.begin:
-            self.validate(max(self.ends[0], 1))
+    @property
+    def is_rule(self) -> bool:
+        """Nothing was better than smallest area first so far."""
+        return not self.kept.groups
 
     @property
     def actor(self) -> Actor:
@@ -260,7 +243,7 @@ class _Run:
     def validate(self, step: int) -> Validation:
         """Measure the actor of that step, and keep it if it is the best one."""
         found = self.run.validator.compare(self.rule, self.actor)
-        if found.score < self.kept.score - (CHANCE if self.step == 0 else 0.0):
+        if found.score < self.kept.score - (CHANCE if self.is_rule else 0.0):
             self.best, self.kept, self.step = self.actor, found, step
         return found
 
@@ -268,8 +251,7 @@ class _Run:
 
     def state(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and facts that `restore` takes."""
-        held = {"evolution": self.evolution.state, "best": self.best.weights, "rule": self.rule.weights}
-        held |= {"start": self.evolution.begun.weights, "moments": {"seen": self.run.seen}}
+        held = {"evolution": self.evolution.state, "best": self.best.weights}
         held |= {"ppo": self.ppo.state()} if self.ppo is not None else {}
         arrays = {f"{of}/{name}": value for of, each in held.items() for name, value in each.items()}
         return arrays, {
@@ -286,11 +268,8 @@ class _Run:
             return {name.removeprefix(of + "/"): value for name, value in arrays.items() if name.startswith(of + "/")}
 
         self.done, self.step, self.kept = done, facts["step"], Validation(**facts["kept"])
-        self.run.skipped, self.run.price, self.run.seen = facts["skipped"], facts["price"], arrays["moments/seen"]
-        self.best, self.rule = (replace(self.best, weights=part(of)) for of in ("best", "rule"))
-        start = replace(self.best, weights=part("start"))
-        self.evolution = self._strategy(start, searching=done <= self.ends[0])
-        self.evolution.state = part("evolution")
+        self.run.skipped, self.run.price = facts["skipped"], facts["price"]
+        self.best, self.evolution.state = replace(self.best, weights=part("best")), part("evolution")
         if held := part("ppo"):
             self.ppo = self._ppo()
             self.ppo.restore(held)
@@ -309,8 +288,7 @@ def train(
     progress: Progress = silent,
     clock: Callable[[], float] = time.monotonic,
 ) -> Trained:
-    """A model of these traces, and the best static rule beside it, in the run directory `out`
-    (`rltuned.learn.run_directory`).
+    """A model of these traces in the run directory `out` (`rltuned.learn.run_directory`).
 
     `command` and `revision`, of the code, are for the record. `resume`: go on with what is in `out`. After so many
     `seconds` of `clock` no step is begun, and what is best until then is kept.
@@ -335,6 +313,8 @@ def train(
         held = directory.last() if resume else None
         if held is not None:
             run.restore(*held)
+        elif begun:
+            run.validate(0)
         directory.metrics(before=run.done if held is not None else -1)
         last = run.ends[-1]
         while run.done < last and clock() - began < seconds:
@@ -349,8 +329,7 @@ def train(
         if run.done < last:
             progress("learning", last, last)
         draw_curves(directory.metrics(), out / "learning.png")
-        chosen = run.best if run.step or run.done > run.ends[0] else run.rule
-        kept, golden = training.validator.compare(run.rule, chosen), training.golden(chosen)
+        kept, golden = training.validator.compare(run.rule, run.best), training.golden(run.best)
     part = TrainingPart(
         method=f"{f'from {begun.name} {begun.sha256[:12]}: ' if begun else ''}evolution strategy, then PPO",
         data=f"the first 70 % of {', '.join(f'{site.jobs.source.name} on {site.shape.text}' for site in sites)}; "
@@ -363,10 +342,8 @@ def train(
     metrics = _flat(kept)
     for group, ratios in kept.groups.items():
         metrics |= {f"validation.{group}.{name}": value for name, value in ratios.items()}
-    path = save(chosen, out, part, {name: round(value, 6) for name, value in metrics.items()}, golden)
-    rule = replace(run.rule, name=f"{settings.name}-rule")
-    searched = part.model_copy(update={"method": "search of a static rule"})
-    return Trained(path, save(rule, out, searched, {}, golden), kept, run.step, run.done, training.skipped)
+    path = save(run.best, out, part, {name: round(value, 6) for name, value in metrics.items()}, golden)
+    return Trained(path, kept, run.step, run.done, training.skipped)
 
 
 def _described(site: Site) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import Final
 from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings
 from rltuned.learn.evolution import EvolutionSettings
-from rltuned.observe.observation import STATE_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class PPOSettings:
 STEPS_PER_MINUTE: Final = 12
 """Of the default settings on 2 cores, validation counted in; measured (docs/training.md). `--budget` is turned into
 steps by it, so that a faster machine ends sooner with the same model instead of ending with another."""
-SHARES: Final = (0.2, 0.7, 0.1)
-"""Of the steps: search of the static rule, evolution strategy, PPO."""
+SHARES: Final = (0.875, 0.125)
+"""Of the steps: evolution strategy, PPO."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,12 @@ class TrainSettings:
     name: str = "site"
     """Of the model."""
     seed: int = 7
-    steps: tuple[int, int, int] = (30, 120, 15)
-    """Of the search of a static rule, of the evolution strategy, of PPO."""
+    steps: tuple[int, int] = (120, 15)
+    """Of the evolution strategy, of PPO."""
     objective: Objective = DEFAULT
     """What half of the windows are trained for; in the others the weights are drawn."""
-    network: bool = True
-    """Whether a network sees the moment; without one the coefficients are the same at each moment."""
     begin: str = ""
-    """Model that the evolution strategy goes on from, a name or an absolute path; "": from the static rule."""
-    columns: tuple[str, ...] = STATE_COLUMNS
-    """Of the state, whose coefficients may change; fewer to measure what the others are worth."""
+    """Model that the evolution strategy goes on from, a name or an absolute path; "": from smallest area first."""
     estimates: str = MIXED
     check: int = 10
     """Steps from one validation, and checkpoint, to the next."""

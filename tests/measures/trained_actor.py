@@ -27,11 +27,12 @@ from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Split, draw
 from rltuned.learn import command
+from rltuned.learn.beginning import smallest_area_first
 from rltuned.learn.curriculum import HISTORY, CurriculumSettings, Site, cases_of, with_limits, with_predictions
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.learn.select import WATCHED, over
 from rltuned.policy import files
-from rltuned.policy.actor import Actor
+from rltuned.policy.actor import RUN_TIME, Actor
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import progress_bar
 from rltuned.workload.shapes import read_shape
@@ -53,7 +54,7 @@ SITES: Final = {
     "Graham": ("drac-graham.csv.gz", "14x8"),
 }
 """File and cluster of each."""
-STEPS: Final = "30,120,15"
+STEPS: Final = "120,15"
 WINDOW: Final = 384
 """Most jobs of a training window."""
 JUDGED: Final = (256, 60, 5)
@@ -61,8 +62,6 @@ JUDGED: Final = (256, 60, 5)
 LEAST: Final = CurriculumSettings.least_wait
 """Seconds: a window in which jobs wait less in Slurm's own order tells nothing."""
 BASELINE: Final = "seed-7"
-_JOB: Final = ("requested_time", "requested_limit", "requested_gpus", "job_urgency")
-"""Columns that say nothing of what is free."""
 
 
 class Run(NamedTuple):
@@ -81,9 +80,7 @@ RUNS: Final = {
     "seed-9": Run(seed=9),
     "without-Venus": Run(without="Venus"),
     "without-PAI": Run(without="PAI"),
-    "no-network": Run(options={"network": False}),
     "wait-only": Run(options={"objective": Objective.parse("wait=1")}),
-    "no-supply": Run(options={"columns": ",".join(_JOB)}),
 }
 
 
@@ -168,12 +165,14 @@ def variants(actor: Actor, name: str) -> Iterator[tuple[str, Actor]]:
 
 
 def table(traces: Path, processes: int) -> list[dict[str, Any]]:
-    """Of all runs whose models are there, over the static rule of the first, J by what each actor wants."""
+    """Of all runs whose models are there, over smallest area first on the run times that the first expects, J by what
+    each actor wants."""
     rows = []
     by_rule: dict[Objective, list[Measures]] = {}
     with WorkerPool(processes) as pool:
         windows = list(test_windows(traces, pool))
-        rule = files.load(str((WORK / BASELINE / "general-rule.json").resolve()))
+        first = files.load(str((WORK / BASELINE / "general.json").resolve()))
+        rule = smallest_area_first("saf", first.weights[RUN_TIME])
         for name in RUNS:
             if not (WORK / name / "general.json").exists():
                 continue
@@ -210,17 +209,16 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def picture(rows: Sequence[Mapping[str, Any]]) -> None:
     """J on the validation windows by step; the parts of a training are told apart by lines."""
-    first, second, _ = map(int, STEPS.split(","))
+    evolution, _ = map(int, STEPS.split(","))
     with rc_context({"svg.hashsalt": "rltuned", "svg.fonttype": "none"}):
         figure = Figure(figsize=(7.0, 3.6), layout="constrained")
         axes = figure.add_subplot()
         for name in dict.fromkeys(str(row["run"]) for row in rows):
             points = [(int(row["step"]), float(row["objective"])) for row in rows if row["run"] == name]
             axes.plot(*zip(*points, strict=True), marker=".", linewidth=2.0 if "seed" in name else 0.8, label=name)
-        for at in (first, first + second):
-            axes.axvline(at, color="grey", linewidth=0.8)
+        axes.axvline(evolution, color="grey", linewidth=0.8)
         axes.axhline(1.0, color="grey", linewidth=0.8)
-        axes.set(xlabel="step: static rule | evolution | PPO", ylabel="J over the best static rule's")
+        axes.set(xlabel="step: evolution | PPO", ylabel="J over that of smallest area first")
         axes.legend(fontsize="small", ncols=2)
         FigureCanvasSVG(figure)
         figure.savefig(PICTURE, metadata={"Date": None})

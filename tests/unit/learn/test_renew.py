@@ -245,7 +245,7 @@ def learnt(tmp_path, jobs, window, *words):
 
 
 def test_the_command_trains_a_candidate_and_says_how_it_compares(tmp_path):
-    done, _, root = learnt(tmp_path, JOBS, 14, "--budget", "0.1", "--steps", "1,1,1")
+    done, _, root = learnt(tmp_path, JOBS, 14, "--budget", "0.1", "--steps", "1,1")
     assert re.search(r"The candidate is (refused: .*|in force as version 2)\.", done.stdout)
     assert "│ rl " in done.stdout, "with the shares that were tried"
     assert not (root / "work").exists()

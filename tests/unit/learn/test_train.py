@@ -22,7 +22,7 @@ from rltuned.config import SlurmSection
 from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
-from rltuned.learn.beginning import STATIC, run_time_coefficients, smallest_area_first
+from rltuned.learn.beginning import run_time_coefficients, smallest_area_first
 from rltuned.learn.curriculum import (
     CurriculumSettings,
     Site,
@@ -35,7 +35,6 @@ from rltuned.learn.evolution import EvolutionSettings
 from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.sampling import episode, in_slurms_order
 from rltuned.learn.training_settings import PPOSettings, TrainSettings
-from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME
 from rltuned.slurm.commands import SEPARATOR
@@ -47,7 +46,7 @@ pytestmark = pytest.mark.learn
 
 SMALL = TrainSettings(
     name="small",
-    steps=(2, 3, 3),
+    steps=(4, 4),
     check=3,
     estimates="noisy:1",
     validation_window=20,
@@ -78,9 +77,9 @@ def trained(tmp_path_factory):
 
 def test_training_goes_on_from_a_model_and_keeps_it_where_nothing_is_better(tmp_path):
     model = cooked(tmp_path, "good", requested_time=-1.0, requested_gpus=-0.5, time_to_free=-1.0)
-    asked = replace(SMALL, begin=model, steps=(1, 1, 0), evolution=EvolutionSettings(pairs=2, windows=3, rate=0.0))
+    asked = replace(SMALL, begin=model, steps=(1, 0), evolution=EvolutionSettings(pairs=2, windows=3, rate=0.0))
     found, begun = train([site()], asked, tmp_path / "on"), files.info(model)
-    assert (found.step, found.validation.ratios["objective"] < 0.97) == (1, True)
+    assert (found.step, found.validation.ratios["objective"] < 0.97) == (0, True)
     assert {k: w.tolist() for k, w in files.load(str(found.path)).weights.items()} == {
         k: w.tolist() for k, w in files.load(model).weights.items()
     }
@@ -180,7 +179,7 @@ def by_history() -> TrainSettings:
 
 
 def test_a_training_on_predicted_run_times_alone_corrects_none(tmp_path):
-    result = train([site()], replace(by_history(), steps=(1, 1, 1)), tmp_path)
+    result = train([site()], replace(by_history(), steps=(1, 1)), tmp_path)
     assert set(result.validation.groups) == {"by hand"}
     assert files.load(str(result.path)).weights[RUN_TIME].tolist() == [0.0, 1.0, 0.0]
 
@@ -232,8 +231,8 @@ def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_w
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 9))
     # At the end of each part, too.
-    assert [line["step"] for line in lines if "validation.score" in line] == [2, 3, 5, 6, 8]
-    assert all(line["signal"] > 0 for line in lines if line["step"] <= 5)
+    assert [line["step"] for line in lines if "validation.score" in line] == [3, 4, 6, 8]
+    assert all(line["signal"] > 0 for line in lines if line["step"] <= 4)
     assert (out / "learning.png").stat().st_size > 1000
     assert any((out / "tensorboard").iterdir())
     settings = json.loads((out / "settings.json").read_text())
@@ -241,25 +240,17 @@ def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_w
     assert settings["sites"][0]["sha256"] == "0" * 64
 
 
-def test_beside_the_model_stands_the_best_static_rule(trained):
-    result, out = trained
-    rule = files.load(str(result.rule))
-    assert result.rule == out / "small-rule.json"
-    assert rule.is_rule
-    others = [at for at, name in enumerate(STATE_COLUMNS) if name not in {*STATIC, "requested_time"}]
-    assert (rule.weights["constant"][others] == 0).all()
-
-
-def test_a_run_in_which_nothing_beats_the_rule_leaves_the_rule(tmp_path):
-    result = train([site()], replace(SMALL, steps=(1, 0, 0)), tmp_path)
-    actor, rule = files.load(str(result.path)), files.load(str(result.rule))
+def test_a_run_in_which_nothing_beats_smallest_area_first_leaves_that(tmp_path):
+    result = train([site()], replace(SMALL, steps=(0, 0)), tmp_path)
+    actor = files.load(str(result.path))
     assert (actor.name, actor.is_rule, result.step) == ("small", True, 0)
-    for name, value in rule.weights.items():
+    area = smallest_area_first("small", actor.weights[RUN_TIME])
+    for name, value in area.weights.items():
         np.testing.assert_array_equal(value, actor.weights[name])
     assert result.validation.ratios["objective"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("when", [2, 3, 5, 6])
+@pytest.mark.parametrize("when", [3, 4, 6])
 def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, tmp_path, monkeypatch, when):
     result, _ = trained
     saved = RunDirectory.save
@@ -285,9 +276,7 @@ def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_weights(trained, t
 
 def test_a_run_that_is_out_of_time_ends_cleanly_with_the_best_so_far(tmp_path):
     ticks = iter(range(100))
-    result = train(
-        [site()], replace(SMALL, steps=(20, 20, 20)), tmp_path, seconds=3.5, clock=lambda: float(next(ticks))
-    )
+    result = train([site()], replace(SMALL, steps=(20, 20)), tmp_path, seconds=3.5, clock=lambda: float(next(ticks)))
     assert result.steps == 3
     assert files.load(str(result.path)).name == "small"
 
@@ -368,39 +357,32 @@ def test_the_command_refuses_what_it_cannot_do():
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected", "told"),
+    ("asked", "expected"),
     [
-        ({}, {"steps": (72, 252, 36), "columns": STATE_COLUMNS, "network": True, "objective": Objective()}, ""),
-        (
-            {"columns": "requested_gpus, job_urgency"},
-            {"columns": ("requested_gpus", "job_urgency")},
-            "--columns requested_gpus,job_urgency ",
-        ),
-        ({"network": False, "begin": "general"}, {"network": False, "begin": ""}, ""),
-        ({"begin": "general"}, {"begin": "general"}, ""),
-        ({"begin": "none"}, {"begin": ""}, ""),
-        ({"budget": 10.0}, {"steps": (24, 84, 12)}, ""),
-        ({"budget": 10.0, "steps": "1,2,3"}, {"steps": (1, 2, 3)}, ""),
+        ({}, {"steps": (315, 45), "objective": Objective()}),
+        ({"begin": "general"}, {"begin": "general"}),
+        ({"begin": "none"}, {"begin": ""}),
+        ({"budget": 10.0}, {"steps": (105, 15)}),
+        ({"budget": 10.0, "steps": "1,2"}, {"steps": (1, 2)}),
     ],
 )
-def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected, told):
+def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected):
     made = command.settings(name="x", **asked)
     assert {name: vars(made)[name] for name in expected} == expected
     assert command.line(["a"], ["1x1"], None, made) == (
-        f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed --from {made.begin or 'none'} {told}"
-        f"--seed 7 --steps {','.join(map(str, made.steps))} --window 384{'' if made.network else ' --no-network'}"
+        f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed --from {made.begin or 'none'} "
+        f"--seed 7 --steps {','.join(map(str, made.steps))} --window 384"
     )
     own = command.line([], [], 3.0, made, form="swf", skip_bad=True)
     assert own.startswith("rltuned train --from-sacct 3 --name x ")
-    assert own.endswith(f" --window 384 --form swf{'' if made.network else ' --no-network'} --skip-bad")
+    assert own.endswith(" --window 384 --form swf --skip-bad")
 
 
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
         ({"estimates": "histories"}, "none of true, noisy:SIGMA .* or history"),
-        ({"columns": "gpu"}, "no column 'gpu' in the state; there are requested_time, "),
-        ({"steps": "3,4"}, "not RULE,EVOLUTION,PPO"),
+        ({"steps": "3"}, "not EVOLUTION,PPO"),
     ],
 )
 def test_what_training_cannot_do_is_refused(asked, reason):
