@@ -27,9 +27,7 @@ from rltuned.safe_files import write_atomic
 from rltuned.slurm.port import HistoryReader
 
 FILE_NAME: Final = "history.json"
-VERSION: Final = 1
-_NOTHING: Final[dict[str, Any]] = {"version": VERSION, "until": 0.0, "recent": [], "history": {"format": 1, "last": []}}
-"""What version 0.1 reads of the file: nothing is known, so it reads the accounting anew."""
+VERSION: Final = 2
 MAX_BYTES: Final = 64 * 1024 * 1024
 """A full history takes about 10 MB."""
 SLICE: Final = 6 * 3600.0
@@ -250,15 +248,13 @@ class Known:
     def to_json(self) -> dict[str, Any]:
         """For the disk."""
         return {
-            **_NOTHING,
-            "run_times": {
-                "until": self.until,
-                "recent": [[job, end] for job, end in self._recent],
-                "history": self.history.to_json(),
-                "ended": [
-                    [known, limit if math.isfinite(limit) else None, *rest] for known, limit, *rest in self.last_ended
-                ],
-            },
+            "version": VERSION,
+            "until": self.until,
+            "recent": [[job, end] for job, end in self._recent],
+            "history": self.history.to_json(),
+            "ended": [
+                [known, limit if math.isfinite(limit) else None, *rest] for known, limit, *rest in self.last_ended
+            ],
         }
 
     @classmethod
@@ -267,13 +263,12 @@ class Known:
         match value:
             case {
                 "version": version,
-                "run_times": {"until": int(until) | float(until), "recent": list(recent), "history": past} as saved,
+                "until": int(until) | float(until),
+                "recent": list(recent),
+                "history": past,
+                "ended": list(ended),
             } if version == VERSION and math.isfinite(until):
                 known = cls(RunTimeHistory.from_json(past), float(until))
-            case {"version": version, "until": int() | float(), "history": dict()} if (
-                version == VERSION and "run_times" not in value
-            ):
-                return cls()  # of version 0.1: the accounting is read anew
             case _:
                 raise WorkloadError(f"no history of version {VERSION}")
         for mark in recent:
@@ -282,7 +277,7 @@ class Known:
                     known._recent[job, float(end)] = None
                 case _:
                     raise WorkloadError("a job of the history cannot be understood")
-        for job in saved.get("ended", []):
+        for job in ended:
             match job:
                 case [int() | float(), int() | float() | None, int() | float(), int(), int(), int(), int() | float()]:
                     limit = math.inf if job[1] is None else float(job[1])

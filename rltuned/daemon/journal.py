@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rltuned.cluster.applied import AppliedChanges
 
 FORMAT: Final = 1
-GONE: Final = ("ExcNodeList", "Priority")
-"""Fields that rltuned 0.1 wrote, and that this version cannot give back."""
+GONE: Final = ("exc_nodes", "priority", "nice")
+"""Of an entry: what rltuned wrote once, and this version cannot give back."""
 FILE_NAME: Final = "journal.jsonl"
 COMPACT_LINES: Final = 4_000
 """Lines beyond four times the number of entries plus this make a compaction worthwhile."""
@@ -307,7 +307,7 @@ class Journal:
             raise JournalError(
                 "no copy of the journal can be read: " + "; ".join(unreadable) + "; nothing may be changed without it"
             )
-        torn, lost = False, dict[int, str]()
+        torn = False
         for seq in sorted(records):
             record = records[seq]
             if record["kind"] == "begin":
@@ -316,22 +316,12 @@ class Journal:
                 whole = all(part is not None and part["kind"] == "entry" for part in parts)
                 if whole:
                     self._entries.clear()
-                    lost.clear()
                 else:
                     torn = True
             elif record["kind"] == "forget":
                 self._entries.pop(record["job"], None)
-                lost.pop(record["job"], None)
             else:
                 self._keep(record["entry"])
-                lost.pop(record["entry"].job_id, None)
-                if "lost" in record:
-                    lost[record["entry"].job_id] = record["lost"]
-        for job, where in lost.items():
-            raise JournalError(
-                f"{where}: job {job} may carry {' or '.join(GONE)} of an older rltuned, which this version cannot give"
-                " back; run `rltuned restore` of the version that wrote it, and again half a minute later"
-            )
         self._seq = max(records, default=0)
         self.used = lines > 0 or any(one["kind"] != "begin" or one.get("used", False) for one in records.values())
         self._lines = len(records)
@@ -371,16 +361,14 @@ def _parse(data: bytes, path: Path) -> tuple[list[tuple[int, dict[str, Any]]], i
                     " restore with the version that wrote it"
                 )
             if "entry" in record:
-                fields = record["entry"]
-                parts = [fields[part] for part in ("doubts", "previous") if part in fields]
-                values = [value for part in parts for of in GONE for value in part.pop(of, ())]
-                if any(values) or any(fields.get(claim) for claim in ("exc_nodes", "priority", "nice")):
-                    record["lost"] = f"{path}:{number}"
-                record["entry"] = entry_from_json(fields)
+                record["entry"] = entry_from_json(record["entry"])
             found.append((int(record["seq"]), record))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            # The checksum holds, so this is no torn line but a field that we do not know: as good as damaged.
-            bad += 1
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise JournalError(
+                f"{path}:{number}: is whole, but cannot be understood ({error!r}): another version of rltuned wrote it,"
+                " and what that left on jobs, this one cannot give back; run `rltuned restore` of that version, and"
+                " again half a minute later"
+            ) from error
     return found, bad
 
 
@@ -412,6 +400,8 @@ def entry_from_json(data: Mapping[str, Any]) -> Entry:
     def by_field(name: str) -> dict[Field, tuple[Value, ...]]:
         return {Field(of): tuple(values) for of, values in data.get(name, {}).items() if values}
 
+    if gone := [of for of in GONE if data.get(of)]:
+        raise ValueError(f"job {data['job']} has {gone[0]}")
     applied = Applied(
         job_id=int(data["job"]),
         submit_time=int(data["submit"]),

@@ -68,8 +68,8 @@ class JobColumns(_Columns):
     may_lend: Numbers
     """GPU-seconds in all: a part of its wait, times its size."""
     site: tuple[int | None, ...] | None = None
-    """Site factor as read; None: sprio does not list the job. As a whole: of an earlier version; likewise `LeftColumns`
-    of the record."""
+    """Site factor as read; None: sprio does not list the job. As a whole: in the decision log; so is `LeftColumns` of
+    the record."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,7 @@ class Window(_Columns):
     """Seconds that each job runs at least, with 80 % between this and `run_time_high`; None: not known."""
     run_time_high: tuple[float | None, ...] | None = None
     terms: tuple[Numbers, ...] | None = None
-    """(w, C) what the model's score weighs of each job; None: a plain rule ranks, or the record is of an earlier
-    version."""
+    """(w, C) what the model's score weighs of each job; None: a plain rule ranks; so it is in the decision log."""
 
 
 class LenderRecord(NamedTuple):
@@ -243,8 +242,8 @@ class DecisionRecord:
     starts: StartRecord | None = None
     coefficients: Numbers | None = None
     """(C,) of `Window.terms` in this cycle; None where these are."""
-    objective: str | None = None
-    """`policy.objective`. None: of an earlier version."""
+    objective: str
+    """`policy.objective`."""
 
     def __post_init__(self) -> None:
         terms, coefficients = self.window.terms, self.coefficients

@@ -116,13 +116,10 @@ def test_a_prediction_on_disk_that_cannot_be_understood_is_named(tmp_path):
     site.refresh()
     file = tmp_path / FILE_NAME
     value = json.loads(file.read_text())
-    value["run_times"]["ended"] = [[1.0, "much", 2.0, 1, 1, 1, 5.0]]
+    value["ended"] = [[1.0, "much", 2.0, 1, 1, 1, 5.0]]
     file.write_text(json.dumps(value))
     with pytest.raises(RltunedError, match="a prediction of the history"):
         load(tmp_path)
-    del value["run_times"]
-    file.write_text(json.dumps(value))
-    assert load(tmp_path).until == 0.0, "as an earlier release left it: the accounting is read anew"
 
 
 def test_who_has_run_nothing_before_is_expected_to_be_like_everybody_or_to_reach_the_limit(tmp_path):
@@ -297,7 +294,7 @@ def test_the_file_is_whole_or_not_there_and_holds_what_is_known(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
     value = json.loads((tmp_path / FILE_NAME).read_text())
     assert Known.from_json(value).to_json() == value
-    assert len(value["run_times"]["recent"]) == 50
+    assert len(value["recent"]) == 50
 
 
 def test_nothing_is_written_where_that_is_switched_off(tmp_path):

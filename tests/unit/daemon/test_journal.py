@@ -1,6 +1,7 @@
 import json
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -240,6 +241,48 @@ def test_a_journal_of_a_newer_version_is_refused_by_name(roots):
     (roots[0] / "journal.jsonl").write_bytes(line)
     with pytest.raises(JournalError, match="format 2 is newer"):
         Journal.read(roots[0])
+
+
+def line(number, **record):
+    body = json.dumps({"seq": number, **record}, separators=(",", ":")).encode()[1:]
+    return b'{"crc":"%08x",' % zlib.crc32(body) + body + b"\n"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"exc_nodes": "n1"},
+        {"doubts": {"ExcNodeList": ["n1"], "SiteFactor": [5]}},
+        {"previous": {"ExcNodeList": ["n1"]}},
+        {"priority": 4000, "base": 3000},
+        {"doubts": {"Priority": [0, 4000]}},
+        {"nice": 300},
+        {"oversubscribe": "PERHAPS"},
+    ],
+)
+def test_what_another_version_wrote_and_this_one_cannot_give_back_is_refused_until_it_is_forgotten(tmp_path, fields):
+    begin = line(1, kind="begin", format=1, count=0)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(begin + line(2, kind="intent", entry={"job": 7, "submit": 5, **fields}))
+    with pytest.raises(JournalError, match=r"journal.jsonl:2: is whole, .*`rltuned restore` of that version"):
+        Journal.read(tmp_path)
+    # A torn line is no word of anybody's.
+    path.write_bytes(begin + line(2, kind="intent", entry={"job": 7, "submit": 5, **fields})[:-9])
+    assert Journal.read(tmp_path).damaged_lines == 1
+    # As the second `restore` leaves it.
+    path.write_bytes(begin)
+    assert not Journal.read(tmp_path).damage
+
+
+def test_the_site_factors_of_a_journal_of_version_0_1_are_known_and_so_given_back(tmp_path):
+    # Of the first cycle, as after a crash: each job has the value that it has written.
+    recorded = Path(__file__).with_name("journal-0.1.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "journal.jsonl").write_text("".join(recorded))
+    outcomes = [found for found in map(json.loads, recorded) if found["kind"] == "outcome"]
+    written = {found["entry"]["job"]: found["after"] for found in outcomes}
+    assert len(written) == 7
+    assert factors(Journal.read(tmp_path)) == written
+    assert 0 not in written.values()
 
 
 def test_a_journal_that_cannot_be_read_is_an_error_not_an_empty_one(tmp_path):

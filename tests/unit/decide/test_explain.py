@@ -286,7 +286,7 @@ def test_the_reason_the_priority_and_the_site_factor_of_the_last_reading_are_sai
     assert "Slurm's reason, SomethingOf2031: Slurm says: SomethingOf2031." in printed(new)
 
 
-def test_records_of_before_that_lack_them_are_still_explained():
+def test_entries_of_the_log_lack_them_and_are_still_explained():
     made = decided(by_name("sjf"), make_snapshot(pending(2, reason=["Priority", "Licenses"])))
     plain = made.to_json()
     del plain["left"], plain["jobs"]["site"]
