@@ -1,16 +1,8 @@
-"""Which extra of the installation has a module that is missing, and a command that installs it here.
+"""Which extra of the installation has a module that is missing. Imports nothing of rltuned but its errors."""
 
-rltuned is on no package index, so `pip install 'rltuned[simulate]'` works nowhere. Imports nothing of rltuned but its
-errors, and the metadata of packages only when something is missing.
-"""
-
-import re
-import shlex
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from rltuned.errors import MissingError
@@ -23,11 +15,6 @@ MODULES: Final = {
     "pyslurm": "pyslurm",
 }
 """The extra that has a module which the daemon need not have."""
-_PROJECT: Final = Path(__file__).resolve().parents[1]
-_PACKAGED: Final = "package-steps"
-"""Beside the environment, where it came with a Debian or RPM package (packaging/build.py)."""
-_EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
-_OWN: Final = re.compile(r"^rltuned\[([a-z,]+)\]")
 
 
 def has_numba() -> bool:
@@ -36,42 +23,9 @@ def has_numba() -> bool:
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs what an extra needs into the Python that runs, for the installation that is there.
-
-    - A checkout that no environment has been made for: `make venv`, which takes the locked versions.
-    - A checkout: its own extra.
-    - A package of the distribution, whose environment has no pip: the package that completes it.
-    - A wheel: the packages that the wheel's metadata names for the extra.
-    """
-    if Path(sys.prefix).with_name(_PACKAGED).is_file():
-        if extra == "simulate":
-            return "install the package rltuned-simulate"
-        return "the packages do not have it: use an installation by hand (docs/installation.md)"
-    pip = f"{shlex.quote(sys.executable)} -m pip install"
-    if (_PROJECT / "pyproject.toml").is_file():
-        if sys.prefix == sys.base_prefix:
-            return f"make -C {shlex.quote(str(_PROJECT))} venv"
-        return f"{pip} -e {shlex.quote(f'{_PROJECT}[{extra}]')}"
-    return f"{pip} {' '.join(map(shlex.quote, packages(extra)))}"
-
-
-def packages(extra: str, required: Sequence[str] | None = None) -> tuple[str, ...]:
-    """What an extra needs, as pip takes it. `required`: of the installed rltuned, unless given."""
-    if required is None:
-        from importlib.metadata import requires  # noqa: PLC0415 - 30 ms, and only an error needs it
-
-        required = requires("rltuned") or ()
-    found: list[str] = []
-    for line in required:
-        name, _, marker = line.partition(";")
-        condition = _EXTRA.search(marker)
-        if condition is None or condition[1] != extra:
-            continue
-        if own := _OWN.match(name):
-            found += [package for part in own[1].split(",") for package in packages(part, required)]
-        else:
-            found.append(name.strip())
-    return tuple(sorted(set(found)))
+    """What to do where an extra is missing. rltuned is on no package index: its name alone installs nothing."""
+    package = " or the package rltuned-simulate" if extra == "simulate" else ""
+    return f"install the extra [{extra}]{package} (docs/installation.md, section 1)"
 
 
 def missing(name: str, what: str) -> MissingError:

@@ -280,7 +280,7 @@ def test_every_command_of_the_first_pages_works_from_the_packages_and_without_th
             given = [str(job) if word == "JOBID" else word for word in words]
             ends = UNPROVEN if name in {"gate", "tune"} else (0,)
             done = rltuned(*given, *SMALL.get(name, []), ends=(1,) if name in needing else ends)
-            assert ("install the package rltuned-simulate" in done.stdout + done.stderr) == (
+            assert ("the package rltuned-simulate" in done.stdout + done.stderr) == (
                 name in needing or (name == "report" and bool(needing))
             ), (words, done)
 

@@ -106,7 +106,7 @@ def change(field, after, job=7, before=0):
 @pytest.mark.parametrize("opens", [open_reader, open_writer])
 def test_without_pyslurm_the_error_names_the_remedy(monkeypatch, section, opens):
     monkeypatch.setitem(sys.modules, "pyslurm", None)
-    with pytest.raises(PrerequisiteError, match=r"25\.11: .* -m pip install .*slurm\.backend"):
+    with pytest.raises(PrerequisiteError, match=r"25\.11: install the extra \[pyslurm\] .*slurm\.backend"):
         opens(section)
 
 
