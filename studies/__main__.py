@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import RltunedError
-from rltuned.evaluate.executors import LocalExecutor
+from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import progress_bar
 from studies import lending
 from studies.catalogue import WINDOWS, studies
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     chosen,
                     Sources(asked.traces, asked.models, asked.general),
                     results,
-                    LocalExecutor(asked.workers),
+                    WorkerPool(asked.workers),
                     windows=WINDOWS,
                     revision=asked.revision,
                     say=_say,

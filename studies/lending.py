@@ -21,9 +21,9 @@ from rltuned.evaluate.bootstrap import mean
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
-from rltuned.evaluate.executors import Executor, LocalExecutor
 from rltuned.evaluate.frontier import RATIOS, TESTED, Point, contenders, points
 from rltuned.evaluate.state import state_path
+from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, progress_bar, silent
 from rltuned.workload import Workload
 from rltuned.workload.shapes import read_shape
@@ -99,7 +99,7 @@ def measured(
     protocol: Protocol,
     decides: str,
     jobs: Workload,
-    executor: Executor,
+    pool: WorkerPool,
     shares: Sequence[float],
     progress: Progress = silent,
 ) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def measured(
         evaluation = ready(protocol.settings(WEIGHTS[decides], seed, shares), jobs, shape, begun)
         name = f"lending-{protocol.trace}-{decides}-{seed}-{begun[:8]}".lower().replace(" ", "-")
         out = UNFINISHED / name
-        report = evaluate(evaluation, executor, out, resume=True, progress=progress)
+        report = evaluate(evaluation, pool, out, progress=progress)
         found.append(gate.measurements(report))
         loads += [load(case) for case in evaluation.cases]
         states.append(state_path(out))
@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for protocol, decides in list(missing(asked.only)):
         jobs = read(asked.traces / protocol.file, skip_bad=True)
         with progress_bar() as progress:
-            rows = measured(protocol, decides, jobs, LocalExecutor(asked.workers), SHARES, progress)
+            rows = measured(protocol, decides, jobs, WorkerPool(asked.workers), SHARES, progress)
         written = [
             {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()} for row in rows
         ]

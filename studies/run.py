@@ -13,10 +13,10 @@ from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import LEARNED, EvaluationSettings
-from rltuned.evaluate.executors import Executor, LocalExecutor
 from rltuned.evaluate.policies import described, model_path
-from rltuned.evaluate.state import State, state_path
+from rltuned.evaluate.state import state_path
 from rltuned.policy import files
+from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.shapes import read_shape
 from studies import kept
@@ -82,7 +82,7 @@ def run(
     studies: Iterable[Study],
     sources: Sources,
     out: Path,
-    executor: Executor,
+    pool: WorkerPool,
     *,
     windows: int,
     revision: str,
@@ -118,9 +118,9 @@ def run(
         meta = {**evaluation.meta, **settings, "study": own}
         evaluation = replace(evaluation, meta=meta)
         if peer is None:
-            report = evaluate(evaluation, executor, path, resume=_resumable(path, meta), progress=progress)
+            report = evaluate(evaluation, pool, path, progress=progress)
         else:
-            report = measure.evaluate(evaluation, study.label, peer, _processes(executor), progress)
+            report = measure.evaluate(evaluation, study.label, peer, pool.processes, progress)
         # Workers that start later load what is there by then.
         if code() != begun:
             state_path(path).unlink(missing_ok=True)
@@ -153,10 +153,6 @@ def peer_inputs(local: EvaluationSettings, command: str, digest: str, study: Stu
         "policies": {study.label: measure.described(local, model)},
         "code": digest,
     }
-
-
-def _processes(executor: Executor) -> int:
-    return executor.workers if isinstance(executor, LocalExecutor) else 1
 
 
 def code() -> str:
@@ -198,12 +194,3 @@ def _changed(path: Path, made_from: Mapping[str, Any]) -> str:
     now = json.loads(json.dumps(made_from))
     different = [name for name in now if was.get(name) != now[name]]
     return f"run again: changed {', '.join(different)}" if different else ""
-
-
-def _resumable(path: Path, meta: Mapping[str, Any]) -> bool:
-    """Whether what was interrupted is this."""
-    try:
-        with State(state_path(path), meta, resume=True):
-            return True
-    except EvaluationError:
-        return False

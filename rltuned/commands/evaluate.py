@@ -156,7 +156,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     from rltuned.evaluate.evaluation import evaluate as run_all
     from rltuned.evaluate.evaluation import prepare
     from rltuned.evaluate.evaluation_settings import from_options
-    from rltuned.evaluate.executors import LocalExecutor
+    from rltuned.workers.pool import WorkerPool
     from rltuned.workers.progress import progress_bar
 
     _one_cluster(options)
@@ -174,14 +174,14 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
         options["backfill"], options["placement"] = options["backfill"] or "easy", options["placement"] or "best"
     with usage():
         settings, shape = from_options({"cluster": "", **given(options)}), None
-    executor = LocalExecutor(processes(workers))
+    pool = WorkerPool(processes(workers))
     if options["from_slurm"]:
         config = load(config_path).config
         if options["objective"] is None:
             settings = replace(settings, objective=config.policy.objective)
         settings, shape = site.of_slurm(settings, config.slurm, SystemClock().time(), remark)
     with progress_bar() as progress:
-        result = run_all(prepare(settings, revision(), progress, shape), executor, path, progress=progress)
+        result = run_all(prepare(settings, revision(), progress, shape), pool, progress=progress)
     _refuse_empty(result)
     if path is not None:
         evaluation_report.write(result, path)
@@ -250,7 +250,7 @@ def gate(
     from rltuned.evaluate import evaluation_report
     from rltuned.evaluate import gate as judged
     from rltuned.evaluate.evaluation import evaluate as run_all
-    from rltuned.evaluate.executors import LocalExecutor
+    from rltuned.workers.pool import WorkerPool
     from rltuned.workers.progress import progress_bar
 
     _one_cluster(options)
@@ -269,12 +269,12 @@ def gate(
     options["from_slurm"] = options["cluster"] is None
     with usage():
         settings = judged.as_configured(config, given(options | {"from_sacct": from_sacct}))
-    executor, clock = LocalExecutor(processes(workers)), SystemClock()
+    pool, clock = WorkerPool(processes(workers)), SystemClock()
     with progress_bar() as progress:
         settings, jobs, shape = judged.site_of(settings, config.slurm, clock.time(), remark, progress)
         evaluation = judged.prepare(settings, jobs, shape, revision(), window)
-        remark(judged.duration(evaluation, executor.workers))
-        result = run_all(evaluation, executor, progress=progress)
+        remark(judged.duration(evaluation, pool.processes))
+        result = run_all(evaluation, pool, progress=progress)
     made = judged.verdict(result, evaluation.settings, clock.time(), valid_days or judged.VALID_DAYS)
     if report_path is not None:
         evaluation_report.write({**result, "verdict": made}, report_path)

@@ -94,9 +94,10 @@ def learn(
     require("learn", "numba")
     from rltuned.cluster.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
-    from rltuned.evaluate import evaluation_report, executors, gate
+    from rltuned.evaluate import evaluation_report, gate
     from rltuned.learn import renew
     from rltuned.policy.store import ModelStore
+    from rltuned.workers.pool import WorkerPool
     from rltuned.workers.progress import progress_bar
 
     if trace is not None and (from_sacct is not None or cluster is None):
@@ -153,7 +154,7 @@ def learn(
             jobs,
             shape,
             trainer=train,
-            executor=executors.LocalExecutor(workers),
+            pool=WorkerPool(workers),
             now=now,
             revision=revision(),
             work=work,

@@ -3,7 +3,7 @@
 - `evaluation_settings`: what is asked for, checked. `windows`: which jobs. `policies`: who ranks them, by name.
 - `case`: one window with its estimates and its past, small enough to be sent to another process or another host.
 - `measure`: one policy on one case. `window_metrics`, `bootstrap`: pure functions over arrays.
-- `evaluation`: all windows and policies, over processes (`executors`), resumable (`state`).
+- `evaluation`: all windows and policies, over processes, and what an interrupted one has measured (`state`).
 - `evaluation_report`: the result as JSON and as a table.
 - `gate`: which policy a site should run, as a verdict for the daemon (docs/evaluation.md), by the `frontier` of what is
   gained and whom that harms (`harm`); `site`: its jobs and nodes.

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from rltuned.errors import RltunedError
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.evaluation_report import assemble
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.evaluate.executors import Executor
-from rltuned.evaluate.measure import Outcome, Task
+from rltuned.evaluate.measure import Outcome, Task, work
 from rltuned.evaluate.policies import contender, described
 from rltuned.evaluate.slurm_conf import SlurmConf
 from rltuned.evaluate.state import State, state_path
 from rltuned.evaluate.windows import Window, draw
+from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
@@ -129,33 +129,29 @@ def digest(shape: ClusterShape) -> str:
 
 def evaluate(
     evaluation: Evaluation,
-    executor: Executor,
+    pool: WorkerPool,
     out: Path | None = None,
     *,
-    resume: bool = False,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """All policies on all windows; the report, as `--json` writes it.
 
     Args:
         evaluation: of `prepare`.
-        executor: where the work is done.
-        out: where the report will be written: finished pieces are kept beside it until `finish` is called.
-        resume: go on where an interrupted evaluation stopped.
+        pool: where the work is done; it is entered here.
+        out: where the report will be written: finished pieces are kept beside it (`state_path`), and the same
+            evaluation goes on from them if it is interrupted.
         progress: called after each piece.
 
     Raises:
-        EvaluationError: `resume`, and what was interrupted was something else.
+        EvaluationError: what is kept cannot be written.
     """
-    state: AbstractContextManager[State | None] = nullcontext()
-    if out is not None:
-        state = State(state_path(out), evaluation.meta, resume=resume)
-    with state as kept:
+    with nullcontext() if out is None else State(state_path(out), evaluation.meta) as kept, pool:
         outcomes = list(kept.outcomes) if kept is not None else []
         tasks = missing(evaluation, outcomes)
         total = len(evaluation.cases) * len(evaluation.settings.policies)
         progress("simulating", len(outcomes), total)
-        for done in executor.run(tasks):
+        for done in pool.as_completed(work, tasks):
             if kept is not None:
                 kept.add(done)
             outcomes += done

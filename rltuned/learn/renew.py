@@ -24,12 +24,12 @@ from rltuned.evaluate import gate, live
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.evaluation import evaluate
 from rltuned.evaluate.evaluation_settings import EvaluationSettings, with_share
-from rltuned.evaluate.executors import Executor
 from rltuned.evaluate.frontier import TESTED
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore, Version
 from rltuned.safe_files import write_atomic
+from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 
@@ -153,7 +153,7 @@ def renew(
     shape: ClusterShape,
     *,
     trainer: Trainer,
-    executor: Executor,
+    pool: WorkerPool,
     now: float,
     revision: str,
     work: Path,
@@ -165,7 +165,7 @@ def renew(
 ) -> Renewal:
     """One run, in a store that is locked, on a site's history and cluster.
 
-    `settings`: of the gate (`gate.site_of`), which simulates with `executor`, in windows of `length` jobs (None: as
+    `settings`: of the gate (`gate.site_of`), which simulates with `pool`, in windows of `length` jobs (None: as
     `gate.recent`). `now`: epoch seconds. `work`: the working directory (`moment`), deleted at the end. `why_not`: why
     there is to be no candidate; "": there is to be one. `tell` gets a sentence about what does not stop the run.
 
@@ -183,7 +183,7 @@ def renew(
         """Mean waits in the windows, and the gate's verdict."""
         asked = replace(settings, model=str(model), split=split)
         evaluation = gate.prepare(asked, jobs, shape, revision, length, begin)
-        report = evaluate(evaluation, executor, work / f"{name}.json", resume=True, progress=progress)
+        report = evaluate(evaluation, pool, work / f"{name}.json", progress=progress)
         waits = {policy: of[TESTED] for policy, of in gate.measurements(report).items()}
         return waits, gate.verdict(report, evaluation.settings, now, valid_days)
 

@@ -10,9 +10,8 @@ import numpy as np
 from rltuned.cluster.shape import parse_shape
 from rltuned.evaluate.evaluation import Evaluation, evaluate, ready
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.evaluate.executors import LocalExecutor
-from rltuned.evaluate.measure import Outcome, Task
 from rltuned.evaluate.slurm_conf import SlurmConf
+from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Source, Workload, workload
 
 
@@ -69,7 +68,7 @@ def prepared(jobs: Workload | None = None, **values: Any) -> Evaluation:
 
 
 def report(jobs: Workload | None = None, **values: Any) -> dict[str, Any]:
-    return evaluate(prepared(jobs, **values), LocalExecutor())
+    return evaluate(prepared(jobs, **values), WorkerPool(1))
 
 
 def without_timings(value: Any) -> Any:
@@ -78,15 +77,16 @@ def without_timings(value: Any) -> Any:
     return [without_timings(inner) for inner in value] if isinstance(value, list) else value
 
 
-class Recording:
+class Recording(WorkerPool):
     """Does the work here, remembers it, and is interrupted after some pieces if so wanted."""
 
     def __init__(self, stop_after: int | None = None) -> None:
+        super().__init__(1)
         self.done: list[tuple[int, str]] = []
         self._stop_after = stop_after
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[list[Outcome]]:
-        for outcomes in LocalExecutor().run(tasks):
+    def as_completed(self, function: Any, tasks: Sequence[Any]) -> Iterator[Any]:
+        for outcomes in super().as_completed(function, tasks):
             if len(self.done) == self._stop_after:
                 raise KeyboardInterrupt
             self.done += [(outcome.window, outcome.policy) for outcome in outcomes]

@@ -16,7 +16,6 @@ from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_report import show, table, text
 from rltuned.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Placement, Start
-from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.state import state_path
 from rltuned.evaluate.window_metrics import COMPARED
@@ -24,6 +23,7 @@ from rltuned.evaluate.windows import Split
 from rltuned.learn.curriculum import Site, with_predictions
 from rltuned.policy.actor import RUN_TIME
 from rltuned.simulate.values import Backfill
+from rltuned.workers.pool import WorkerPool
 from rltuned.workload.shapes import parse_shape, read_shape
 
 
@@ -265,8 +265,8 @@ def test_numbers_over_windows_are_means_and_ratios_are_those_of_the_means():
 
 def test_equal_command_lines_give_equal_bytes_but_for_timings_whoever_does_the_work():
     values = {"policies": ("fifo", "saf", "rl"), "estimates": "noisy:1.5", "window": 12, "windows": 3}
-    once = evaluate(prepared(**values), LocalExecutor())
-    again = evaluate(prepared(**values), LocalExecutor(2))
+    once = evaluate(prepared(**values), WorkerPool(1))
+    again = evaluate(prepared(**values), WorkerPool(2))
     assert text(without_timings(once)) == text(without_timings(again))
     other = report(**{**values, "seed": 2})
     assert without_timings(other["policies"]) != without_timings(once["policies"])
@@ -312,56 +312,42 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_runs(values, error,
 
 def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(tmp_path):
     evaluation, out = prepared(), tmp_path / "r.json"
-    whole = evaluate(evaluation, LocalExecutor())
+    whole = evaluate(evaluation, WorkerPool(1))
     first, second = Recording(stop_after=5), Recording()
     with pytest.raises(KeyboardInterrupt):
         evaluate(evaluation, first, out)
     with state_path(out).open("a") as file:
         file.write('{"window": 3, "poli')  # the last line was cut off by what ended the run
-    found = evaluate(evaluation, second, out, resume=True)
+    found = evaluate(evaluation, second, out)
     assert len(first.done) == 5
     assert len(second.done) == 4 * 3 - 5
     assert not {*first.done} & {*second.done}
     assert text(without_timings(found)) == text(without_timings(whole))
-    assert evaluate(evaluation, Recording(stop_after=0), out, resume=True) == found
+    assert evaluate(evaluation, Recording(stop_after=0), out) == found
 
 
-def test_without_resume_an_evaluation_begins_anew(tmp_path):
-    evaluation, out = prepared(), tmp_path / "r.json"
-    evaluate(evaluation, LocalExecutor(), out)
-    again = Recording()
-    evaluate(evaluation, again, out)
-    assert len(again.done) == 12
-
-
-def test_another_command_line_is_not_resumed_and_the_difference_is_named(tmp_path):
-    out = tmp_path / "r.json"
-    evaluate(prepared(), LocalExecutor(), out)
-    with pytest.raises(EvaluationError, match=r"settings.estimates: \"true\" then, \"noisy:0.5\" now") as error:
-        evaluate(prepared(estimates="noisy:0.5"), LocalExecutor(), out, resume=True)
-    assert "settings.window" not in str(error.value)
+def test_what_is_kept_of_another_evaluation_or_of_none_is_begun_anew(tmp_path):
+    out, cluster = tmp_path / "r.json", tmp_path / "c.json"
     changed = replace(busy_jobs(), source=replace(busy_jobs().source, sha256="1" * 64))
-    with pytest.raises(EvaluationError, match=r"trace\.sha256"):
-        evaluate(ready(settings(), changed, parse_shape("2x4"), "revision"), LocalExecutor(), out, resume=True)
-
-
-def test_a_cluster_whose_file_has_changed_is_another_one(tmp_path):
-    out, path = tmp_path / "r.json", tmp_path / "c.json"
-    for memory, resume in ((64_000, False), (128_000, True)):
-        path.write_text(json.dumps({"pools": [{"nodes": 2, "gpus_per_node": 4, "mem_mib": memory}]}))
-        evaluation = ready(settings(), busy_jobs(), read_shape(path), "revision")
-        if resume:
-            with pytest.raises(EvaluationError, match=r"cluster\.sha256"):
-                evaluate(evaluation, LocalExecutor(), out, resume=True)
-        else:
-            evaluate(evaluation, LocalExecutor(), out)
-
-
-def test_a_state_that_is_none_is_refused(tmp_path):
-    out = tmp_path / "r.json"
+    described = {"pools": [{"nodes": 2, "gpus_per_node": 4, "mem_mib": 64_000}]}
+    cluster.write_text(json.dumps(described))
+    before = ready(settings(), busy_jobs(), read_shape(cluster), "revision")
+    described["pools"][0]["mem_mib"] = 128_000
+    cluster.write_text(json.dumps(described))
+    for evaluation in (
+        prepared(),
+        prepared(estimates="noisy:0.5"),
+        ready(settings(), changed, parse_shape("2x4"), "revision"),
+        before,
+        ready(settings(), busy_jobs(), read_shape(cluster), "revision"),
+    ):
+        for left in (12, 0):
+            pool = Recording()
+            evaluate(evaluation, pool, out)
+            assert len(pool.done) == left
     state_path(out).write_text("something else\n")
-    with pytest.raises(EvaluationError, match="is not the state of an evaluation"):
-        evaluate(prepared(), LocalExecutor(), out, resume=True)
+    evaluate(prepared(), again := Recording(), out)
+    assert len(again.done) == 12
 
 
 # --- for people

@@ -11,12 +11,12 @@ from rltuned.errors import ConfigError, EvaluationError
 from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings
-from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.evaluate.window_metrics import against_slurm
 from rltuned.policy.multifactor import Weights
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.values import SimulationSettings
+from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Source, workload
 
 HOUR = 3600.0
@@ -84,7 +84,7 @@ def settings(**values):
 
 
 def report(**values):
-    return evaluate(ready(settings(**values), flood(), parse_shape("1x2"), "test"), LocalExecutor(1))
+    return evaluate(ready(settings(**values), flood(), parse_shape("1x2"), "test"), WorkerPool(1))
 
 
 def test_the_report_says_how_accounts_fare_and_what_is_chance():
@@ -110,7 +110,7 @@ def test_slurms_own_order_asks_for_no_predictions_and_would_not_change_by_them()
     jobs = replace(flood(), time_limit=2.0 * flood().run_time)
     waits = []
     for estimates in ("history", "limit"):
-        found = evaluate(ready(settings(estimates=estimates), jobs, parse_shape("1x2"), "test"), LocalExecutor(1))
+        found = evaluate(ready(settings(estimates=estimates), jobs, parse_shape("1x2"), "test"), WorkerPool(1))
         waits.append([found["policies"][name]["wait_mean"] for name in ("multifactor", AGAIN)])
     assert waits[0] == waits[1]
     (case,) = ready(settings(estimates="history"), jobs, parse_shape("1x2"), "test").cases

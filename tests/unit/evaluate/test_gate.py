@@ -28,7 +28,6 @@ from rltuned.evaluate import gate, site
 from rltuned.evaluate.evaluation import evaluate
 from rltuned.evaluate.evaluation_report import show
 from rltuned.evaluate.evaluation_settings import AGAIN, TUNED, UNTUNED, Start, TunedConf
-from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.frontier import contenders, parse_shares, table
 from rltuned.evaluate.frontier_picture import draw
 from rltuned.evaluate.windows import Split
@@ -44,6 +43,7 @@ from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.not_simulated import BEGINNING
 from rltuned.slurm.sacct import TraceRows
+from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Source
 from rltuned.workload.write import write_csv
 
@@ -247,7 +247,7 @@ def reached(model, *, jobs=BURSTS, length=12, **values):
     usual = {"policies": contenders((0.5,)), "windows": 10, "start": Start.WARM, "model": model, "cluster": "1x1"}
     asked = settings(**usual | values)
     evaluation = gate.prepare(asked, jobs, parse_shape(asked.cluster), "revision", length)
-    return gate.verdict(evaluate(evaluation, LocalExecutor()), evaluation.settings, 1e9, 30.0)
+    return gate.verdict(evaluate(evaluation, WorkerPool(1)), evaluation.settings, 1e9, 30.0)
 
 
 def points_of(made):

@@ -7,8 +7,8 @@ import pytest
 
 from rltuned.evaluate.evaluation import evaluate, prepare
 from rltuned.evaluate.evaluation_settings import EvaluationSettings, Placement
-from rltuned.evaluate.executors import LocalExecutor
 from rltuned.simulate.values import Backfill
+from rltuned.workers.pool import WorkerPool
 
 FOLDER = Path(os.environ.get("RLTUNED_TEST_TRACES", ""))
 PHILLY = FOLDER / "philly.csv.gz"
@@ -23,7 +23,7 @@ def test_on_the_papers_protocol_strict_fifo_is_worst_and_the_plain_rules_are_clo
     asked = EvaluationSettings(
         trace=str(PHILLY), cluster="20x8:p100", policies=names, backfill=Backfill.EASY, placement=Placement.BEST
     )
-    found = evaluate(prepare(asked, "revision"), LocalExecutor(2))
+    found = evaluate(prepare(asked, "revision"), WorkerPool(2))
     assert (asked.window, asked.windows, asked.estimates) == (1024, 30, "true")
     wait = {name: values["wait_mean"] for name, values in found["policies"].items()}
     assert max(wait, key=wait.__getitem__) == "fifo-strict"

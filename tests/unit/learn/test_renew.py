@@ -19,10 +19,10 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate import live
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation_settings import AGAIN, Start
-from rltuned.evaluate.executors import LocalExecutor
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import renew
 from rltuned.policy.store import ModelStore
+from rltuned.workers.pool import WorkerPool
 from rltuned.workload.write import write_csv
 
 NOW = 1e9
@@ -51,14 +51,14 @@ def no_trainer(jobs, shape, out):
     raise EvaluationError("none is made")
 
 
-def run(store, trainer=no_trainer, *, jobs=JOBS, shape="1x1", executor=None, why_not="", now=NOW, **values):
+def run(store, trainer=no_trainer, *, jobs=JOBS, shape="1x1", pool=None, why_not="", now=NOW, **values):
     return renew.renew(
         store,
         asked(**values),
         jobs,
         parse_shape(shape),
         trainer=trainer,
-        executor=executor or LocalExecutor(),
+        pool=pool or WorkerPool(1),
         now=now,
         revision="revision",
         work=store.root / "work",
@@ -160,10 +160,10 @@ def test_a_run_that_was_killed_goes_on_with_what_it_had_if_the_same_is_asked(sto
     put(store, cooked(tmp_path, "largest-first", requested_time=1.0))
     trainer = trainer_of(tmp_path, "smallest-first", requested_time=-1.0)
     with pytest.raises(KeyboardInterrupt):
-        run(store, trainer, executor=Recording(35), seed=1)
+        run(store, trainer, pool=Recording(35), seed=1)
     assert store.current().number == 1, "nothing half-way is in force"
     second = Recording()
-    assert run(store, trainer, executor=second, seed=seed).accepted
+    assert run(store, trainer, pool=second, seed=seed).accepted
     assert len(second.done) == 2 * 10 * 3 - kept
 
 
@@ -267,7 +267,7 @@ def test_on_a_host_of_many_cores_it_stays_within_the_unit_s_memory(tmp_path, mon
 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
     monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: False)
-    monkeypatch.setattr("rltuned.evaluate.executors.LocalExecutor", seen)
+    monkeypatch.setattr("rltuned.workers.pool.WorkerPool", seen)
     write_csv(JOBS, tmp_path / "jobs.csv")
     words = ["learn", "--trace", str(tmp_path / "jobs.csv"), "--cluster", "2x4", "--store", str(tmp_path / "store")]
     done = CliRunner().invoke(cli, words)
