@@ -21,7 +21,7 @@ from rltuned.cluster.pools import job_pools
 from rltuned.cluster.tables import JobTable, NodeTable, Partition, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config, PlacementSection
 from rltuned.decide import plan, record
-from rltuned.observe import WINDOW, observe, pool_stats
+from rltuned.observe import STATE_COLUMNS, WINDOW, observe, pool_stats
 from rltuned.placement import build, place
 from rltuned.policy.files import load
 from rltuned.policy.protocol import Policy
@@ -196,7 +196,8 @@ def ranking(pending: int, nodes: int, seed: int, repeats: int) -> dict[str, floa
     snap, policy = snapshot(pending, nodes, seed), load(DEFAULT_MODEL)
     estimates, pools = np.full(len(snap.jobs), np.nan), job_pools(snap, snap.jobs.pending)
     stats = pool_stats(snap, pools, estimates) if pending <= WINDOW else None
-    return times(lambda: policy.score(observe(snap, snap.jobs.pending, estimates, pools=pools, stats=stats)), repeats)
+    seen = partial(observe, snap, snap.jobs.pending, estimates, pools=pools, stats=stats, named=STATE_COLUMNS)
+    return times(lambda: policy.score(seen()), repeats)
 
 
 def rss_mb(pending: int, seed: int) -> float:

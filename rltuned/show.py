@@ -213,13 +213,10 @@ def _numbers(console: Console, answer: "Explanation") -> None:
         names = ("term", "this job", "coefficient now", "product")
         console.print(table(f"What its score {answer.score:.4g} is the sum of", names, parts, right=names[1:]))
     if answer.features:
-        rows = [
-            (item.name, f"{item.value:.3f}", f"{item.median:.3f}", "yes" if item.used else "")
-            for item in answer.features
-        ]
-        columns = ("feature", "this job", "median of queue", "in the state")
+        rows = [(item.name, f"{item.value:.3f}", f"{item.median:.3f}") for item in answer.features]
+        columns = ("feature", "this job", "median of queue")
         title = "What the policy saw (0 to 1; docs/features.md says what each means)"
-        console.print(table(title, columns, rows, right=columns[1:3]))
+        console.print(table(title, columns, rows, right=columns[1:]))
 
 
 def until(low: float, high: float | None, now: float) -> str:

@@ -20,7 +20,6 @@ from rltuned.decide.loans import MOST_NAMED
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
 from rltuned.errors import RltunedError
-from rltuned.observe import FEATURES
 from rltuned.placement.placement_values import Kind, SolveOutcome
 
 VERSION: Final = 2
@@ -347,7 +346,7 @@ def record(
         stage=plan.config.cycle.stage if stage is None else stage,
         share=plan.config.lend.part,
         most=plan.config.lend.most,
-        features=tuple(FEATURES),
+        features=observation.named,
         columns=tuple(observation.columns),
         jobs=JobColumns(
             id=tuple(ids.tolist()),

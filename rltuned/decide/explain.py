@@ -63,8 +63,6 @@ class FeatureValue:
     value: float
     median: float
     """Over the visible queue, for comparison."""
-    used: bool
-    """Whether it is among the eight sampled columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +240,7 @@ def _visible(record: DecisionRecord, seen: int) -> dict[str, Any]:
     better = sum(other > score for other in window.score)
     medians = np.median(np.array(window.values), axis=0).tolist()
     features = tuple(
-        FeatureValue(name, value, median, name in record.columns)
+        FeatureValue(name, value, median)
         for name, value, median in zip(record.features, window.values[seen], medians, strict=True)
     )
     return {

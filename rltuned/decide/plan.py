@@ -15,7 +15,7 @@ from rltuned.decide.planned_changes import Front, changes_of, newly_foreign, pla
 from rltuned.decide.raising import Raised, charged_seconds, raise_jobs
 from rltuned.decide.scope import Scope
 from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.observe import Observation, observe
+from rltuned.observe import STATE_COLUMNS, Observation, observe
 from rltuned.policy.actor import Actor, Scored, on_means
 from rltuned.policy.protocol import Policy
 
@@ -123,7 +123,9 @@ def plan(
     jobs = _waited_longer(managed.applied.largest.shown_by(snapshot.jobs), book)
     asked = snapshot if jobs is snapshot.jobs else replace(snapshot, jobs=jobs)
     users = jobs.user.codes[managed.rows]
-    observation = observe(asked, managed.rows, estimates, pools=managed.pools, base=managed.base, users=users)
+    observation = observe(
+        asked, managed.rows, estimates, pools=managed.pools, base=managed.base, users=users, named=STATE_COLUMNS
+    )
     window = managed.positions(observation.rows)
     scored = policy.explained(observation) if isinstance(policy, Actor) else None
     scores = policy.score(observation) if scored is None else scored.scores

@@ -7,8 +7,8 @@ the served policy sees what the trained one saw. The steps of `observe` are publ
 
 - `window`: which ≤ 256 of the eligible jobs are seen this cycle.
 - `supply`: what each pool of nodes offers, now and later (`PoolStats`, computed once per snapshot).
-- `features`: run time, wait and GPUs of each job (`Demand`), and the 15 numeric features.
-- `observation`: 15 → 8 columns, the critic's 5, padding and mask.
+- `features`: run time, wait and GPUs of each job (`Demand`), and the 15 numeric features, or some of them.
+- `observation`: features → 8 columns, padding and mask. Who reads more than these asks for it.
 
 docs/features.md says for an administrator what each column means; docs/decisions/0010 why the state has the columns it
 has. Everything is vectorised: a loop over jobs does not belong here.

@@ -1,7 +1,8 @@
 """The 13 numeric features of Table 3, the time limit and the time until GPUs come free (docs/features.md)."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -82,9 +83,14 @@ def demand(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) ->
 
 
 def features(
-    snapshot: Snapshot, rows: npt.NDArray[np.intp], asked: Demand, pools: Pools, stats: PoolStats
+    snapshot: Snapshot,
+    rows: npt.NDArray[np.intp],
+    asked: Demand,
+    pools: Pools,
+    stats: PoolStats,
+    named: Sequence[str] = FEATURES,
 ) -> npt.NDArray[np.float32]:
-    """(n, 15) float32 in [0, 1]: `FEATURES` of the jobs in `rows` (equations 1–3 of the paper, docs/features.md).
+    """(n, F) float32 in [0, 1]: these features of the jobs in `rows` (equations 1–3 of the paper, docs/features.md).
 
     `asked` and `pools` are of the same rows, `stats` of those pools.
     """
@@ -93,28 +99,40 @@ def features(
     gpus, run_time, wait = asked.gpus, asked.run_time, asked.wait
     # Something of a pool that has nothing is more than all of it, and is cut to 1 below.
     total, free = np.maximum(stats.gpus, 1.0), stats.free_gpus
-    gpu_share = gpus / total[pool]
-    cpus, mem = jobs.cpus[rows], np.minimum(jobs.mem[rows], MOST_MIB)
+
+    def of_pool(amount: npt.NDArray[Any], whole: Floats) -> Floats:
+        """A share of the pool; where the amount is not given (0, NaN), that of its GPUs."""
+        return np.where(amount > 0, amount / np.maximum(whole, 1.0)[pool], gpus / total[pool])
+
+    def ratio() -> Floats:
+        found = gpus / np.maximum(free, 0.5)[pool]
+        return np.asarray(found / (1.0 + found))
+
+    def future() -> Floats:
+        ended = stats.release_time.searchsorted(snapshot.time + run_time, side="right")
+        return np.asarray(np.maximum((free[pool] + stats.released[pool, ended] - gpus) / total[pool] + 1.0, 0.0) / 2.0)
+
     ways = num_ways(snapshot, rows, pools, stats)
-    ratio = gpus / np.maximum(free, 0.5)[pool]
-    ended = stats.release_time.searchsorted(snapshot.time + run_time, side="right")
-    future = (free[pool] + stats.released[pool, ended] - gpus) / total[pool]
-    out = np.empty((len(rows), len(FEATURES)), dtype=np.float32)
-    out[:, 0] = np.log1p(gpus) / np.log1p(total)[pool]
-    out[:, 1] = np.log1p(run_time) / _TIME_SCALE
-    out[:, 2] = np.log1p(wait) / _TIME_SCALE
-    out[:, 3] = np.where(cpus > 0, cpus / np.maximum(stats.cpus, 1.0)[pool], gpu_share)
-    out[:, 4] = np.where(mem > 0, mem / np.maximum(stats.mem, 1.0)[pool], gpu_share)  # NaN: not given
-    out[:, 5] = stats.free_nodes[pool]
-    out[:, 6] = ways > 0
-    out[:, 7] = ways / np.float32(3.0)
-    out[:, 8] = ratio / (1.0 + ratio)
-    out[:, 9] = np.log1p(gpus * run_time) / np.log1p(total * RUN_TIME_HORIZON)[pool]
-    out[:, 10] = np.log1p(wait / np.maximum(run_time, 10.0)) / _URGENCY_SCALE
-    out[:, 11] = np.maximum(future + 1.0, 0.0) / 2.0
-    out[:, 12] = stats.fragmentation[pool]
-    out[:, 13] = np.log1p(np.minimum(asked.time_limit, RUN_TIME_HORIZON)) / _TIME_SCALE
-    out[:, 14] = np.log1p(time_to_free(gpus, pool, stats, snapshot.time)) / _TIME_SCALE
+    columns: dict[str, Callable[[], npt.NDArray[Any]]] = {
+        "requested_gpus": lambda: np.log1p(gpus) / np.log1p(total)[pool],
+        "requested_time": lambda: np.log1p(run_time) / _TIME_SCALE,
+        "submit_time": lambda: np.log1p(wait) / _TIME_SCALE,
+        "req_cpu": lambda: of_pool(jobs.cpus[rows], stats.cpus),
+        "req_mem": lambda: of_pool(np.minimum(jobs.mem[rows], MOST_MIB), stats.mem),
+        "free_nodes": lambda: stats.free_nodes[pool],
+        "can_schedule_now": lambda: ways > 0,
+        "num_ways_to_schedule": lambda: ways / np.float32(3.0),
+        "demand_supply_ratio": ratio,
+        "job_size": lambda: np.log1p(gpus * run_time) / np.log1p(total * RUN_TIME_HORIZON)[pool],
+        "job_urgency": lambda: np.log1p(wait / np.maximum(run_time, 10.0)) / _URGENCY_SCALE,
+        "future_availability": future,
+        "fragmentation": lambda: stats.fragmentation[pool],
+        "requested_limit": lambda: np.log1p(np.minimum(asked.time_limit, RUN_TIME_HORIZON)) / _TIME_SCALE,
+        "time_to_free": lambda: np.log1p(time_to_free(gpus, pool, stats, snapshot.time)) / _TIME_SCALE,
+    }
+    out = np.empty((len(rows), len(named)), dtype=np.float32)
+    for at, name in enumerate(named):
+        out[:, at] = columns[name]()
     return np.minimum(out, np.float32(1.0), out=out)
 
 

@@ -1,4 +1,4 @@
-"""`observe`, the way in: 15 features → the 8 columns of the state, the 5 of the critic, padding and mask."""
+"""`observe`, the way in: features → the 8 columns of the state, padding and mask."""
 
 from dataclasses import dataclass
 from math import log
@@ -26,12 +26,10 @@ STATE_COLUMNS: Final = (
 """The sampled columns. Each has its place in every cycle (decision 0010)."""
 
 CRITIC_COLUMNS: Final = ("submit_time", "requested_time", "requested_gpus", "can_schedule_now", "job_size")
-"""What the critic sees (paper §4.1): wait, requested time, requested GPUs, can schedule now, job size."""
+"""What the critic of a training sees (paper §4.1): wait, requested time, requested GPUs, can schedule now, job size."""
 
 GPUS_SCALE: Final = log(4096.0)
 """Where requested_gpus of the state reaches 1."""
-_STATE_FROM: Final = tuple(FEATURES.index(name) for name in STATE_COLUMNS)
-_CRITIC_FROM: Final = tuple(FEATURES.index(name) for name in CRITIC_COLUMNS)
 _GPUS: Final = STATE_COLUMNS.index("requested_gpus")
 
 
@@ -44,8 +42,6 @@ class Observation:
 
     state: npt.NDArray[np.float32]
     """(W, 8) sampled features, `columns` names them."""
-    critic: npt.NDArray[np.float32]
-    """(W, 5): wait, requested_time, requested_gpus, can_schedule_now, job_size."""
     mask: npt.NDArray[np.bool_]
     """(W,) which rows are jobs."""
     rows: npt.NDArray[np.intp]
@@ -53,7 +49,8 @@ class Observation:
     columns: tuple[str, ...]
     """Names of the 8 columns of `state`, in order."""
     features: npt.NDArray[np.float32]
-    """(n, 15) all numeric features before sampling (Table 3 and more); `observe.FEATURES` names them."""
+    """(n, F) the features that were asked for, before sampling; `named` names them."""
+    named: tuple[str, ...]
     run_time: Floats
     """(n,) estimated run time, s."""
     time_limit: Floats
@@ -72,12 +69,19 @@ class Observation:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def critic(self) -> npt.NDArray[np.float32]:
+        """(W, 5) `CRITIC_COLUMNS`, of features that were asked for: ValueError where one was not."""
+        found = np.zeros((WINDOW, len(CRITIC_COLUMNS)), dtype=np.float32)
+        found[: len(self)] = self.features.take([self.named.index(name) for name in CRITIC_COLUMNS], axis=1)
+        return found
 
-def sample(numeric: npt.NDArray[np.float32], asked: Demand) -> npt.NDArray[np.float32]:
-    """(n, 8) `STATE_COLUMNS` from the (n, 15) `FEATURES`. requested_gpus is put on a scale that is the same everywhere:
-    a policy compares jobs of different pools, and a power of it means the same on each cluster.
+
+def sample(numeric: npt.NDArray[np.float32], named: tuple[str, ...], asked: Demand) -> npt.NDArray[np.float32]:
+    """(n, 8) `STATE_COLUMNS` from the (n, F) features of these names. requested_gpus is put on a scale that is the same
+    everywhere: a policy compares jobs of different pools, and a power of it means the same on each cluster.
     """
-    state = numeric.take(_STATE_FROM, axis=1)
+    state = numeric.take([named.index(name) for name in STATE_COLUMNS], axis=1)
     state[:, _GPUS] = np.minimum(np.log(np.maximum(asked.gpus, 1.0)) / GPUS_SCALE, 1.0)
     return state
 
@@ -91,6 +95,7 @@ def observe(
     stats: PoolStats | None = None,
     base: Ints | None = None,
     users: Codes | None = None,
+    named: tuple[str, ...] = FEATURES,
 ) -> Observation:
     """What the policy sees of the pending jobs in `rows`.
 
@@ -104,6 +109,7 @@ def observe(
         base: (len(rows),) priority that Slurm alone gives, where the caller knows more than the table: what a priority
             that rltuned set explicitly has replaced.
         users: as of `select_window`.
+        named: `FEATURES` that are read, those of the state among them; others are not computed.
     """
     if len(rows) > min(size, WINDOW):
         every = demand(snapshot, rows, estimates)
@@ -116,23 +122,21 @@ def observe(
     if stats is None:
         stats = pool_stats(snapshot, pools, estimates)
     asked = demand(snapshot, rows, estimates)
-    numeric = features(snapshot, rows, asked, pools, stats)
+    numeric = features(snapshot, rows, asked, pools, stats, named)
     submit = snapshot.jobs.submit_time[rows]
     submit[~np.isfinite(submit)] = snapshot.time
     shown = len(rows)
     state = np.zeros((WINDOW, len(STATE_COLUMNS)), dtype=np.float32)
-    critic = np.zeros((WINDOW, len(CRITIC_COLUMNS)), dtype=np.float32)
     mask = np.zeros(WINDOW, dtype=np.bool_)
-    state[:shown] = sample(numeric, asked)
-    critic[:shown] = numeric.take(_CRITIC_FROM, axis=1)
+    state[:shown] = sample(numeric, named, asked)
     mask[:shown] = True
     return Observation(
         state=state,
-        critic=critic,
         mask=mask,
         rows=rows,
         columns=STATE_COLUMNS,
         features=numeric,
+        named=named,
         run_time=asked.run_time,
         time_limit=asked.time_limit,
         gpus=asked.gpus,

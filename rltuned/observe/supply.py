@@ -37,8 +37,6 @@ class PoolStats:
     """(P+1,) configured CPUs."""
     mem: Floats
     """(P+1,) configured MiB."""
-    fragmentation: Floats
-    """(P+1,) equation 3, in [0, 1]."""
     configured_gpus: float
     """GPUs of all nodes, usable or not: a scale that no drained node changes."""
     release_time: Floats
@@ -55,6 +53,19 @@ class PoolStats:
     """(C,) MiB"""
     room_tmp: npt.NDArray[np.float32]
     """(C,) MiB"""
+    gpus_of: Floats
+    """(P+1, M) configured GPUs on each node."""
+    free_of: Floats
+    """(P+1, M) free ones."""
+
+    @property
+    def fragmentation(self) -> Floats:
+        """(P+1,) equation 3, normalised so that it stays in [0, 1]: 1 − Σ f² / (F · g_max), 0 where nothing is free.
+
+        f: free GPUs of a node, F = Σ f, g_max: GPUs of the largest node.
+        """
+        whole = self.free_gpus * self.gpus_of.max(axis=1, initial=0)
+        return np.asarray(np.maximum(whole - (self.free_of * self.free_of).sum(axis=1), 0.0) / np.maximum(whole, 1.0))
 
 
 def expected_ends(snapshot: Snapshot, rows: npt.NDArray[np.intp], estimates: Floats) -> Floats:
@@ -88,7 +99,6 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
     free = nodes.gpus_free.copy()
     free[jobs.node_idx[whole]] = 0  # Slurm shows what is left of a node that nobody may join as free
     gpus_of, free_of = members * configured[kind], members * _by_type(free)[kind]
-    free_gpus = free_of.sum(axis=1)
     per_node = np.empty((len(nodes), 4))
     per_node[:, 0] = 1.0
     per_node[:, 1] = nodes.idle
@@ -105,11 +115,10 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
     release_time, released = _releases(snapshot, members, kind, estimates, whole, gpus_of)
     return PoolStats(
         gpus=gpus_of.sum(axis=1),
-        free_gpus=free_gpus,
+        free_gpus=free_of.sum(axis=1),
         free_nodes=idle_count / np.maximum(count, 1.0),
         cpus=cpus,
         mem=mem,
-        fragmentation=_fragmentation(free_gpus, (free_of * free_of).sum(axis=1), gpus_of.max(axis=1, initial=0)),
         configured_gpus=float(configured[-1].sum()),
         release_time=release_time,
         released=released,
@@ -118,6 +127,8 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
         room_cpus=nodes.cpus_free[candidates],
         room_mem=np.minimum(nodes.mem_free[candidates], MOST_MIB).astype(np.float32),
         room_tmp=np.minimum(nodes.tmp[candidates], MOST_MIB).astype(np.float32),
+        gpus_of=gpus_of,
+        free_of=free_of,
     )
 
 
@@ -127,16 +138,6 @@ def _by_type(gpus: Codes) -> Floats:
     rows[:-1] = gpus.T
     gpus.sum(axis=1, out=rows[-1])
     return rows
-
-
-def _fragmentation(free: Floats, free_squared: Floats, largest: Floats) -> Floats:
-    """Equation 3, normalised so that it stays in [0, 1]: 1 − Σ f² / (F · g_max), 0 where nothing is free.
-
-    f: free GPUs of a node, F = Σ f, g_max: GPUs of the largest node.
-    """
-    whole = free * largest
-    scattered: Floats = np.maximum(whole - free_squared, 0.0) / np.maximum(whole, 1.0)
-    return scattered
 
 
 def _releases(

@@ -364,7 +364,7 @@ def test_explain_tells_rank_score_and_what_slurm_alone_would_do():
     answer = explain(record(plan(snap, by_name("sjf"), QUIET)), 3)
     assert (answer.verdict, answer.slurm_rank, answer.rank) == (Verdict.RAISED, 3, 1)
     assert (answer.slurm_priority, answer.target_priority, answer.better_scored) == (9_986, 10_029, 0)
-    assert {item.name for item in answer.features} >= {"requested_time", "fragmentation", "job_urgency"}
+    assert {item.name for item in answer.features} >= {"requested_time", "time_to_free", "job_urgency"}
     assert answer.run_time_estimate == 600.0
 
 

@@ -84,13 +84,22 @@ def test_the_state_is_256_by_8_and_the_critic_view_256_by_5_with_zero_padding():
     seen = observe(snapshot, snapshot.jobs.pending, estimates)
     assert seen.state.shape == (256, 8)
     assert seen.critic.shape == (256, 5)
+    assert not seen.critic[40:].any()
+    assert np.array_equal(seen.critic[:40], seen.features[:, [FEATURES.index(name) for name in CRITIC_COLUMNS]])
     assert seen.columns == STATE_COLUMNS
     assert seen.mask.tolist() == [True] * 40 + [False] * 216
     assert not seen.state[40:].any()
-    assert not seen.critic[40:].any()
     assert seen.state[:40].any(axis=1).all()
-    expected = seen.features[:, [FEATURES.index(name) for name in CRITIC_COLUMNS]]
-    assert np.array_equal(seen.critic[:40], expected)
+
+
+def test_what_is_not_asked_for_is_not_there_and_the_rest_is_the_same_to_the_bit():
+    snapshot, estimates = generated(1, jobs=(40, 40))
+    every, few = (observe(snapshot, snapshot.jobs.pending, estimates, named=of) for of in (FEATURES, STATE_COLUMNS))
+    assert (every.named, few.named) == (FEATURES, STATE_COLUMNS)
+    assert np.array_equal(every.features[:, [FEATURES.index(name) for name in STATE_COLUMNS]], few.features)
+    assert np.array_equal(every.state, few.state)
+    with pytest.raises(ValueError, match="not in tuple"):
+        _ = few.critic
 
 
 def test_a_smaller_window_shows_fewer_jobs_in_arrays_of_the_same_size():
@@ -191,10 +200,10 @@ def test_an_empty_queue_is_an_empty_observation():
 def test_every_observation_is_finite_and_between_0_and_1(case):
     snapshot, estimates = case
     seen = observe(snapshot, snapshot.jobs.pending, estimates)
-    for values in (seen.state, seen.critic):
+    for values in (seen.state, seen.critic, seen.features):
         assert np.isfinite(values).all()
-        assert values.min() >= 0.0
-        assert values.max() <= 1.0
+        assert values.min(initial=0.0) >= 0.0
+        assert values.max(initial=1.0) <= 1.0
     for plain in (seen.run_time, seen.gpus, seen.wait, seen.submit):
         assert np.isfinite(plain).all()
     assert (seen.run_time >= 1.0).all()
