@@ -80,7 +80,6 @@ class _Section(BaseModel):
 
 
 Seconds = Annotated[float, Field(gt=0)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
 Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
 

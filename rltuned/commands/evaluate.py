@@ -247,7 +247,7 @@ def gate(
     """
     from rltuned.cluster.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
-    from rltuned.evaluate import evaluation_report
+    from rltuned.evaluate import evaluation_report, site
     from rltuned.evaluate import gate as judged
     from rltuned.evaluate.evaluation import evaluate as run_all
     from rltuned.workers.pool import WorkerPool
@@ -271,7 +271,7 @@ def gate(
         settings = judged.as_configured(config, given(options | {"from_sacct": from_sacct}))
     pool, clock = WorkerPool(processes(workers)), SystemClock()
     with progress_bar() as progress:
-        settings, jobs, shape = judged.site_of(settings, config.slurm, clock.time(), remark, progress)
+        settings, jobs, shape = site.of_settings(settings, config.slurm, clock.time(), remark, progress)
         evaluation = judged.prepare(settings, jobs, shape, revision(), window)
         remark(judged.duration(evaluation, pool.processes))
         result = run_all(evaluation, pool, progress=progress)

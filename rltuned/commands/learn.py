@@ -94,7 +94,7 @@ def learn(
     require("learn", "numba")
     from rltuned.cluster.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
-    from rltuned.evaluate import evaluation_report, gate
+    from rltuned.evaluate import evaluation_report, gate, site
     from rltuned.learn import renew
     from rltuned.policy.store import ModelStore
     from rltuned.workers.pool import WorkerPool
@@ -114,7 +114,7 @@ def learn(
     with store.locked(), progress_bar() as progress:
         now = clock.time()
         begun = renew.moment(work, now)
-        settings, jobs, shape = gate.site_of(settings, config.slurm, begun, remark, progress)
+        settings, jobs, shape = site.of_settings(settings, config.slurm, begun, remark, progress)
         why_not = "" if budget else "--budget 0"
         if not why_not and find_spec("tensorflow") is None:
             why_not = "TensorFlow is not installed on this host (docs/training.md)"

@@ -177,7 +177,7 @@ def _replayed(
     from rltuned.workers.progress import progress_bar
 
     try:
-        from rltuned.evaluate import gate
+        from rltuned.evaluate import gate, site
         from rltuned.report.replay import LEAD_DAYS, replay, settings_of
         from rltuned.slurm import not_simulated
     except ImportError as error:
@@ -199,7 +199,7 @@ def _replayed(
     try:
         with progress_bar() as progress:
             settings = settings_of(config, period.policy, chosen, period.share)
-            settings, jobs, shape = gate.site_of(
+            settings, jobs, shape = site.of_settings(
                 settings, config.slurm, asked, tell, progress, (period.since, period.until)
             )
             made = replay(

@@ -104,7 +104,7 @@ def tune(
       rltuned tune --trace jobs.csv.gz --cluster 16x8:a100 --weights age=1000,fairshare=100000
     """
     from rltuned.daemon.clock import SystemClock
-    from rltuned.evaluate import evaluation_report, gate
+    from rltuned.evaluate import evaluation_report, gate, site
     from rltuned.evaluate import tune as tuning
     from rltuned.workers.progress import progress_bar
 
@@ -118,7 +118,7 @@ def tune(
     with usage():
         settings = gate.as_configured(config, given(options | {"from_slurm": options["cluster"] is None}))
     with progress_bar() as progress:
-        settings, jobs, shape = gate.site_of(settings, config.slurm, SystemClock().time(), remark, progress)
+        settings, jobs, shape = site.of_settings(settings, config.slurm, SystemClock().time(), remark, progress)
         found = tuning.tune(
             settings,
             jobs,

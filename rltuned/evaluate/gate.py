@@ -7,7 +7,7 @@ interval of the mean wait. One of several points only has to pass, so the interv
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,11 +19,8 @@ from rltuned.cluster.gate_verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
-from rltuned.config import DEFAULT_SHARE, Config, SlurmSection
-from rltuned.errors import EvaluationError
-from rltuned.evaluate import site
-from rltuned.evaluate.bootstrap import FEWEST as FEWEST_WINDOWS
-from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison
+from rltuned.config import DEFAULT_SHARE, Config
+from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison, over_tuned
 from rltuned.evaluate.evaluation import Evaluation, ready
 from rltuned.evaluate.evaluation_settings import (
     AGAIN,
@@ -37,19 +34,13 @@ from rltuned.evaluate.frontier import TESTED, Point, contenders, parse_shares, p
 from rltuned.evaluate.harm import unknown
 from rltuned.evaluate.policies import model_path
 from rltuned.evaluate.window_metrics import AGAINST_SLURM, COMPARED
-from rltuned.evaluate.windows import Split, Window, bounds
+from rltuned.evaluate.windows import Split, recent
 from rltuned.policy import files
-from rltuned.workers.progress import Progress, minutes, silent
-from rltuned.workload.describe import DATED
+from rltuned.workers.progress import minutes
 from rltuned.workload.jobs import Workload
-from rltuned.workload.readers import read
-from rltuned.workload.shapes import read_shape
 
-WINDOW: Final = 3000
 WARM: Final = 1000
-"""Jobs of a window, and before it: shorter ones never have the queue that a site has."""
-WINDOWS: Final = 30
-SHORTEST_WINDOW: Final = 64
+"""Jobs before a window: fewer never have the queue that a site has."""
 VALID_DAYS: Final = 90.0
 SERVED_SECONDS: Final = 0.003
 PLAIN_SECONDS: Final = 0.0003
@@ -84,33 +75,6 @@ def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSetting
     )
 
 
-def site_of(
-    settings: EvaluationSettings,
-    slurm: SlurmSection,
-    now: float,
-    tell: Callable[[str], None],
-    progress: Progress = silent,
-    period: tuple[float, float] | None = None,
-) -> tuple[EvaluationSettings, Workload, ClusterShape]:
-    """The jobs and the cluster that a verdict is about: of files where the settings name them, else of Slurm itself.
-    Where Slurm shows the cluster, the settings get its scheduler parameters, too.
-
-    `settings`: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows: with the nodes of the
-    `period`, epoch seconds, or of the jobs' own. Raises WorkloadError, ShapeError, SlurmError: jobs or cluster cannot
-    be read.
-    """
-    shape = read_shape(settings.cluster) if settings.cluster else None
-    if settings.from_sacct is not None:
-        jobs = site.own_jobs(slurm, settings.from_sacct, now, tell, progress)
-    else:
-        jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
-    if shape is None:
-        settings, shape = site.of_slurm(settings, slurm, now, tell)
-        if jobs.source.form == DATED:
-            shape = site.own_past(shape, slurm, jobs, period, tell)
-    return settings, jobs, shape
-
-
 def prepare(
     settings: EvaluationSettings,
     jobs: Workload,
@@ -122,10 +86,9 @@ def prepare(
     """The evaluation that a verdict rests on: recent windows that share no job.
 
     `settings`: `windows` at most are taken; of the part `split`, where the whole means its recent half, or its last
-    15 % where the model says that it was trained on this very file. `length`: jobs of a window; None: `WINDOW` after
-    `WARM`, or fewer where the history is short. `begin`: no window begins before this row. Accounts are always looked
-    at: without weights, Slurm's order has the usual ones. Raises EvaluationError: too little history. ModelError: the
-    model was refused.
+    15 % where the model says that it was trained on this very file. `length`: jobs of a window; None: as `recent` has
+    it, after `WARM`. `begin`: no window begins before this row. Accounts are always looked at: without weights, Slurm's
+    order has the usual ones. Raises EvaluationError: too little history. ModelError: the model was refused.
     """
     split = settings.split
     if split is Split.ALL and jobs.source.sha256 in files.info(model_path(settings.model)).traces.values():
@@ -145,43 +108,6 @@ def duration(evaluation: Evaluation, workers: int) -> str:
     count = len(evaluation.cases) * len(evaluation.settings.policies)
     processes = "1 process" if workers == 1 else f"{workers} processes"
     return f"{count} simulations with {processes}: about {minutes(seconds)}, longer where the queue is long"
-
-
-def recent(
-    jobs: int,
-    split: Split,
-    length: int | None = None,
-    count: int = WINDOWS,
-    past: int | None = None,
-    begin: int = 0,
-    *,
-    most: int = WINDOW,
-    fewest: int = FEWEST_WINDOWS,
-    whose: str = "the gate",
-) -> tuple[Window, ...]:
-    """Windows that share no job, the last ones that fit into the recent part of a trace, from early to late.
-
-    Disjoint, where `windows.draw` lets windows overlap: a decision is taken here, and overlapping windows look surer
-    than they are. `split`: which part; the whole trace means its last half, so that there is a past to learn run times
-    from. `length`: jobs of a window; None: `most`, or fewer where the part is short. `count`: at most so many.
-    `past`: jobs before each window that a warm start simulates; None: as many as a window has. The first window begins
-    behind as many. `begin`: no window begins before this row. Raises EvaluationError: fewer than `fewest` fit; says of
-    `whose`.
-    """
-    first, last = bounds(jobs, split) if split is not Split.ALL else (jobs // 2, jobs)
-    first = max(first, begin)
-    there = max(last - first, 0)
-    chosen = length if length is not None else min(most, there // fewest)
-    first = max(first, chosen if past is None else past)
-    fit = min((last - first) // chosen, count) if chosen else 0
-    if fit < fewest or (length is None and chosen < SHORTEST_WINDOW):
-        wanted = length if length is not None else SHORTEST_WINDOW
-        raise EvaluationError(
-            f"{whose} needs {fewest} windows of at least {wanted} jobs that share none, and the recent part "
-            f"of the history has {there:,} jobs: give more of it (--from-sacct DAYS, --trace), or a smaller --window"
-        )
-    start = last - fit * chosen
-    return tuple(Window(index, start + index * chosen, chosen) for index in range(fit))
 
 
 @dataclass(frozen=True)
@@ -225,18 +151,6 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], seed: int, objective: Ob
     rules = [point for point in good if not point.learned]
     best, rule = (min(of, key=lambda point: point.objective, default=None) for of in (good, rules))
     return Judgement(found, chance, best, rule, unknown(chance.means))
-
-
-def over_tuned(
-    tuned: Mapping[str, Comparison], who: str, over: Mapping[str, Comparison], names: Mapping[str, str]
-) -> str:
-    """What the `tuned` slurm.conf gives over the site's own, and `who` gives over the tuned one, in two sentences.
-
-    `names`: of the metrics that are told; what is certain is so by the first.
-    """
-    alone, beside = (" and ".join(f"{name} {of[metric]}" for metric, name in names.items()) for of in (tuned, over))
-    certain = "certainly" if over[next(iter(names))].lower else "not certainly"
-    return f"The tuned slurm.conf alone has {alone} of yours. {who} is {certain} better: {beside} of that."
 
 
 # --- from a report to a verdict

@@ -67,8 +67,8 @@ UNKNOWN: Final = Live(float("nan"), float("nan"), 0, 0)
 def look(
     settings: EvaluationSettings, jobs: Workload, shape: ClusterShape, revision: str, came: float, since: float
 ) -> Live:
-    """One look at a version, with `settings` of the gate (`gate.site_of`), on `jobs` with real waits. Epoch seconds:
-    the version before it `came` into force then, and it itself `since` then.
+    """One look at a version, with `settings` of `site.of_settings`, on `jobs` with real waits. Epoch seconds: the
+    version before it `came` into force then, and it itself `since` then.
     """
     submitted = jobs.submit_time + jobs.source.start
     first = max(int(np.searchsorted(submitted, max(came, since - LOOK_DAYS * DAY))), LEAD)

@@ -23,12 +23,41 @@ from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.port import ClusterFacts
 from rltuned.slurm.sacct import Outage, TraceRows, read_outages, read_trace, trace_header
 from rltuned.workers.progress import Progress, silent
+from rltuned.workload.describe import DATED
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
+from rltuned.workload.shapes import read_shape
 
 _DAY: Final = 86400.0
 SLICE: Final = 6 * 3600.0
 """Seconds of the past that one command asks for: bounds the answer, whatever the site."""
+
+
+def of_settings(
+    settings: EvaluationSettings,
+    slurm: SlurmSection,
+    now: float,
+    tell: Callable[[str], None],
+    progress: Progress = silent,
+    period: tuple[float, float] | None = None,
+) -> tuple[EvaluationSettings, Workload, ClusterShape]:
+    """The jobs and the cluster that a verdict is about: of files where the settings name them, else of Slurm itself,
+    whose scheduler parameters the settings get then, too.
+
+    `settings`: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows: with the nodes of the
+    `period`, epoch seconds, or of the jobs' own. Raises WorkloadError, ShapeError, SlurmError: jobs or cluster cannot
+    be read.
+    """
+    shape = read_shape(settings.cluster) if settings.cluster else None
+    if settings.from_sacct is not None:
+        jobs = own_jobs(slurm, settings.from_sacct, now, tell, progress)
+    else:
+        jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
+    if shape is None:
+        settings, shape = of_slurm(settings, slurm, now, tell)
+        if jobs.source.form == DATED:
+            shape = own_past(shape, slurm, jobs, period, tell)
+    return settings, jobs, shape
 
 
 def own_jobs(

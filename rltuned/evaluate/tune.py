@@ -21,12 +21,11 @@ from rltuned.evaluate.bootstrap import FEWEST, MOST_WORSE, Comparison, compare, 
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, command_line
-from rltuned.evaluate.gate import WINDOWS, recent
 from rltuned.evaluate.harm import ACCOUNTS, harms
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.slurm_conf import SlurmConf, Values
-from rltuned.evaluate.windows import Split
+from rltuned.evaluate.windows import MOST, Split, recent
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
@@ -339,7 +338,7 @@ def tune(
         len(jobs),
         Split.ALL,
         length,
-        WINDOWS,
+        MOST,
         settings.warm_jobs,
         most=WINDOW,
         fewest=fewest,

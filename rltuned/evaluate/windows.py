@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.errors import EvaluationError
+from rltuned.evaluate.bootstrap import FEWEST
 
 
 class Split(enum.StrEnum):
@@ -25,6 +26,11 @@ FRACTIONS: Final = {
     Split.TEST: (0.85, 1.0),
 }
 """From where to where each part goes, as shares of the jobs in order of submission."""
+RECENT: Final = 3000
+"""Jobs of a window of `recent`: shorter ones never have the queue that a site has."""
+SHORTEST: Final = 64
+MOST: Final = 30
+"""Of them."""
 
 
 @dataclass(frozen=True)
@@ -64,3 +70,40 @@ def draw(jobs: int, length: int, count: int, seed: int, split: Split = Split.ALL
         )
     starts = np.random.default_rng(seed).permutation(beginnings)[:count] + first
     return tuple(Window(index, int(start), length) for index, start in enumerate(starts))
+
+
+def recent(
+    jobs: int,
+    split: Split,
+    length: int | None = None,
+    count: int = MOST,
+    past: int | None = None,
+    begin: int = 0,
+    *,
+    most: int = RECENT,
+    fewest: int = FEWEST,
+    whose: str = "the gate",
+) -> tuple[Window, ...]:
+    """Windows that share no job, the last ones that fit into the recent part of a trace, from early to late.
+
+    Disjoint, where `draw` lets windows overlap: a decision is taken on these, and overlapping windows look surer
+    than they are. `split`: which part; the whole trace means its last half, so that there is a past to learn run times
+    from. `length`: jobs of a window; None: `most`, or fewer where the part is short. `count`: at most so many.
+    `past`: jobs before each window that a warm start simulates; None: as many as a window has. The first window begins
+    behind as many. `begin`: no window begins before this row. Raises EvaluationError: fewer than `fewest` fit; says of
+    `whose`.
+    """
+    first, last = bounds(jobs, split) if split is not Split.ALL else (jobs // 2, jobs)
+    first = max(first, begin)
+    there = max(last - first, 0)
+    chosen = length if length is not None else min(most, there // fewest)
+    first = max(first, chosen if past is None else past)
+    fit = min((last - first) // chosen, count) if chosen else 0
+    if fit < fewest or (length is None and chosen < SHORTEST):
+        wanted = length if length is not None else SHORTEST
+        raise EvaluationError(
+            f"{whose} needs {fewest} windows of at least {wanted} jobs that share none, and the recent part "
+            f"of the history has {there:,} jobs: give more of it (--from-sacct DAYS, --trace), or a smaller --window"
+        )
+    start = last - fit * chosen
+    return tuple(Window(index, start + index * chosen, chosen) for index in range(fit))

@@ -2,11 +2,10 @@
 
 - `training`: from traces to a model file. `command`: what `rltuned train` asks for. `training_settings`: every number
   that decides.
-- `curriculum`: which windows are learned from. `beginning`: what training begins with. `evolution` and `ppo`: the
+- `curriculum`: what training begins with, and which windows are learned from. `evolution` and `ppo`: the
   algorithms. `select`: which checkpoint is kept. `run_directory`: what a run leaves, and goes on from after a kill.
 - `sampling`: what worker processes do. `cost`: the metrics as integrals over time, and how much better a decision was.
   `critic`: what a queue is going to cost, as the paper has it; this training does not use it.
-- `network`: the actor in TensorFlow, the twin of `rltuned.policy.actor`, and the distribution over orders.
 - `renew`: a site's own model and its verdict, renewed (`rltuned learn`).
 
 TensorFlow lives here and nowhere else, and is imported only when something is trained: `rltuned train --help` must not

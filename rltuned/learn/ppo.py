@@ -1,11 +1,13 @@
 """Proximal policy optimisation (Schulman et al., 2017), to be read beside the paper. TensorFlow 2; one file.
 
-Unlike in the paper, an action is a ranking of the queue. The policy is a Plackett–Luce distribution over orders,
-π(a|s) = Π_h e^{s(a_h)/T} / Σ_{j not yet placed} e^{s(j)/T} over the first `heads` places, with the actor's scores s
-(`rltuned.learn.network`). With T → 0 it is the order that is served.
+Unlike in the paper, an action is a ranking of the queue. The policy is the distribution over orders of Plackett (1975)
+and Luce (1959), π(a|s) = Π_h e^{s(a_h)/T} / Σ_{j not yet placed} e^{s(j)/T} over the first `heads` places, with the
+actor's scores s; the rest goes by score. With T → 0 it is the order that is served.
 
-The scores come from the twin of the served actor. The jobs of all queues of a minibatch are in one array, with the
-number of their queue (`segment`). Queues are short and few are equally long: padding them would be most of the work.
+The scores come from the twin of the served actor, `scores`. `rltuned.simulate.episode_kernel.draw` draws, and gives the
+log-probability of what it drew; the gradient needs the same number in TensorFlow. Tests hold both pairs equal. The jobs
+of all queues of a minibatch are in one array, with the number of their queue (`segment`). Queues are short and few are
+equally long: padding them would be most of the work.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +20,56 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Rows, Singles
-from rltuned.learn import network
 from rltuned.learn.quiet import tf
 from rltuned.learn.sampling import Steps, begins
 from rltuned.learn.training_settings import PPOSettings
-from rltuned.policy.actor import COLUMNS, MOMENT, Actor
+from rltuned.policy.actor import COLUMNS, MOMENT, RUN_TIME, Actor
+
+
+def variables(weights: Mapping[str, Singles]) -> dict[str, Any]:
+    """A TensorFlow variable for each array; what is expected of run times is not trained by gradients."""
+    return {name: tf.Variable(value, name=name, trainable=name != RUN_TIME) for name, value in weights.items()}
+
+
+def scores(weights: Mapping[str, Any], terms: Any, moment: Any, segment: Any) -> Any:
+    """(R,) scores of (R, 8) terms of B queues, whose moments are (B, 14); `segment`: (R,) queue of each row."""
+    coefficients = tf.zeros_like(moment[:, :1]) + weights["constant"]
+    if weights["bias"].shape[0]:  # TensorFlow ends the process on a product over nothing
+        unit = tf.tanh(tf.matmul(moment, weights["kernel"]) + weights["bias"])
+        coefficients += tf.matmul(unit, weights["change"])
+    return tf.reduce_sum(terms * tf.gather(coefficients, segment), axis=1)
+
+
+def batch_log_probability(value: Any, segment: Any, picks: Any, queues: Any) -> tuple[Any, Any]:
+    """(B,) log-probability of the picks of B queues, and (B,) entropy of the first place.
+
+    Args:
+        value: (R,) scores divided by the temperature.
+        segment: (R,) which queue a row belongs to.
+        picks: (B, heads) row of each place that was drawn, −1: none.
+        queues: B.
+    """
+    top = tf.stop_gradient(tf.math.unsorted_segment_max(value, segment, queues))
+    logit = value - tf.gather(top, segment)
+    weight = tf.exp(logit)
+    drawn = picks >= 0
+    rows = tf.maximum(picks, 0)
+    chosen = tf.where(drawn, tf.gather(logit, rows), -1e9)  # a place that was not drawn adds nothing
+    placed = tf.scatter_nd(
+        tf.boolean_mask(rows, drawn)[:, None], tf.ones_like(tf.boolean_mask(chosen, drawn)), tf.shape(value)
+    )
+    rest = tf.math.unsorted_segment_sum(tf.where(placed > 0, 0.0, weight), segment, queues)
+    # From the last place to the first: what is left to draw from is the rest and the jobs placed from here on.
+    among = tf.where(rest > 0.0, tf.math.log(tf.maximum(rest, 1e-37)), -1e9)
+    total = tf.zeros_like(among)
+    for head in range(picks.shape[1] - 1, -1, -1):
+        one = chosen[:, head]
+        high = tf.maximum(among, one)
+        among = high + tf.math.log1p(tf.exp(-tf.abs(among - one)))
+        total += tf.where(drawn[:, head], one - among, 0.0)
+    sum_ = tf.math.unsorted_segment_sum(weight, segment, queues)
+    entropy = tf.math.log(sum_) - tf.math.unsorted_segment_sum(weight * logit, segment, queues) / sum_
+    return total, entropy
 
 
 def deterministic() -> None:
@@ -58,7 +105,7 @@ class PPO:
     def __init__(self, settings: PPOSettings, actor: Actor) -> None:
         self.settings = settings
         self._actor = actor
-        self._weights = network.variables(actor.weights)
+        self._weights = variables(actor.weights)
         self._trained = [weight for weight in self._weights.values() if weight.trainable and tf.size(weight) > 0]
         self._optimizer = tf.keras.optimizers.Adam(settings.learning_rate)
         self._optimizer.build(self._trained)
@@ -145,8 +192,8 @@ class PPO:
     def _distribution(self, batch: tuple[Any, ...]) -> tuple[Any, Any]:
         """(B,) log-probability of the picks of a `_batch`, and (B,) entropy of the first place."""
         terms, moment, segment, picks, queues = batch
-        score = network.scores(self._weights, terms, moment, segment)
-        return network.batch_log_probability(score / self.settings.temperature, segment, picks, queues)
+        score = scores(self._weights, terms, moment, segment)
+        return batch_log_probability(score / self.settings.temperature, segment, picks, queues)
 
     def _improve(self, batch: tuple[Any, ...], old: Any, advantage: Any) -> tuple[Any, ...]:
         """One step of Adam on the clipped objective (equation 7 of the paper) with an entropy bonus (equation 9)."""

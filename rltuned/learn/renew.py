@@ -25,7 +25,7 @@ from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.evaluation import evaluate
 from rltuned.evaluate.evaluation_settings import EvaluationSettings, with_share
 from rltuned.evaluate.frontier import TESTED
-from rltuned.evaluate.windows import Split, bounds
+from rltuned.evaluate.windows import Split, bounds, recent
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore, Version
 from rltuned.safe_files import write_atomic
@@ -165,9 +165,9 @@ def renew(
 ) -> Renewal:
     """One run, in a store that is locked, on a site's history and cluster.
 
-    `settings`: of the gate (`gate.site_of`), which simulates with `pool`, in windows of `length` jobs (None: as
-    `gate.recent`). `now`: epoch seconds. `work`: the working directory (`moment`), deleted at the end. `why_not`: why
-    there is to be no candidate; "": there is to be one. `tell` gets a sentence about what does not stop the run.
+    `settings`: of the gate (`site.of_settings`), which simulates with `pool`, in windows of `length` jobs (None: as
+    `recent`). `now`: epoch seconds. `work`: the working directory (`moment`), deleted at the end. `why_not`: why there
+    is to be no candidate; "": there is to be one. `tell` gets a sentence about what does not stop the run.
 
     Raises:
         EvaluationError: too little history for a verdict; what is in force stays.
@@ -192,7 +192,7 @@ def renew(
     with _kept(work, [jobs.source.sha256, current.manifest_sha256, revision, length, settings.as_dict()]):
         if not why_not:
             try:
-                gate.recent(len(jobs), Split.TEST, length, settings.windows, settings.warm_jobs, begin)
+                recent(len(jobs), Split.TEST, length, settings.windows, settings.warm_jobs, begin)
                 candidate, split = trainer(jobs, shape, work / "training"), Split.TEST
             except EvaluationError as error:
                 why_not = str(error)

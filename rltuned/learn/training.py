@@ -20,8 +20,14 @@ import numpy.typing as npt
 from rltuned.cluster.objective import Objective
 from rltuned.cluster.tables import Floats, Singles
 from rltuned.errors import EvaluationError
-from rltuned.learn.beginning import run_time_coefficients, smallest_area_first
-from rltuned.learn.curriculum import Site, candidate, validation_windows, with_predictions
+from rltuned.learn.curriculum import (
+    Site,
+    candidate,
+    run_time_coefficients,
+    smallest_area_first,
+    validation_windows,
+    with_predictions,
+)
 from rltuned.learn.evolution import Evolution
 from rltuned.learn.ppo import PPO, deterministic, tensorboard
 from rltuned.learn.run_directory import RunDirectory, draw_curves

@@ -8,7 +8,7 @@
 
 What may be changed freely: a rule's code as long as it stays the right way round (higher score first), the speed of
 the actor. What must stay: scores do not depend on the order of the rows, are finite, and agree with
-`rltuned.learn.network` to 1e-5.
+`rltuned.learn.ppo` to 1e-5.
 
 What must not be imported: TensorFlow, a clock, a process, `decide` and everything above; outside `files` and `store`, a
 disk.

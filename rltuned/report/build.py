@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rltuned import __version__, revision
+from rltuned.evaluate.bootstrap import over_tuned
 from rltuned.evaluate.evaluation_settings import TUNED, served
 from rltuned.report.advice import CERTAINLY, NEAR, advise, in_words
 from rltuned.report.period import POINTS, Period, read
@@ -115,8 +116,6 @@ def _replay(found: "Replay", period: Period, *, names: bool) -> dict[str, Any]:
 
 def _tuned(found: "Replay") -> dict[str, Any] | None:
     """What the tuned slurm.conf alone gives, and rltuned over it; None where it was not replayed."""
-    from rltuned.evaluate.gate import over_tuned  # noqa: PLC0415
-
     if TUNED not in found.wait:
         return None
     alone, over = found.compared(TUNED, found.names["slurm"]), found.compared(found.policy, TUNED)

@@ -27,8 +27,15 @@ from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Split, draw
 from rltuned.learn import command
-from rltuned.learn.beginning import smallest_area_first
-from rltuned.learn.curriculum import HISTORY, CurriculumSettings, Site, cases_of, with_limits, with_predictions
+from rltuned.learn.curriculum import (
+    HISTORY,
+    CurriculumSettings,
+    Site,
+    cases_of,
+    smallest_area_first,
+    with_limits,
+    with_predictions,
+)
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.learn.select import WATCHED, over
 from rltuned.policy import files

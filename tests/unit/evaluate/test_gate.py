@@ -30,7 +30,7 @@ from rltuned.evaluate.evaluation_report import show
 from rltuned.evaluate.evaluation_settings import AGAIN, TUNED, UNTUNED, Start, TunedConf
 from rltuned.evaluate.frontier import contenders, parse_shares, table
 from rltuned.evaluate.frontier_picture import draw
-from rltuned.evaluate.windows import Split
+from rltuned.evaluate.windows import RECENT, Split, recent
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import MOMENT, plain_rule
@@ -197,7 +197,7 @@ def test_shares_are_numbers_from_0_to_1():
 
 
 def test_windows_share_no_job_and_are_the_last_ones():
-    windows = gate.recent(10_000, Split.ALL, 300, 30)
+    windows = recent(10_000, Split.ALL, 300, 30)
     assert windows[-1].start + 300 == 10_000
     assert np.all(np.diff([window.start for window in windows]) == 300)
     assert windows[0].start >= 5_000
@@ -205,18 +205,18 @@ def test_windows_share_no_job_and_are_the_last_ones():
 
 
 def test_a_short_history_has_shorter_windows_unless_they_were_asked_for():
-    assert {window.jobs for window in gate.recent(2_000, Split.ALL)} == {100}
-    assert {window.jobs for window in gate.recent(100_000, Split.ALL)} == {gate.WINDOW}
+    assert {window.jobs for window in recent(2_000, Split.ALL)} == {100}
+    assert {window.jobs for window in recent(100_000, Split.ALL)} == {RECENT}
     with pytest.raises(EvaluationError, match="recent part of the history has 1,000 jobs"):
-        gate.recent(2_000, Split.ALL, 101)
+        recent(2_000, Split.ALL, 101)
     with pytest.raises(EvaluationError, match="at least 64 jobs"):
-        gate.recent(1_000, Split.ALL)
+        recent(1_000, Split.ALL)
     with pytest.raises(EvaluationError):
-        gate.recent(5, Split.ALL)
+        recent(5, Split.ALL)
 
 
 def test_the_first_window_has_the_past_that_a_warm_start_needs():
-    assert gate.recent(2_000, Split.ALL, 20, 99, past=1_700)[0].start >= 1_700
+    assert recent(2_000, Split.ALL, 20, 99, past=1_700)[0].start >= 1_700
 
 
 def test_the_cluster_is_filled_by_a_thousand_jobs_unless_lengths_are_given():
@@ -598,17 +598,17 @@ def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     slurm.answer("trace", row.replace("|", SEPARATOR) + SEPARATOR + "\n")
     reached = SlurmSection(bin_dir=slurm.bin_dir)
     asked = gate.as_configured(Config(), {"from_sacct": 0.25})
-    settled, jobs, shape = gate.site_of(asked, reached, 100.0, [].append)
+    settled, jobs, shape = site.of_settings(asked, reached, 100.0, [].append)
     assert jobs.job_id.tolist() == [8]
     assert (shape.text, shape.gpus, shape.nodes.gpus_alloc.any()) == ("testbed", 6, False)
     assert settled.scheduler == "bf_interval=1", "that of the site"
     assert settled.weights == "age=1234567", "to the last digit"
     assert (settled.simulated.backfill, settled.simulated.bf_interval) == (Backfill.SLURM, 1.0)
-    settled, jobs, shape = gate.site_of(replace(asked, cluster="2x4"), reached, 100.0, [].append)
+    settled, jobs, shape = site.of_settings(replace(asked, cluster="2x4"), reached, 100.0, [].append)
     assert (len(jobs), shape.gpus, settled.scheduler) == (1, 8, "")
     trace = tmp_path / "jobs.csv"
     trace.write_text("submit_time,num_gpus,run_time\n0,1,600\n30,8,7200\n")
-    _, jobs, shape = gate.site_of(gate.as_configured(Config(), {"trace": str(trace)}), reached, 100.0, [].append)
+    _, jobs, shape = site.of_settings(gate.as_configured(Config(), {"trace": str(trace)}), reached, 100.0, [].append)
     assert (len(jobs), shape.text) == (2, "testbed")
 
 
@@ -630,7 +630,7 @@ def nodes_then(tmp_path):
         slurm.answer("trace", "".join(lines))
         said = []
         asked = gate.as_configured(Config(), {"from_sacct": 0.25})
-        _, _, shape = gate.site_of(asked, SlurmSection(bin_dir=slurm.bin_dir), 2000.0, said.append)
+        _, _, shape = site.of_settings(asked, SlurmSection(bin_dir=slurm.bin_dir), 2000.0, said.append)
         return sorted(np.array(shape.nodes.names)[shape.nodes.usable]), said
 
     return found

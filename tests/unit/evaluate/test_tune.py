@@ -183,7 +183,7 @@ def test_the_command_that_it_tells_gives_the_same_again(found, monkeypatch, tmp_
         return found
 
     monkeypatch.setattr("rltuned.evaluate.tune.tune", told)
-    monkeypatch.setattr("rltuned.evaluate.gate.site_of", lambda settings, *_: (settings, None, None))
+    monkeypatch.setattr("rltuned.evaluate.site.of_settings", lambda settings, *_: (settings, None, None))
     name, *words = shlex.split(found.about["command"])
     assert CliRunner().invoke(cli, words).exit_code == 0
     assert (name, words[0], asked["budget"], asked["length"], asked["fairly"]) == ("rltuned", "tune", 30, LENGTH, True)

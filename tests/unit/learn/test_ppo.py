@@ -36,7 +36,7 @@ def played(case, actor, **values):
 def log_probabilities(values, orders):
     """Of drawing the first places of queues, one value for each job and one order for each queue; and entropies."""
     tf = pytest.importorskip("tensorflow")
-    from rltuned.learn.network import batch_log_probability
+    from rltuned.learn.ppo import batch_log_probability
 
     first = np.cumsum([0, *map(len, values)])
     picks = np.full((len(orders), max(map(len, orders))), -1, dtype=np.int32)

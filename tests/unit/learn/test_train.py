@@ -22,11 +22,12 @@ from rltuned.config import SlurmSection
 from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
-from rltuned.learn.beginning import run_time_coefficients, smallest_area_first
 from rltuned.learn.curriculum import (
     CurriculumSettings,
     Site,
     candidate,
+    run_time_coefficients,
+    smallest_area_first,
     validation_windows,
     with_limits,
     with_predictions,
