@@ -52,7 +52,7 @@ class CycleReport:
     results: tuple[Result, ...] = ()
     restored: int = 0
     undone: int = 0
-    """Jobs that squeue showed with an older priority than was written."""
+    """Writes of before that backfill has undone, as the reading showed; each is counted once."""
     acted: bool = False
     """The queue is as the plan wants it: its changes were sent. In a stage that writes nothing: none of ours is out."""
     seen: Seen | None = None

@@ -122,6 +122,9 @@ class Daemon:
         self._orphans: tuple[int, ...] = ()
         self._undone: Mapping[int, int] = {}
         """As `reconcile.undone`, at the last reading."""
+        self._newly_undone = 0
+        self._counted: set[int] = set()
+        """Jobs whose last write was undone, and counted as that."""
         self._nice: dict[int, int] = {}
         """Of the jobs that are raised."""
         self._turn = threading.Lock()
@@ -261,6 +264,7 @@ class Daemon:
         stage = self.stage
         out = [] if self.permissions.writes else self.restoring.out(snapshot)
         restored, left = ((), set(out)) if blocked else self.restoring.give_back(out)
+        self._counted.difference_update(restored)
         acted = not blocked and not left
         if stage is Stage.OBSERVE:
             self.reporting.users(snapshot, None)
@@ -320,6 +324,9 @@ class Daemon:
                 except JournalError as error:
                     blocked = str(error)
         self._lending.take_in(made, self.journal, restored, book, results)
+        of = {item.change.job_id: item.outcome for item in results if item.change.field is Field.SITE_FACTOR}
+        self._counted |= {job for job, outcome in of.items() if outcome is Outcome.UNDONE}
+        self._counted -= {*restored, *(job for job, outcome in of.items() if outcome is Outcome.APPLIED)}
         if writes:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self.permissions.alarms and not stopped)
@@ -351,7 +358,7 @@ class Daemon:
             planned=len(record.changes),
             results=tuple(results),
             restored=len(restored),
-            undone=len(self._undone),
+            undone=self._newly_undone,
             acted=acted,
             seen=Seen.of(snapshot),
             record=record,
@@ -395,7 +402,9 @@ class Daemon:
         return blocked
 
     def _look_at_undone(self, found: Mapping[int, int]) -> None:
-        self.runtime.metrics.changes.labels(Field.SITE_FACTOR.value, Outcome.UNDONE.value).inc(len(found))
+        # It stays undone until it is written again: what does not fit into a cycle's budget is seen again and again.
+        self._newly_undone, self._counted = len(found.keys() - self._counted), set(found)
+        self.runtime.metrics.changes.labels(Field.SITE_FACTOR.value, Outcome.UNDONE.value).inc(self._newly_undone)
         if found and not self._undone:
             self.runtime.log.warning(
                 "writes.undone",

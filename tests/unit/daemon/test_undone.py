@@ -6,14 +6,14 @@ import pytest
 from rich.console import Console
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
-from unit.daemon.test_loop import ALL, LIMITED, again, house
+from unit.daemon.test_loop import ALL, LIMITED, Deaf, again, house
 
 from rltuned.cluster.changes import Applied, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.config import Stage
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.claims import Entry, standing
 from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.decisions import load
+from rltuned.daemon.decisions import entries, load
 from rltuned.daemon.lock import Lock
 from rltuned.decide.explain import explain
 from rltuned.show import explanation
@@ -98,9 +98,41 @@ def test_a_raise_that_is_undone_before_it_is_read_back_is_an_outcome_of_its_own_
     assert run.daemon.permissions.alarms == 0
     assert report.acted
     assert {outcome for of in load(tmp_path / "state").outcomes.values() for outcome in of.values()} == {Outcome.UNDONE}
+    assert undone_changes(run) == 3
     run.slurm.before_read = lambda _: None
-    assert run.tick().count(Outcome.APPLIED) == 3
+    report = run.daemon.tick()
+    assert report.count(Outcome.APPLIED) == 3
     assert run.slurm.order() == [4, 3, 2, 1]
+    assert (undone_changes(run), report.undone) == (3, 0), "each is counted once"
+    run.slurm.backfill_goes_on()
+    run.slurm.clock.sleep(60.0)
+    assert run.tick().undone == 3, "the next time is another one"
+    assert undone_changes(run) == 6
+
+
+def test_what_stays_undone_because_nothing_may_be_written_is_counted_once(tmp_path):
+    run = house(tmp_path, jobs=4, reader=Deaf)
+    run.daemon.tick()
+    run.slurm.backfill_goes_on()
+    run.slurm.clock.sleep(60.0)
+    run.daemon.reader.busy = True
+    run.ticks(2)
+    assert run.slurm.order() == [1, 2, 3, 4]
+    assert undone_changes(run) == 3
+    assert [entry.results.get(Outcome.UNDONE, 0) for entry in entries(tmp_path / "state", 0.0, 1e12)] == [0, 3, 0]
+
+
+def test_what_was_given_back_is_counted_again_each_time_that_it_is_undone(tmp_path):
+    run = house(tmp_path, jobs=4)
+    run.tick()
+    leaves_active(run)
+    for count in (3, 6):
+        run.daemon.tick()
+        assert not shown(run)
+        run.slurm.backfill_goes_on(60.0 if count == 3 else 120.0)
+        run.slurm.clock.sleep(60.0)
+    run.tick()
+    assert undone_changes(run) == 6
 
 
 def leaves_active(run):
