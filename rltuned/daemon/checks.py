@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rltuned import safe_files as files
 from rltuned.cluster.changes import JobStatus, Outcome
@@ -28,13 +29,16 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK
 from rltuned.daemon.lock import holder
 from rltuned.daemon.primacy import Primacy, look_once, own_names
-from rltuned.daemon.rpc_budget import LEAST_BURST, SHARE, Budget
+from rltuned.daemon.rpc_budget import LEAST_BURST, LOOK_RPCS, SHARE, SNAPSHOT_RPCS, STATUS_RPCS, Budget
 from rltuned.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
 from rltuned.installed import has_numba
 from rltuned.policy.multifactor import FLAGS
 from rltuned.safe_files import give_all_to, user_name
 from rltuned.slurm import not_simulated
 from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
+
+if TYPE_CHECKING:  # needs NumPy
+    from rltuned.decide.entry import CycleEntry
 
 TRIED = ((22, 5), (24, 11), (26, 5))
 
@@ -71,8 +75,11 @@ class Finding:
     remedy: str = ""
 
 
-def prerequisites(facts: ClusterFacts, config: Config) -> list[Finding]:
-    """What the cluster's configuration means for rltuned. An ERROR keeps the daemon in shadow mode."""
+def prerequisites(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]" = ()) -> list[Finding]:
+    """What the cluster's configuration means for rltuned. An ERROR keeps the daemon in shadow mode.
+
+    `cycles`: the last ones, where there are any.
+    """
     return [
         *_release(facts),
         *_privilege(facts),
@@ -81,7 +88,7 @@ def prerequisites(facts: ClusterFacts, config: Config) -> list[Finding]:
         *_users_tools(facts),
         *_federation(facts),
         *_accounting(facts),
-        *_limiter(facts, config),
+        *_limiter(facts, config, cycles),
     ]
 
 
@@ -213,33 +220,89 @@ def _accounting(facts: ClusterFacts) -> list[Finding]:
     return [Finding(Severity.OK, "accounting", "slurmdbd answers, GPUs are TRES")]
 
 
-def _limiter(facts: ClusterFacts, config: Config) -> list[Finding]:
+def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]") -> list[Finding]:
+    subject = "RPC limiter"
     if not facts.rate_limiter:
-        return [Finding(Severity.OK, "RPC limiter", "off")]
+        return [Finding(Severity.OK, subject, "off")]
     if facts.privilege is Privilege.SLURM_USER:
-        return [Finding(Severity.OK, "RPC limiter", "on, but SlurmUser and root are exempt")]
+        return [Finding(Severity.OK, subject, "on, but SlurmUser and root are exempt")]
     on = f"on (bucket {facts.rate_bucket}, {facts.rate_refill:g}/s)"
-    if Budget.of(config.write, facts).burst < LEAST_BURST:
+    budget = Budget.of(config.write, facts)
+    if budget.burst < LEAST_BURST:
         cause = f"{on}: so small, or write.burst ({config.write.burst}) is, that rltuned writes one change at a time"
         least = math.ceil(LEAST_BURST / SHARE)
         remedy = f"raise rl_bucket_size to at least {least} and write.burst to at least {LEAST_BURST}"
-        return [Finding(Severity.WARNING, "RPC limiter", cause, remedy)]
-    cause = (
-        f"{on}: rltuned stays below it with at most {config.write.burst} RPCs at once and {config.write.rate:g}/s,"
-        " the head of the queue first"
-    )
-    return [Finding(Severity.NOTE, "RPC limiter", cause, "a larger rl_bucket_size lets more changes into one cycle")]
+        return [Finding(Severity.WARNING, subject, cause, remedy)]
+    cause = f"{on}: rltuned stays below it with at most {budget.burst:.0f} RPCs at once and {budget.rate:g}/s"
+    wanted = max((entry.wanted.changes + entry.restored for entry in cycles if entry.wanted is not None), default=0)
+    if not cycles:
+        return [Finding(Severity.NOTE, subject, cause, "after some cycles doctor says which rl_bucket_size would fit")]
+    if not wanted:
+        return [Finding(Severity.OK, subject, f"{cause}; in the last hour nothing was to be written")]
+    cause += f"; in the last hour a cycle wanted at most {wanted} changes"
+    least = wanted + SNAPSHOT_RPCS + 2 * (LOOK_RPCS + STATUS_RPCS)  # what is given back has a batch of its own
+    remedy = f"rl_bucket_size={math.ceil(least / SHARE)} and write.burst = {least} let so many into one cycle"
+    written = [entry.results for entry in cycles if entry.results]
+    if written:
+        worst = max(written, key=lambda results: results.get(Outcome.THROTTLED, 0))
+        left = worst.get(Outcome.THROTTLED, 0)
+        if not left:
+            return [Finding(Severity.OK, subject, f"{cause}, and all of each cycle fitted")]
+        cause += f"; of {sum(worst.values())} changes {sum(worst.values()) - left} fitted, the head of the queue first"
+    elif budget.burst >= least:
+        return [Finding(Severity.OK, subject, cause)]
+    return [Finding(Severity.NOTE, subject, cause, remedy)]
 
 
 def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[str] | None = None) -> list[Finding]:
     """Everything that ``rltuned doctor`` reports; writes nothing. `names`: short names of this host (`primacy`)."""
+    now = clock.time()
+    cycles = _last_cycles(config, now)
+    findings = [*_examine(reader, config, clock, names, cycles)]
+    return [_status(cycles, config, now, findings), *findings]
+
+
+def _last_cycles(config: Config, now: float) -> "list[CycleEntry]":
+    """Those of the last hour, without their decisions."""
+    from rltuned.daemon import decisions  # noqa: PLC0415 - NumPy
+
+    try:
+        return list(decisions.entries(config.state.directory, now - HOUR, now + 1.0, decisions=False))
+    except RltunedError:
+        return []  # `state` has its own finding
+
+
+def _status(cycles: "Sequence[CycleEntry]", config: Config, now: float, findings: Sequence[Finding]) -> Finding:
+    """In one line: the stage in force, what the last cycle said, and which of the findings are to be looked at."""
+    stage, wanted = config.cycle.stage, config.cycle.stage
+    how = "no cycle has ended in the last hour"
+    if cycles:
+        last = cycles[-1]
+        stage, how = last.stage, f"the last cycle ended {now - last.time:.0f} s ago, {last.outcome}: {last.sentence}"
+        if last.held_back:
+            how = f"{wanted} is configured, but {last.held_back}; {how}"
+    writing = {Stage.CANARY, Stage.ACTIVE}
+    nothing = "" if stage in writing else " (nothing is written to Slurm)"
+    of = {finding.subject: None for finding in findings if finding.severity in {Severity.WARNING, Severity.ERROR}}
+    cause = f"stage {stage}{nothing}; {how}; look at: {', '.join(of) or 'nothing'}"
+    severity = Severity.NOTE if nothing else Severity.OK
+    return Finding(severity, "status", cause, "" if wanted in writing else "set cycle.stage")
+
+
+def _examine(
+    reader: SlurmReader,
+    config: Config,
+    clock: Clock,
+    names: frozenset[str] | None,
+    cycles: "Sequence[CycleEntry]",
+) -> list[Finding]:
     now = clock.time()
     findings: list[Finding] = []
     seen = gpus = facts = snapshot = None
     elsewhere = False
     try:
         facts = reader.facts()
-        findings += prerequisites(facts, config)
+        findings += prerequisites(facts, config, cycles)
         primacy = look_once(reader, facts, names or own_names())
         findings += controllers(facts, primacy)
         elsewhere = primacy is not None and primacy.stands_by
@@ -266,10 +329,6 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
     findings += _daemon(config, Moment.of(clock))
     if lives:
         findings += users(config, now)
-    if config.cycle.stage not in {Stage.CANARY, Stage.ACTIVE}:
-        findings.append(
-            Finding(Severity.NOTE, "stage", f"{config.cycle.stage}: nothing is written to Slurm", "set cycle.stage")
-        )
     try:
         journal = Journal.read(config.state.directory, config.state.mirror)
     except JournalError as error:
@@ -288,7 +347,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
             found = replace(found, orphans=())
         wanted = lives and heartbeat is not None and heartbeat.condition.writing
         if wanted and facts is not None and snapshot is not None:
-            findings += in_force(journal, seen, facts, snapshot.health, config, now)
+            findings += in_force(cycles, facts, snapshot.health)
         findings += leftovers(found, running=lives, wanted=wanted)
     return findings
 
@@ -540,28 +599,12 @@ def _daemon(config: Config, now: Moment) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)")
 
 
-def in_force(
-    journal: Journal, seen: Mapping[int, JobStatus], facts: ClusterFacts, health: Health, config: Config, now: float
-) -> list[Finding]:
-    """Whether squeue shows the raised jobs where the plan wants them, and how often backfill undoes a write."""
-    from rltuned.daemon import decisions  # noqa: PLC0415 - NumPy
-    from rltuned.daemon.reconcile import undone  # noqa: PLC0415
-
-    directory = config.state.directory
-    try:
-        made = decisions.load(directory)
-        cycles = [entry.results.get(Outcome.UNDONE, 0) > 0 for entry in decisions.entries(directory, now - HOUR, now)]
-    except RltunedError:
-        return []  # no cycle yet
-    older = undone(journal, seen)
-    wanted = [job for job in made.raised if job in seen and seen[job].pending]
-    there = [job for job in wanted if job not in older and job in journal.entries and seen[job].site_factor]
-    cause = f"{len(wanted)} waiting jobs are raised by the last plan, {len(there)} of them are in force"
-    if older:
-        cause += f"; squeue shows others than were written ({_some(sorted(older))})"
-    if sum(cycles) <= OFTEN * len(cycles):
-        return [Finding(Severity.OK, "in force", cause)]
-    cause += f"; Slurm's backfill undid writes in {sum(cycles)} of {len(cycles)} cycles of the last hour"
+def in_force(cycles: "Sequence[CycleEntry]", facts: ClusterFacts, health: Health) -> list[Finding]:
+    """Whether backfill often undoes a write; how many raised jobs squeue showed in force is in the cycle's sentence."""
+    undoing = sum(entry.results.get(Outcome.UNDONE, 0) > 0 for entry in cycles)
+    if undoing <= OFTEN * len(cycles):
+        return []
+    cause = f"Slurm's backfill undid writes in {undoing} of {len(cycles)} cycles of the last hour"
     remedy = (
         f"set PriorityCalcPeriod to a minute (it is {facts.priority_calc_period:.0f} s), and keep backfill's cycles"
         f" short (sdiag: {health.backfill_mean_us / 1e6:.1f} s in the mean): a smaller bf_max_time or bf_max_job_test,"

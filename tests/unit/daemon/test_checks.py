@@ -4,11 +4,13 @@ from dataclasses import replace
 import pytest
 from unit.daemon.model_slurm import NODES, ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
+from unit.daemon.test_loop import ALL, house, showing
 
 from rltuned.cluster import pools
 from rltuned.cluster.changes import OverSubscribe
 from rltuned.config import (
     Config,
+    Stage,
     StateSection,
     UsersSection,
     WriteSection,
@@ -74,6 +76,54 @@ def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_is_named_with_its
     assert "write.burst to at least 7" in finding.remedy
     enough = prerequisites(replace(facts, rate_bucket=10), Config(write=WriteSection(burst=7)))
     assert Severity.WARNING not in {finding.severity for finding in enough}
+
+
+@pytest.mark.parametrize(
+    ("stage", "bucket", "said", "remedy"),
+    [
+        (Stage.ACTIVE, 30, "at most 79 changes; of 79 changes 35 fitted", "rl_bucket_size=131 and write.burst = 98"),
+        (Stage.ACTIVE, 131, "at most 79 changes, and all of each cycle fitted", ""),
+        (Stage.SHADOW, 30, "at most 79 changes", "rl_bucket_size=131 and write.burst = 98 let so many into one cycle"),
+        (Stage.SHADOW, 131, "at most 79 changes", ""),
+    ],
+)
+def test_the_limiter_is_told_with_what_cycles_wanted_what_fitted_and_which_bucket_would(
+    tmp_path, stage, bucket, said, remedy
+):
+    burst = {"burst": 98 if bucket == 131 else 24}
+    reader = showing(rate_limiter=True, rate_bucket=bucket, rate_refill=2.0)
+    run = house(tmp_path, jobs=80, reader=reader, lend=ALL, stage=stage, write=WriteSection(**burst))
+    run.ticks(2)
+    facts = run.daemon.reader.facts()
+    found = examine(run.daemon.reader, run.daemon.config, run.slurm.clock)
+    (finding,) = (one for one in found if one.subject == "RPC limiter")
+    assert said in finding.cause
+    assert remedy in finding.remedy
+    assert finding.severity is (Severity.NOTE if remedy else Severity.OK)
+    (new,) = (one for one in prerequisites(facts, run.daemon.config) if one.subject == "RPC limiter")
+    assert "after some cycles" in new.remedy
+
+
+def test_the_first_line_says_the_stage_in_force_the_last_cycle_and_what_to_look_at(tmp_path):
+    run = house(tmp_path, stage=Stage.SHADOW)
+    first, *_ = run.examine()
+    assert (first.subject, first.severity, first.remedy) == ("status", Severity.NOTE, "set cycle.stage")
+    assert first.cause.startswith("stage shadow (nothing is written to Slurm); no cycle has ended in the last hour; ")
+    run = house(tmp_path / "active", jobs=4)
+    run.ticks(2)
+    first, *others = run.examine()
+    assert first.severity is Severity.OK
+    said = "stage active; the last cycle ended 60 s ago, done: 4 pending, 4 managed, 3 raised, 3 in force; nothing to"
+    assert first.cause.startswith(said)
+    serious = {item.subject for item in others if item.severity in {Severity.WARNING, Severity.ERROR}}
+    assert set(first.cause.rpartition("look at: ")[2].split(", ")) == serious == {"leftovers"}, "nobody has its lock"
+    run.slurm.scheduler_parameters = "bf_continue,enable_user_top"
+    run.daemon.slurmctld.forget_facts()
+    run.tick()
+    first, *_ = run.examine()
+    assert first.cause.startswith("stage shadow (nothing is written to Slurm); active is configured, but Scheduler")
+    assert "scontrol top" in first.cause.rpartition("look at: ")[2]
+    assert first.remedy == "", "the finding has it"
 
 
 @pytest.fixture

@@ -118,6 +118,20 @@ def test_a_cycle_that_fails_is_logged_with_its_cause(tmp_path):
     assert (entry.seen, entry.wanted, entry.decision) == (None, None, None)
 
 
+def test_only_the_files_of_a_period_are_read_and_decisions_only_where_they_are_asked_for(tmp_path, one, monkeypatch):
+    opened, lines = [], decisions._lines_of
+    monkeypatch.setattr(decisions, "_lines_of", lambda path: opened.append(path) or lines(path))
+    sly = replace(one, sentence='it says ,"decision":null}')
+    for day in range(4):  # a file for each
+        logged(tmp_path, sly, 87_000.0 * day, 87_000.0 * day + 5000.0)
+    assert len(files(tmp_path / DIRECTORY)) == 4
+    (entry,) = entries(tmp_path, 1e9 + 265_000.0, ALWAYS, decisions=False)
+    assert replace(entry, decision=one.decision, time=one.time) == replace(sly, decision=one.decision)
+    assert entry.decision is None
+    assert opened == files(tmp_path / DIRECTORY)[-1:]
+    assert len(kept(tmp_path, 1e9, 1e9 + 87_100.0)) == 3
+
+
 def test_a_limit_of_0_keeps_nothing(tmp_path, one):
     assert DecisionLog(tmp_path, 0.0).add(one) == ""
     assert not list(tmp_path.iterdir())

@@ -290,28 +290,24 @@ def often_undone(directory, cycles):
     return run
 
 
-def in_force(run, directory):
+def findings(run, directory):
     with Lock.acquire(directory / "state", "run", 0.0):
-        found = examine(run.slurm.reader(), run.daemon.config, run.slurm.clock)
-    return [finding for finding in found if finding.subject == "in force"]
+        return {finding.subject: finding for finding in examine(run.slurm.reader(), run.daemon.config, run.slurm.clock)}
 
 
 def test_doctor_says_how_many_raised_jobs_are_in_force_and_what_to_set_where_writes_are_often_undone(tmp_path):
     run = house(tmp_path, jobs=6)
     run.ticks(3)
-    (finding,) = in_force(run, tmp_path)
-    assert finding.severity is Severity.OK
-    assert finding.cause == "5 waiting jobs are raised by the last plan, 5 of them are in force"
+    found = findings(run, tmp_path)
+    assert "6 pending, 6 managed, 5 raised, 5 in force; nothing to change" in found["status"].cause
+    assert "in force" not in found
     run = often_undone(tmp_path / "other", 3)
-    (finding,) = in_force(run, tmp_path / "other")
-    assert finding.severity is Severity.WARNING
-    assert "backfill undid writes in 3 of 4 cycles of the last hour" in finding.cause
-    assert "PriorityCalcPeriod to a minute (it is 60 s)" in finding.remedy
-    run.daemon.tick()
-    run.slurm.overwritten = {3: (run.slurm.clock.now, 998)}
-    run.slurm.backfill_goes_on()
-    (finding,) = in_force(run, tmp_path / "other")
-    assert "4 of them are in force; squeue shows others than were written (3)" in finding.cause
+    found = findings(run, tmp_path / "other")
+    assert "5 raised, 0 in force" in found["status"].cause
+    assert found["status"].cause.endswith("look at: in force")
+    assert found["in force"].severity is Severity.WARNING
+    assert "backfill undid writes in 3 of 4 cycles of the last hour" in found["in force"].cause
+    assert "PriorityCalcPeriod to a minute (it is 60 s)" in found["in force"].remedy
 
 
 def test_explain_says_whether_squeue_shows_the_raise(tmp_path):
