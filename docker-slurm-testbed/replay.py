@@ -436,7 +436,7 @@ def by_limits(policy: str, interval: float) -> Sections:
 def toml(sections: Sections) -> str:
     """The configuration file of a daemon that nobody scrapes."""
     lines = []
-    for name, values in {**sections, "metrics": {"port": 0}, "log": {"format": "json"}}.items():
+    for name, values in {**sections, "metrics": {"port": 0}, "log": {"format": "json", "level": "debug"}}.items():
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"
 

@@ -492,7 +492,7 @@ def demo_next(console: Console, summary: Mapping[str, Any], kept: Path | None, p
     if kept is not None and summary["example_job"] is not None:
         explain = f"{program} explain {summary['example_job']} --config {kept / 'config.toml'}"
         lines.append((explain, "why a job stood where it stood"))
-        lines.append((f"less {kept / 'rltuned.log'}", "one sentence per cycle"))
+        lines.append((f"less {kept / 'rltuned.log'}", "a line for each job that was raised or given back"))
     if kept is not None and (page := kept / "report.html").exists():
         lines.append((f"xdg-open {page}", "the page of `rltuned report`, of this demonstration: open it in a browser"))
     lines += [

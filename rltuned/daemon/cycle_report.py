@@ -2,11 +2,12 @@
 
 import contextlib
 import enum
+import re
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 from rltuned.cluster.changes import Outcome
 from rltuned.cluster.tables import Snapshot
@@ -23,6 +24,10 @@ from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
 from rltuned.decide.entry import MAX_TEXT, CycleEntry, Seen, Wanted
 from rltuned.decide.plan import Plan
 from rltuned.decide.user_record import UserRecords
+
+AGAIN: Final = 3600.0
+"""Seconds after which a cycle that is like one before is told at info again: a sign of life."""
+_NUMBERS: Final = re.compile(r"[0-9.,]+")
 
 
 class CycleOutcome(enum.StrEnum):
@@ -130,6 +135,8 @@ class Reporting:
     """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
     _unread: set[tuple[RowKind, str]] = field(default_factory=set)
     _journal_alarms: tuple[str, ...] = ()
+    _said: dict[str, float] = field(default_factory=dict)
+    """Until when each kind of sentence is not to be said again at info, monotonic seconds."""
 
     def __post_init__(self) -> None:
         state = self.runtime.config.state
@@ -185,8 +192,7 @@ class Reporting:
         self._measure(report, seconds)
         changes = Counter(result.outcome for result in report.results)
         changes.update({Outcome.UNDONE: report.undone} if report.undone else {})
-        say = self.runtime.log.warning if report.outcome is CycleOutcome.FAILED else self.runtime.log.info
-        say(
+        self._say(report)(
             "cycle.done",
             sentence=report.sentence + f"; {seconds:.2f} s.",
             outcome=report.outcome.value,
@@ -201,6 +207,17 @@ class Reporting:
         self.notifier.status(f"{report.stage}: {report.sentence}")
         if self.keeps_records:
             self._keep(report, changes, {**phases, "total": seconds})
+
+    def _say(self, report: CycleReport) -> Callable[..., None]:
+        """At which level a cycle is told: at info what has not been said for an hour, whatever the numbers in it."""
+        log, now = self.runtime.log, self.runtime.clock.monotonic()
+        if report.outcome is CycleOutcome.FAILED:
+            return log.warning
+        kind = _NUMBERS.sub("", f"{report.stage} {report.sentence}")
+        if now < self._said.get(kind, now):
+            return log.debug
+        self._said = {kind: until for kind, until in self._said.items() if now < until} | {kind: now + AGAIN}
+        return log.info
 
     def _measure(self, report: CycleReport, seconds: float) -> None:
         metrics, clock = self.runtime.metrics, self.runtime.clock

@@ -2,17 +2,20 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.apply import Applier, Result
 from rltuned.daemon.restore.by_daemon import DaemonRestore
 from rltuned.daemon.runtime import Permissions, Runtime
+from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.loans import Offer
 from rltuned.decide.plan import Plan
+from rltuned.decide.raising import Stop
+from rltuned.decide.scope import Veto
 from rltuned.errors import JournalError, SlurmError
 from rltuned.slurm.port import SlurmWriter
 
@@ -52,7 +55,7 @@ class Execution:
         back, until = self.restoring, began + SPREAD * self.runtime.config.cycle.interval
         undone = plan.managed.applied.undone
         leaving = back.leaving(snapshot, plan.withdraw, undone)
-        restored, stuck = back.give_back(leaving)
+        restored, stuck = back.give_back(leaving, _why_back(plan, undone))
         left_out = set(leaving)
         changes = [change for change in plan.changes if change.job_id not in left_out]
         shares = _partition_shares(snapshot, changes)
@@ -68,7 +71,7 @@ class Execution:
             results += [Result(change, Outcome.THROTTLED, against) for change in others]
         else:
             results += self._spread(others, shares, until)
-        self._tell(results)
+        self._tell(plan, results)
         return restored, results
 
     def _spread(self, changes: Sequence[Change], shares: Mapping[int, OverSubscribe], until: float) -> list[Result]:
@@ -122,13 +125,18 @@ class Execution:
             self.restoring.progress()
         return not self.stopping.is_set()
 
-    def _tell(self, results: Sequence[Result]) -> None:
-        """Count and log the outcomes; where most writes failed, raise the alarm."""
+    def _tell(self, plan: Plan, results: Sequence[Result]) -> None:
+        """Count and log the outcomes, a line for each job that Slurm shows changed; where most writes failed, raise the
+        alarm.
+        """
         for (of, outcome), count in Counter((change.field, outcome) for change, outcome, _ in results).items():
             self.runtime.metrics.changes.labels(of.value, outcome.value).inc(count)
         for change, outcome, message in results:
-            self.runtime.log.debug(
-                "job.changed" if outcome is Outcome.APPLIED else "job.not_changed",
+            taken = outcome in TAKEN or outcome is Outcome.ALTERED
+            event, facts = _told(plan, change) if taken else ("job.not_changed", {})
+            (self.runtime.log.info if taken else self.runtime.log.debug)(
+                event,
+                **facts,
                 job=change.job_id,
                 field=change.field.value,
                 before=change.before,
@@ -144,6 +152,36 @@ class Execution:
             self.permissions.alarm(f"{len(bad)} of {len(sent)} writes failed ({bad[0].message})")
         else:
             self.permissions.alarms = 0
+
+
+def _told(plan: Plan, change: Change) -> tuple[str, dict[str, Any]]:
+    """The event of a change that Slurm took, and whom it concerns: a job may be raised from one place to another."""
+    at, job = plan.queue[change.position], f"Job {change.job_id}"
+    if change.field is not Field.SITE_FACTOR:
+        return "job.isolated", {"sentence": f"{job} gets nodes of its own, as the placement wants it."}
+    if change.gives_back:
+        stop = STOP_MEANING.get(Stop(plan.raised.stop[at]), "it has its place without that")
+        return "job.given_back", {"sentence": f"{job} has Slurm's own place again: {stop}."}
+    place, was = int(plan.rank[at]), int(plan.base_rank[at])
+    passes = int(((plan.base_rank < was) & (plan.rank > place)).sum())
+    lenders = len(plan.raised.offers[change.job_id].parts)
+    sentence = (
+        f"{job} goes ahead of {passes} others, from place {was + 1} to {place + 1}: policy {plan.policy} wants it"
+    )
+    return "job.raised", {"sentence": f"{sentence}; {lenders} of them lend.", "passes": passes, "lenders": lenders}
+
+
+def _why_back(plan: Plan, undone: Collection[int]) -> Callable[[int], str]:
+    """Why each job that leaves a plan is given back."""
+    rows, vetoes = plan.snapshot.jobs.row_of, plan.scope.vetoed()
+
+    def why(job: int) -> str:
+        found = (veto for veto, of in vetoes.items() if rows.get(job) in of)
+        stands = "squeue showed it raised although it was given back" if job in undone else Veto.UNREADABLE.meaning
+        veto = next(found, None)
+        return stands if veto is None else veto.meaning
+
+    return why
 
 
 def _partition_shares(snapshot: Snapshot, changes: Sequence[Change]) -> dict[int, OverSubscribe]:

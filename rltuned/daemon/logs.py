@@ -1,4 +1,5 @@
-"""Structured logs on stderr: one ``cycle.done`` sentence per cycle, one event per changed job at debug.
+"""Structured logs on stderr: a line for each job that is raised or given back, and ``cycle.done``, a sentence for each
+cycle, at debug where it says nothing new.
 
 Names of users, partitions or nodes may hold anything; here they become printable, so that no name can forge a line or
 move a terminal's cursor. Writing a log never fails: a full disk behind stderr must not stop a cycle half-way.

@@ -263,7 +263,8 @@ class Daemon:
             blocked = self._reconcile(snapshot, read_at, silent=outdated or self.liveness.outdated)
         stage = self.stage
         out = [] if self.permissions.writes else self.restoring.out(snapshot)
-        restored, left = ((), set(out)) if blocked else self.restoring.give_back(out)
+        why = self.permissions.against or f"stage {stage} writes nothing"
+        restored, left = ((), set(out)) if blocked else self.restoring.give_back(out, lambda _: why)
         self._counted.difference_update(restored)
         acted = not blocked and not left
         if stage is Stage.OBSERVE:

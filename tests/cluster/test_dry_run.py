@@ -82,7 +82,7 @@ def test_a_dry_run_sends_not_one_write_yet_plan_metrics_and_records_are_complete
         assert sum(value for key, value in metrics.items() if key.startswith("rltuned_changes_total{")) == 0
         assert sum(value for key, value in metrics.items() if key.startswith("rltuned_placements_total{")) >= 2
         assert "dry run" in done[-1]["sentence"]
-        assert "job.changed" not in log
+        assert "job.raised" not in log
 
         # The counter counts: the same daemon, allowed to write, is seen.
         assert rltuned.cycle().outcomes["applied"] > 0

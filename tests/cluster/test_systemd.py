@@ -54,6 +54,8 @@ name = "{policy}"
 source = "limit"
 [slurm]
 timeout = 5.0
+[log]
+level = "debug"
 """
 
 

@@ -114,7 +114,8 @@ class RestoreReport:
             (self.marked, "carried nothing and are left alone from now on"),
         )
         parts = [f"{len(jobs)} {text}" for jobs, text in others if jobs]
-        return ", ".join([f"{len(self.restored)} jobs restored", *parts])
+        named = f" ({', '.join(map(str, self.restored))})" if self.restored else ""
+        return ", ".join([f"{len(self.restored)} jobs restored{named}", *parts])
 
 
 @dataclass(slots=True)

@@ -121,15 +121,23 @@ class DaemonRestore:
         held = row is not None and bool(snapshot.jobs.held[row])
         return held and not entry.claims and facts is not None and entry.cleared != (facts.started or 1.0)
 
-    def give_back(self, jobs: Collection[int]) -> tuple[tuple[int, ...], set[int]]:
-        """Give back those that are due, within the budget. Which were, and which are left, or started as they were."""
+    def give_back(self, jobs: Collection[int], why: Callable[[int], str]) -> tuple[tuple[int, ...], set[int]]:
+        """Give back those that are due, within the budget. Which were, and which are left, or started as they were.
+
+        `why`: says of a job why it is given back.
+        """
         due = self.retries.due(jobs, self.runtime.clock.monotonic())
         if self.writer is None or not due:
             return (), set(jobs)
         # Up to two writes a job; what does not fit into the budget waits for the next cycle.
         room = self.slurmctld.budget.allowance(2 * len(due), self.runtime.clock.monotonic()) // 2
         tried = due[: room or 1]
+        entries = self.journal.entries
+        before = {job: entries[job].applied.site_factor for job in tried if job in entries}
         report = self._try(tried, self.writer())
+        for job in report.restored:
+            sentence = f"Job {job} has Slurm's own place again: {why(job)}."
+            self.runtime.log.info("job.given_back", sentence=sentence, job=job, before=before.get(job), after=0)
         stay = {
             *report.gone,
             *report.running,
@@ -173,7 +181,7 @@ class DaemonRestore:
         self.slurmctld.refuse_other()
         seen = self.reader.status(None)
         self.slurmctld.budget.spend(STATUS_RPCS, self.runtime.clock.monotonic())
-        restored, _ = self.give_back([job for job in ours if job in seen])
+        restored, _ = self.give_back([job for job in ours if job in seen], lambda _: "no plan could be carried out")
         return len(restored)
 
     def _say_left(self, left: Sequence[Leftover]) -> None:

@@ -141,15 +141,59 @@ def test_one_cycle_brings_the_queue_into_the_policys_order_and_lowers_nobody(tmp
     assert run.tick().planned == 0
 
 
-def test_each_cycle_says_one_sentence_and_each_job_one_event_at_debug(tmp_path):
+def test_each_cycle_says_one_sentence_at_info_only_where_it_says_something_else_than_in_the_last_hour(tmp_path):
     run = house(tmp_path)
     run.ticks(3)
     done = run.events("cycle.done")
-    assert len(done) == 3
     assert "12 pending, 12 managed, 11 raised" in done[0]["sentence"]
     assert "11 of 11 changes applied" in done[0]["sentence"]
     assert "nothing to change" in done[2]["sentence"]
-    assert sorted(event["job"] for event in run.events("job.changed")) == list(range(2, 13))
+    run.ticks(60)
+    levels = [event["level"] for event in run.events("cycle.done")]
+    assert [at for at, level in enumerate(levels) if level == "info"] == [0, 1, 61], "and once an hour"
+    assert set(levels) == {"info", "debug"}
+    run.slurm.submit(10, time_limit=1.0)
+    run.daemon.reader = run.daemon._reader = None
+    run.ticks(2)
+    assert [event["level"] for event in run.events("cycle.done")][-2:] == ["warning", "warning"]
+
+
+def test_each_job_that_is_raised_or_given_back_is_a_line_at_info_with_why_and_how_many_it_passes(tmp_path):
+    run = house(tmp_path, jobs=6)
+    run.ticks(2)
+    raised = {event["job"]: event for event in run.events("job.raised")}
+    assert sorted(raised) == [2, 3, 4, 5, 6]
+    assert len(run.events("job.raised")) == 5
+    last = raised[6]
+    assert next(iter(last)) == "sentence"
+    said = "Job 6 goes ahead of 5 others, from place 6 to 1: policy sjf wants it; 1 of them lend."
+    assert (last["sentence"], last["level"], last["passes"]) == (said, "info", 5)
+    assert (last["before"], last["after"]) == (0, run.slurm.jobs[6].site_factor)
+    run.slurm.jobs[6].time_limit = 1000.0
+    run.slurm.jobs[5].nice = -5
+    run.ticks(2)
+    back = {event["job"]: event for event in run.events("job.given_back")}
+    assert {5, 6} <= back.keys()
+    assert back[6]["before"] == last["after"]
+    assert "Job 6 has Slurm's own place again: what it asks for has changed" in back[6]["sentence"]
+    assert "Job 5 has Slurm's own place again: an admin gave it a negative nice" in back[5]["sentence"]
+    assert {event["level"] for event in back.values()} == {"info"}
+
+
+def test_a_job_that_goes_ahead_no_more_is_given_back_with_the_reason_of_the_rule(tmp_path):
+    run = house(tmp_path, jobs=4)
+    run.ticks(2)
+    config = run.daemon.config
+    run.daemon.reload(lambda: config.model_copy(update={"lend": LendSection(share=1.0, most=1)}))
+    run.tick()
+    assert [event["job"] for event in run.events("job.given_back")] == [2, 3]
+    (*_, event) = run.events("job.given_back")
+    assert event["sentence"].endswith("others that the policy wants more go ahead already, as many as may at a time.")
+    assert event["after"] == 0
+    run.daemon.permissions.demoted = "too many alarms"
+    run.tick()
+    (*_, event) = run.events("job.given_back")
+    assert event["sentence"] == "Job 4 has Slurm's own place again: demoted: too many alarms."
 
 
 def test_a_dry_run_constructs_no_writer_yet_plans_measures_and_records(tmp_path):

@@ -208,6 +208,7 @@ def test_a_restore_is_not_done_before_squeue_shows_it(tmp_path):
     slurm.before_read = lambda number: slurm.backfill_goes_on() if number == reads + 2 else None
     report = bench.restore()
     assert (report.complete, report.restored) == (True, (2, 3))
+    assert report.sentence() == "2 jobs restored (2, 3)"
     assert slurm.order() == [1, 2, 3]
     assert not slurm.put_back
 
