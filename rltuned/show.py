@@ -4,6 +4,7 @@ Everything that comes from users of the cluster (names of partitions, QOS, nodes
 terminal never sees their control characters.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from rich.text import Text
 from rltuned.cluster.reasons import parse
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
-    from rltuned.decide import DecisionRecord, Explanation
+    from rltuned.decide import Explanation
     from rltuned.decide.user_record import UserRecord
 
 
@@ -66,41 +67,42 @@ def gpu_hours(gpu_seconds: float) -> str:
     return f"{hours:,.2f}" if 0 < abs(hours) < 1 else f"{hours:,.1f}"
 
 
-def plan_diff(console: Console, record: "DecisionRecord", limit: int) -> None:
-    """Whom one plan raises above Slurm's own order, at most `limit` jobs of them; and how many others wait."""
-    raises, jobs = record.raises, record.jobs
+def plan_diff(console: Console, plan: Mapping[str, Any], limit: int) -> None:
+    """Whom a plan (`decide.listing`) raises above Slurm's own order, at most `limit` of them; how many others wait.
+
+    A line for each job, which fits into 80 columns with the longest ids and priorities that Slurm has.
+    """
+    raised, left = [job for job in plan["jobs"] if job["raised"]], Counter(job["why"] for job in plan["left"])
     console.print(
-        f"[bold]{len(raises)}[/bold] jobs go ahead, {len(record.changes)} changes to write; policy "
-        f"{plain(record.policy)}, lend.share {record.share:g}, lend.most {record.most}"
+        f"[bold]{len(raised)}[/bold] jobs go ahead, {len(plan['changes'])} changes to write; policy "
+        f"{plain(plan['policy'])}, lend.share {plan['lend']['share']:g}, lend.most {plan['lend']['most']}"
     )
-    if record.policy_why:
-        console.print(f"  policy auto: {plain(record.policy_why)}")
-    at_of = {job: at for at, job in enumerate(jobs.id)}
-    rows = []
-    for one in raises[:limit]:
-        at = at_of[one.id]
-        charged = gpu_hours(one.seconds * sum(lender.gpus for lender in one.lenders))
-        named = ", ".join(f"{lender.id} ({lender.gpus:.3g})" for lender in one.lenders[:_LENDERS])
-        more = f" +{len(one.lenders) - _LENDERS}" if len(one.lenders) > _LENDERS else ""
-        places = f"{jobs.base_rank[at] + 1} → {jobs.rank[at] + 1}"
-        rows.append((one.id, charged, one.first, named + more, places, f"{jobs.base[at]} → {jobs.target[at]}"))
+    if plan["policy_why"]:
+        console.print(f"  policy auto: {plain(plan['policy_why'])}")
+    rows = [
+        (
+            job["id"],
+            f"{job['slurm_place']} → {job['place']}",
+            f"{job['slurm_priority']} → {job['priority']}",
+            job["ahead_of"],
+            len(job["lenders"]),
+            gpu_hours(job["borrows_seconds"] * sum(lender["gpus"] for lender in job["lenders"])),
+        )
+        for job in raised[:limit]
+    ]
     if rows:
-        columns = ("job", "GPU-h", "passes", "lenders (GPUs)", "place", "priority")
-        console.print(table("", columns, rows, right=("job", "GPU-h", "passes", "place", "priority")))
-    if len(raises) > limit:
-        console.print(f"… {len(raises) - limit} more (--limit)")
-    for job, way in list(record.placement.ways.items())[:limit]:
-        console.print(f"  job {job} starts now as planned: {way.kind} on {plain(','.join(way.nodes))}")
-    left = {veto: len(ids) for veto, ids in record.vetoed.items() if ids}
-    reasons = ", ".join(f"{count} {veto}" for veto, count in left.items())
+        columns = ("job", "place", "priority", "ahead of", "lenders", "GPU-h")
+        console.print(table("", columns, rows, right=columns))
+    if len(raised) > limit:
+        console.print(f"… {len(raised) - limit} more (--limit)")
+    for job in [job for job in plan["jobs"] if job["placed"]][:limit]:
+        way = job["placed"]
+        console.print(f"  job {job['id']} starts now as planned: {way['kind']} on {plain(','.join(way['nodes']))}")
+    reasons = ", ".join(f"{count} {why}" for why, count in left.items())
     console.print(
-        f"{len(jobs) + sum(left.values())} jobs wait: {len(jobs)} managed, {sum(left.values())} left to Slurm"
+        f"{len(plan['jobs']) + left.total()} jobs wait: {len(plan['jobs'])} managed, {left.total()} left to Slurm"
         + (f" ({reasons})" if reasons else "")
     )
-
-
-_LENDERS: Final = 2
-"""That a line of a plan names."""
 
 
 def explanation(console: Console, answer: "Explanation") -> None:

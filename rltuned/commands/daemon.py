@@ -147,15 +147,17 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
 
 @click.command()
 @config_option
+@click.option("--user", default="", help="Only the jobs of this user.")
+@click.option("--partition", default="", help="Only jobs that may run in this partition.")
 @click.option("--limit", default=40, show_default=True, help="Jobs to print.")
 @json_option
-def plan(config_path: Path | None, limit: int, *, as_json: bool) -> None:
+def plan(config_path: Path | None, user: str, partition: str, limit: int, *, as_json: bool) -> None:
     """One cycle, printed as a diff against Slurm's own order. Writes nothing."""
     from rltuned.daemon import once
 
-    made = once.decide(of_daemon(load(config_path).config), remark)
+    made = once.plan(of_daemon(load(config_path).config), remark, user=user, partition=partition)
     if as_json:
-        emit(made.to_json())
+        emit(made)
     else:
         from rltuned import show
 

@@ -6,8 +6,10 @@ Where there is a record, `explain` needs no Slurm and no estimates: `decide` imp
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from rltuned.cluster.applied import AppliedChanges
+from rltuned.cluster.tables import JobTable
 from rltuned.config import Config, Stage, did_you_mean
 from rltuned.daemon import decisions
 from rltuned.daemon.auto_policy import chosen
@@ -20,6 +22,7 @@ from rltuned.decide import DecisionRecord, Explanation
 from rltuned.decide import explain as explain_job
 from rltuned.decide import record as record_of
 from rltuned.decide.explain import Verdict, start_of
+from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
 from rltuned.decide.scope import MEANING
 from rltuned.errors import JournalError, RltunedError, SlurmError
@@ -42,8 +45,10 @@ def _no_forecast(config: Config) -> RltunedError:
     return RltunedError(f"no start times are forecast: {cause}")
 
 
-def decide(config: Config, tell: Tell) -> DecisionRecord:
-    """The record of a plan made now, by the journal where it may be read. SlurmError, RltunedError: there is none."""
+def decide(config: Config, tell: Tell) -> tuple[DecisionRecord, JobTable]:
+    """The record of a plan made now, by the journal where it may be read, and the jobs that it is about. SlurmError,
+    RltunedError: there is none.
+    """
     from rltuned.daemon.history import Known, saved  # noqa: PLC0415 - see above
     from rltuned.daemon.planning import planned  # noqa: PLC0415 - see above
     from rltuned.slurm.connect import open_reader  # noqa: PLC0415 - see above
@@ -67,7 +72,24 @@ def decide(config: Config, tell: Tell) -> DecisionRecord:
         known = Known()
     policy, choice = chosen(load_policy(config.policy), snapshot)
     made = planned(known, snapshot, policy, choice.applied(config), applied, book)
-    return record_of(made, policy_why=choice.why)
+    return record_of(made, policy_why=choice.why), snapshot.jobs
+
+
+def plan(config: Config, tell: Tell, *, user: str = "", partition: str = "") -> dict[str, Any]:
+    """`decide` as `decide.listing` has it, of the jobs of a user and of a partition only where these are given.
+    RltunedError, too: no pending job is of that user or partition.
+    """
+    made, jobs = decide(config, tell)
+    rows = jobs.pending.tolist()
+    for option, wanted, column in (("--user", user, jobs.user), ("--partition", partition, jobs.partition)):
+        if wanted:
+            names = {row: column.value(row).split(",") for row in rows}
+            known = {name for of in names.values() for name in of}
+            if wanted not in known:
+                near = did_you_mean(wanted, sorted(known))
+                raise RltunedError(f"{option} {wanted}: no pending job is of that {option.removeprefix('--')}{near}")
+            rows = [row for row in rows if wanted in names[row]]
+    return listing(made, set(jobs.job_id[rows].tolist()).__contains__)
 
 
 def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at: float | None = None) -> Explanation:
@@ -85,7 +107,7 @@ def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at:
         except RltunedError as error:
             tell(f"{error}; planning afresh")
     if made is None:
-        return explain_job(decide(config, tell), job_id)
+        return explain_job(decide(config, tell)[0], job_id)
     answer = explain_job(made, job_id)
     return _looked_for(config, answer, tell) if answer.verdict is Verdict.NOT_PENDING else answer
 

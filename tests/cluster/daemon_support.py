@@ -11,7 +11,7 @@ writes a configuration; its methods are the commands. `start()` runs the daemon 
 
 import json
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -103,6 +103,37 @@ class Record:
     """A decision record, by job id."""
 
     data: dict[str, Any]
+
+    @classmethod
+    def of_listing(cls, plan: dict[str, Any]) -> "Record":
+        """Of what `rltuned plan --json` says."""
+        jobs = plan["jobs"]
+        vetoed: defaultdict[str, list[int]] = defaultdict(list)
+        for job in plan["left"]:
+            vetoed[job["why"]].append(job["id"])
+        names = {"id": "id", "base": "slurm_priority", "target": "priority", "may_lend": "may_lend_gpu_seconds"}
+        columns = {name: [job[of] for job in jobs] for name, of in names.items()}
+        scored = [job["score"] for job in jobs if job["score"] is not None]
+        rows = iter(range(len(scored)))
+        seen = [-1 if job["score"] is None else next(rows) for job in jobs]
+        raises = [
+            (job["id"], job["ahead_of"], job["borrows_seconds"], [(one["id"], one["gpus"]) for one in job["lenders"]])
+            for job in jobs
+            if job["raised"]
+        ]
+        ways = {job["id"]: job["placed"] for job in jobs if job["placed"]}
+        return cls(
+            {
+                "jobs": columns | {"rank": [job["place"] - 1 for job in jobs], "seen": seen},
+                "window": {"score": scored},
+                "raises": raises,
+                "vetoed": vetoed,
+                "changes": [
+                    [change[name] for name in ("job", "field", "before", "after")] for change in plan["changes"]
+                ],
+                "placement": {"ways": ways},
+            }
+        )
 
     @property
     def managed(self) -> list[int]:
@@ -263,7 +294,7 @@ class Rltuned:
         return Record(json.loads(self.cluster.read_file(f"{STATE}/decision.json", service=self.service)))
 
     def plan(self) -> Record:
-        return Record(json.loads(self.run("plan", "--json").stdout))
+        return Record.of_listing(json.loads(self.run("plan", "--json").stdout))
 
     def restore(self, *args: str, check: bool = True) -> dict[str, Any]:
         report: dict[str, Any] = json.loads(self.run("restore", "--json", *args, check=check).stdout)

@@ -66,8 +66,37 @@ def test_plan_lists_who_goes_ahead_and_json_says_the_same(site, capsys):
     record = json.loads(answer)
     assert code == 0
     assert record["policy"] == "saf"
-    assert int(re.match(r"(\d+) jobs go ahead", text).group(1)) == len(record["raises"]) > 10
-    assert f"jobs wait: {len(record['jobs']['id'])} managed" in " ".join(text.split())
+    assert int(re.match(r"(\d+) jobs go ahead", text).group(1)) == sum(job["raised"] for job in record["jobs"]) > 10
+    assert f"jobs wait: {len(record['jobs'])} managed" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80, "where it is piped"
+
+
+def test_plan_shows_the_jobs_of_a_user_or_partition_and_names_the_nearest_where_there_is_none(site, capsys):
+    _, answer, _ = run(capsys, "plan", "--config", site, "--json")
+    everybody = {job["id"] for job in json.loads(answer)["jobs"]}
+    reader = open_reader(resolve(site.read_text(), site.name, {}, {}).config.slurm)
+    jobs = reader.snapshot(0.0).jobs
+    for option, column in (("--user", jobs.user), ("--partition", jobs.partition)):
+        wanted = column.value(jobs.row_of[next(iter(everybody))]).split(",")[0]
+        ids = {int(jobs.job_id[row]) for row in jobs.pending if wanted in column.value(row).split(",")}
+        _, answer, _ = run(capsys, "plan", "--config", site, "--json", option, wanted)
+        assert {job["id"] for job in json.loads(answer)["jobs"]} == ids & everybody
+        code, text, _ = run(capsys, "plan", "--config", site, option, wanted)
+        assert f"{len(ids)} jobs wait: {len(ids & everybody)} managed" in " ".join(text.split())
+        code, _, said = run(capsys, "plan", "--config", site, option, wanted[:-1] + "_")
+        assert code == 1
+        assert f"no pending job is of that {option[2:]}; did you mean {wanted}?" in " ".join(said.split())
+
+
+def test_the_example_of_jq_prints_who_goes_ahead(site, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    (program,) = re.findall(r"rltuned plan --json \| jq -r '(.*)'", page)
+    _, answer, _ = run(capsys, "plan", "--config", site, "--json")
+    told = subprocess.run(["jq", "-r", program], input=answer, capture_output=True, text=True, check=True).stdout
+    raised = [job for job in json.loads(answer)["jobs"] if job["raised"]]
+    assert [line.split("\t") for line in told.splitlines()] == [
+        [str(job[name]) for name in ("id", "slurm_place", "place", "ahead_of")] for job in raised
+    ]
 
 
 def test_a_plan_made_once_goes_by_the_scheduler_of_this_cluster(site, monkeypatch):
@@ -89,10 +118,10 @@ def test_a_plan_made_once_goes_by_the_scheduler_of_this_cluster(site, monkeypatc
 def test_explain_says_place_and_reason_for_a_managed_job_and_the_veto_for_another(site, capsys):
     _, answer, _ = run(capsys, "plan", "--config", site, "--json")
     record = json.loads(answer)
-    code, text, _ = run(capsys, "explain", record["jobs"]["id"][0], "--config", site, "--fresh")
+    code, text, _ = run(capsys, "explain", record["jobs"][0]["id"], "--config", site, "--fresh")
     assert code == 0
     assert "Slurm alone has it at place" in " ".join(text.split())
-    held = record["vetoed"]["held"][0]
+    held = next(job["id"] for job in record["left"] if job["why"] == "held")
     code, text, _ = run(capsys, "explain", held, "--config", site, "--fresh")
     assert "not managed" in text
     assert "only its owner or an admin may release it" in " ".join(text.split())
@@ -103,7 +132,7 @@ def test_explain_says_place_and_reason_for_a_managed_job_and_the_veto_for_anothe
 
 def test_explain_takes_a_job_as_slurm_names_it(site, capsys):
     _, answer, _ = run(capsys, "plan", "--config", site, "--json")
-    first, *_ = json.loads(answer)["jobs"]["id"]
+    first = json.loads(answer)["jobs"][0]["id"]
     for name in (f"{first}_7", f"{first - 1}+1"):
         _, answer, _ = run(capsys, "explain", name, "--config", site, "--fresh", "--json")
         assert json.loads(answer)["job_id"] == first
@@ -147,7 +176,7 @@ def test_restore_takes_the_names_that_explain_takes_and_says_which_job_it_does_n
         assert (code, f"job {number} does not wait, and rltuned has nothing on it" in text) == (0, True)
         assert json.loads(run(capsys, "restore", name, "--config", site, "--json")[1])["unknown"] == [number]
     _, answer, _ = run(capsys, "plan", "--config", site, "--json")
-    waiting = json.loads(answer)["jobs"]["id"][0]
+    waiting = json.loads(answer)["jobs"][0]["id"]
     assert "nothing to give back" not in run(capsys, "restore", waiting, "--config", site)[1]
     for wrong in ("0", "4711_", "gpu"):
         assert run(capsys, "restore", wrong, "--config", site)[0] == 2
@@ -159,7 +188,7 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
 
     _, answer, _ = run(capsys, "plan", "--config", site, "--json")
     monkeypatch.setattr(Journal, "update", full)
-    code, text, said = run(capsys, "restore", json.loads(answer)["jobs"]["id"][0], "--config", site)
+    code, text, said = run(capsys, "restore", json.loads(answer)["jobs"][0]["id"], "--config", site)
     assert code == 8
     assert "1 carried nothing" in text
     assert "No space left on device" in said

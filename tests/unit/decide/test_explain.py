@@ -15,6 +15,7 @@ from rltuned.config import Config, LendSection, PlacementApply, PlacementSection
 from rltuned.decide import DecisionRecord, Verdict, explain, plan, record
 from rltuned.decide.entry import lean
 from rltuned.decide.explain import STOP_MEANING
+from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book, Given, Loan, Part
 from rltuned.decide.raising import Stop
 from rltuned.errors import RltunedError
@@ -244,30 +245,55 @@ def test_a_job_that_is_left_to_slurm_says_what_it_lends_all_the_same():
 
 def lines_of(made, *, limit=40, width=80):
     console = Console(width=width, file=io.StringIO())
-    show.plan_diff(console, made, limit)
+    show.plan_diff(console, listing(made), limit)
     return console.file.getvalue().splitlines()
 
 
 def test_a_plan_is_a_line_for_each_raised_job_and_one_for_those_that_wait():
-    made = lending(priority=4_294_900_000 - 7 * np.arange(8), job_id=4_000_001 + np.arange(8))
-    head, _, *rows, last = lines_of(lending())
+    head, names, *rows, last = lines_of(lending())
     assert "3 jobs go ahead, 3 changes to write" in head
+    assert names.split() == ["job", "place", "priority", "ahead", "of", "lenders", "GPU-h"]
     assert [row.split() for row in rows] == [
-        ["7", "0.17", "1", "1", "(1)", "7", "→", "1", "9958", "→", "10030"],
-        ["6", "0.33", "1", "1", "(1)", "6", "→", "2", "9965", "→", "10020"],
-        ["4", "1.0", "1", "1", "(1)", "4", "→", "3", "9979", "→", "10010"],
+        ["7", "7", "→", "1", "9958", "→", "10030", "1", "1", "0.17"],
+        ["6", "6", "→", "2", "9965", "→", "10020", "1", "1", "0.33"],
+        ["4", "4", "→", "3", "9979", "→", "10010", "1", "1", "1.0"],
     ]
     assert last == "8 jobs wait: 7 managed, 1 left to Slurm (1 held)"
-    assert len(lines_of(made)) == len(rows) + 3, "it fits into 80 columns with long ids and priorities, too"
     assert "… 1 more (--limit)" in lines_of(lending(), limit=2)
 
 
-def test_many_lenders_are_counted_and_where_nobody_goes_ahead_there_is_no_table():
-    one, *others = lending().raises
-    many = one._replace(lenders=tuple(one.lenders[0]._replace(id=at) for at in range(1, 6)))
-    assert "1 (1), 2 (1) +3" in " ".join(lines_of(replace(lending(), raises=(many, *others))))
+def test_a_line_of_a_plan_fits_into_80_columns_with_the_longest_ids_priorities_and_queues():
+    made = lending(priority=4_294_900_000 - 7 * np.arange(8), job_id=67_000_001 + np.arange(8))
+    one, *others = made.raises
+    many = one._replace(
+        lenders=tuple(one.lenders[0]._replace(id=at, gpus=99.0) for at in range(67_000_001, 67_000_100))
+    )
+    jobs = replace(made.jobs, rank=tuple(rank + 99_990 for rank in made.jobs.rank))
+    jobs = replace(jobs, base_rank=tuple(rank + 99_990 for rank in jobs.base_rank))
+    lines = lines_of(replace(made, raises=(many, *others), jobs=jobs))
+    assert len(lines) == 6
+    assert max(map(len, lines)) <= 80
+    assert lines[2].split()[-2:] == ["99", "1,633.5"]
+
+
+def test_where_nobody_goes_ahead_there_is_no_table():
     head, last = lines_of(lending(share=0.0))
     assert (head[:16], last[:12]) == ("0 jobs go ahead,", "8 jobs wait:")
+
+
+def test_a_plan_as_data_names_every_value_and_shows_only_the_jobs_that_are_asked_for():
+    made = lending()
+    tree = json.loads(json.dumps(listing(made)))
+    assert [job["id"] for job in tree["jobs"]] == [7, 6, 4, 1, 2, 3, 5], "in the planned order"
+    first = tree["jobs"][0]
+    assert first["raised"] is True
+    assert (first["place"], first["slurm_place"], first["priority"], first["slurm_priority"]) == (1, 7, 10030, 9958)
+    assert (first["ahead_of"], first["lenders"]) == (1, [{"id": 1, "gpus": 1.0}])
+    assert tree["left"] == [{"id": 8, "why": "held"}]
+    assert tree["changes"][0] == {"job": 7, "field": "SiteFactor", "before": 0, "after": 72}
+    two = listing(made, {6, 8}.__contains__)
+    assert [[job["id"] for job in two[part]] for part in ("jobs", "left")] == [[6], [8]]
+    assert [change["job"] for change in two["changes"]] == [6]
 
 
 def test_the_reason_the_priority_and_the_site_factor_of_the_last_reading_are_said():
