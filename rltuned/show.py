@@ -146,6 +146,7 @@ def explanation(console: Console, answer: "Explanation") -> None:
     if answer.start is not None and answer.start.low is not None:
         between = until(answer.start.low, answer.start.high, answer.time)
         console.print(f"  Expected to start {between} after that, with 80 % (`rltuned when {answer.job_id}`).")
+        _unknown(console, answer.start.not_simulated)
     if answer.policy_terms:
         console.print(f"  By the policy, {plain(answer.policy_terms)} goes first.")
     if answer.policy_why:
@@ -262,6 +263,8 @@ def user_record(console: Console, found: "UserRecord", now: float, *, only: bool
             console.print(f"  {about}: {plain(job.note)}.", soft_wrap=True)
         for help_ in job.help:
             console.print(f"  What helps: {plain(help_.replace('JOBID', str(job.job_id)))}", soft_wrap=True)
+    if any(job.start is not None for job in found.jobs):
+        _unknown(console, found.not_simulated)
     if found.left_out:
         console.print(f"{found.left_out} more are further back and are not shown.")
 
@@ -279,7 +282,7 @@ def start_answer(console: Console, answer: Any, now: float) -> None:
         soft_wrap=True,
     )
     console.print(f"  It waits: {plain(answer.waits_for)}", soft_wrap=True)
-    _rests_on(console, answer.outcomes)
+    _rests_on(console, answer.outcomes, answer.not_simulated)
     if now - answer.time > 300.0:
         console.print(f"  This is of {duration(now - answer.time)} ago: no cycle has ended since.")
 
@@ -297,7 +300,7 @@ def offer(console: Console, found: Any, now: float) -> None:
     console.print(f"{_request(found.found)}: {_start_of(found.found, now)}.", soft_wrap=True)
     for probe in found.sooner:
         console.print(f"  Sooner: {_request(probe)}: {_start_of(probe, now)}.", soft_wrap=True)
-    _rests_on(console, found.outcomes)
+    _rests_on(console, found.outcomes, found.not_simulated)
 
 
 def _request(probe: Any) -> str:
@@ -321,9 +324,16 @@ def _likely(middle: float | None, now: float) -> str:
     return f"most likely at {moment(middle)} (in {duration(max(middle - now, 0.0))})"
 
 
-def _rests_on(console: Console, outcomes: int) -> None:
+def _rests_on(console: Console, outcomes: int, not_simulated: str) -> None:
     rest = f"on {outcomes} earlier forecasts" if outcomes else "on no earlier forecast yet: take it as a guess"
     console.print(f"  The interval rests {rest}.")
+    _unknown(console, not_simulated)
+
+
+def _unknown(console: Console, not_simulated: str) -> None:
+    """What a forecast does not know of the site, where there is anything."""
+    if not_simulated:
+        console.print(f"  {plain(not_simulated[:1].upper() + not_simulated[1:])}.", soft_wrap=True)
 
 
 def model(console: Console, info: Any) -> None:

@@ -334,7 +334,8 @@ class Daemon:
         with self._phase("forecast"):
             starts = None
             if self.start_times is not None and forecasts(self.config.forecast):
-                starts = self.start_times.look(made, policy, moves=writes)
+                settings = () if facts is None else facts.not_simulated
+                starts = self.start_times.look(made, policy, settings, moves=writes)
             elif self._worker is not None:
                 self._worker.rest()
         with self._phase("report"):

@@ -133,10 +133,10 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
         own = fetch(config.users, os.geteuid())
         for job in own.jobs:
             if job.job_id == job_id:
-                return JobAnswer(job_id, own.time, job.start, job.likely, job.meaning, own.outcomes)
-        return JobAnswer(
-            job_id, own.time, None, None, "At the last cycle it was not among your pending jobs.", own.outcomes
-        )
+                start, likely, meaning = job.start, job.likely, job.meaning
+                return JobAnswer(job_id, own.time, start, likely, meaning, own.outcomes, own.not_simulated)
+        meaning = "At the last cycle it was not among your pending jobs."
+        return JobAnswer(job_id, own.time, None, None, meaning, own.outcomes, own.not_simulated)
     made = decisions.load(config.state.directory)
     if made.starts is None:
         raise _no_forecast(config)
@@ -144,23 +144,25 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
     if found is not None:
         meaning = f"{found.before} jobs stand before it." if found.before else "It is the first in the queue."
         start = None if found.low is None else (found.low, found.high)
-        return JobAnswer(job_id, made.time, start, found.middle, meaning, found.outcomes)
+        return JobAnswer(job_id, made.time, start, found.middle, meaning, found.outcomes, found.not_simulated)
     meaning = "The last forecast did not look at it: it came later, runs, has ended, or is further back."
     for veto, ids in made.vetoed.items():
         if job_id in ids:
             meaning = f"Nothing is forecast: {MEANING[veto]}."
             break
-    return JobAnswer(job_id, made.time, None, None, meaning, made.starts.outcomes)
+    return JobAnswer(job_id, made.time, None, None, meaning, made.starts.outcomes, made.starts.not_simulated)
 
 
 def start_offer(config: Config, asked: Asked) -> Offer:
     """When a job would start that nobody has submitted; RltunedError says why nothing is known."""
     if only_own(config):
         own = fetch(config.users, os.geteuid())
-        probes, outcomes = own.probes, own.outcomes
+        probes, outcomes, unknown = own.probes, own.outcomes, own.not_simulated
     else:
         starts = decisions.load(config.state.directory).starts
-        probes, outcomes = ((), 0) if starts is None else (starts.probes, starts.outcomes)
+        if starts is None:
+            raise _no_forecast(config)
+        probes, outcomes, unknown = starts.probes, starts.outcomes, starts.not_simulated
     if not probes:
         raise _no_forecast(config)
     known = sorted({probe.partition for probe in probes})
@@ -169,4 +171,4 @@ def start_offer(config: Config, asked: Asked) -> Offer:
             f"--partition {asked.partition}: nothing is forecast for it: there is no such partition, or it is not up, "
             f"or has no usable node (there are {', '.join(known)}){did_you_mean(asked.partition, known)}"
         )
-    return offer_of(asked, probes, outcomes)
+    return offer_of(asked, probes, outcomes)._replace(not_simulated=unknown)

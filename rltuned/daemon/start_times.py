@@ -6,7 +6,7 @@ directory from one run to the next. A forecast that cannot be had costs nothing 
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -35,6 +35,7 @@ from rltuned.forecast.start_forecast import (
 )
 from rltuned.policy.protocol import Policy
 from rltuned.safe_files import write_atomic
+from rltuned.slurm import not_simulated
 
 FILE_NAME: Final = "start-times.json"
 VERSION: Final = 1
@@ -123,10 +124,12 @@ class StartTimes:
         self._saved = runtime.clock.monotonic()
         self._silent = False
 
-    def look(self, plan: Plan, policy: Policy, *, moves: bool) -> StartRecord | None:
-        """What is expected of the pending jobs; None: nothing. Never raises. `moves`: the plan is written to Slurm."""
+    def look(self, plan: Plan, policy: Policy, settings: Sequence[str], *, moves: bool) -> StartRecord | None:
+        """What is expected of the pending jobs; None: nothing. Never raises. `settings`: of slurm.conf that are not
+        simulated. `moves`: the plan is written to Slurm.
+        """
         try:
-            made = self._look(plan, policy, moves=moves)
+            made = self._look(plan, policy, settings, moves=moves)
         except Exception:  # as for a cycle: it is reported, and the next one comes
             self._runtime.log.exception("forecast.defect", sentence="This is a defect; please report it.")
             return None
@@ -134,7 +137,7 @@ class StartTimes:
             self.save()
         return made
 
-    def _look(self, plan: Plan, policy: Policy, *, moves: bool) -> StartRecord | None:
+    def _look(self, plan: Plan, policy: Policy, settings: Sequence[str], *, moves: bool) -> StartRecord | None:
         snapshot = plan.snapshot
         every = probes_of(snapshot)
         turn = self._next_probe % max(len(every), 1)
@@ -168,6 +171,7 @@ class StartTimes:
             outcomes=int((~known.open).sum()),
             coverage=sum(over) / len(over) if over else None,
             probes=tuple(self._probes.values()),
+            not_simulated=not_simulated.sentence(settings, snapshot.partitions, snapshot.nodes),
         )
 
     # --- what is learnt

@@ -200,6 +200,8 @@ class StartRecord:
     coverage: float | None
     """Share of those with an outcome whose interval held it; None: there are none."""
     probes: tuple[ProbeRecord, ...]
+    not_simulated: str = ""
+    """What of the site's Slurm changes who starts when, and the forecast does not know: a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)

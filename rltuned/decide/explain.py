@@ -88,6 +88,8 @@ class StartAnswer:
     """As likely before as after it."""
     before: int
     outcomes: int
+    not_simulated: str
+    """What the forecast does not know of the site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ def start_of(record: DecisionRecord, job_id: int) -> StartAnswer | None:
     if found is None or job_id not in found.id:
         return None
     at = found.id.index(job_id)
-    return StartAnswer(found.low[at], found.high[at], found.middle[at], at, found.outcomes)
+    return StartAnswer(found.low[at], found.high[at], found.middle[at], at, found.outcomes, found.not_simulated)
 
 
 def _visible(record: DecisionRecord, seen: int) -> dict[str, Any]:

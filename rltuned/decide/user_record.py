@@ -90,6 +90,8 @@ class UserRecord:
     outcomes: int = 0
     """Earlier forecasts of all users that the start times are calibrated on."""
     probes: tuple[ProbeRecord, ...] = ()
+    not_simulated: str = ""
+    """As in `StartRecord`."""
     elastic: tuple[ResizeAdvice, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -141,6 +143,7 @@ class UserRecords:
     """By job id, as in `StartRecord`."""
     outcomes: int
     probes: tuple[ProbeRecord, ...]
+    not_simulated: str
     plan: Plan | None = None
     """That is written to Slurm."""
     elastic: Mapping[str, Sequence[ResizeAdvice]] = field(default_factory=dict)
@@ -206,6 +209,7 @@ class UserRecords:
             else dict(zip(starts.id, zip(starts.low, starts.middle, starts.high, strict=True), strict=True)),
             outcomes=0 if starts is None else starts.outcomes,
             probes=() if starts is None else starts.probes,
+            not_simulated="" if starts is None else starts.not_simulated,
             plan=plan if moves else None,
         )
 
@@ -237,6 +241,7 @@ class UserRecords:
             left_out=len(mine) - len(front),
             outcomes=self.outcomes,
             probes=self.probes,
+            not_simulated=self.not_simulated,
             elastic=tuple(self.elastic.get(user, ())) if user else (),
         )
 

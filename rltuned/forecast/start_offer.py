@@ -33,12 +33,14 @@ class Offer(NamedTuple):
     """Smaller requests, or shorter limits, that start sooner."""
     outcomes: int
     """Earlier forecasts that the intervals are calibrated on."""
+    not_simulated: str = ""
+    """What the forecast does not know of the site: a sentence."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
         found = None if self.found is None else self.found._asdict()
         sooner = [probe._asdict() for probe in self.sooner]
-        return {"asked": self.asked._asdict(), "found": found, "sooner": sooner, "outcomes": self.outcomes}
+        return self._asdict() | {"asked": self.asked._asdict(), "found": found, "sooner": sooner}
 
 
 class JobAnswer(NamedTuple):
@@ -54,6 +56,7 @@ class JobAnswer(NamedTuple):
     waits_for: str
     """A sentence, or why nothing is forecast."""
     outcomes: int
+    not_simulated: str
 
 
 def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int) -> Offer:

@@ -26,6 +26,8 @@ TURNED = "order [8, 7, 6, 5, 4, 3, 2, 1]"
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 CONFIG = """
+[log]
+level = "debug"
 [cycle]
 interval = 1
 stage = "active"

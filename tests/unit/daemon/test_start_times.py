@@ -137,8 +137,20 @@ def run(capsys, *arguments):
     return end.value.code, said.out, said.err
 
 
+LICENCES = "Not simulated, though it changes who starts when: Licenses=matlab:5."
+
+
+def licensed(house, monkeypatch):
+    """slurm.conf has something that is not simulated."""
+    facts = type(house.slurm).facts
+    monkeypatch.setattr(
+        type(house.slurm), "facts", lambda *of: replace(facts(*of), not_simulated=("Licenses=matlab:5",))
+    )
+
+
 def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, tmp_path, capsys, monkeypatch):
     house = watched(memory_path)
+    licensed(house, monkeypatch)
     for _ in range(20):
         made = house.tick().record
     decisions.save(house.config.state.directory, made)
@@ -151,11 +163,13 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     assert f"Job {job} starts" in text
     assert "with 80 %" in text
     assert f"{at} jobs stand before it" in text
+    assert LICENCES in text
     code, answer, _ = run(capsys, "when", job, "--json", "--config", path)
     answer = json.loads(answer)
     assert (answer["start"], answer["likely"]) == ([made.starts.low[at], made.starts.high[at]], made.starts.middle[at])
     code, text, _ = run(capsys, "explain", job, "--config", path)
     assert "Expected to start in" in text
+    assert LICENCES in text
     code, text, _ = run(capsys, "when", 4_000_000, "--config", path)
     assert (code, "has ended" in text) == (16, True)
     # A job that nobody has submitted.
@@ -164,6 +178,7 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     assert code == 0
     assert answer["found"]["gpus"] >= 2
     assert answer["found"]["time_limit"] >= 1800.0
+    assert answer["not_simulated"] + "." == LICENCES.replace("Not", "not")
     code, text, _ = run(capsys, "when", "--gpus", 4000, "--time", "8:00:00", "--config", path)
     assert "Nothing that was simulated" in text
     code, text, said = run(capsys, "when", "--time", "1:00:00", "--partition", "mian", "--config", path)
@@ -188,6 +203,7 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
 
 def test_users_ask_when_their_own_jobs_start_and_nothing_else(memory_path, tmp_path, capsys, monkeypatch):
     house = watched(memory_path)
+    licensed(house, monkeypatch)
     for _ in range(20):
         made = house.tick().record
     records = house.published[-1]
@@ -207,7 +223,10 @@ def test_users_ask_when_their_own_jobs_start_and_nothing_else(memory_path, tmp_p
     other = next(job for job in made.starts.id if job not in {one.job_id for one in records.record(user).jobs})
     code, answer, _ = run(capsys, "when", other, "--config", path)
     assert (code, "not among your pending jobs" in answer) == (16, True)
-    assert run(capsys, "when", "--gpus", 1, "--time", "30", "--config", path)[0] == 0
+    code, text, _ = run(capsys, "when", "--gpus", 1, "--time", "30", "--config", path)
+    assert (code, LICENCES in text) == (0, True)
+    for command in ("when", "explain"):
+        assert LICENCES in run(capsys, command, own.job_id, "--config", path)[1]
 
 
 def test_of_more_jobs_than_are_kept_the_last_submissions_are_and_stay_so(memory_path, monkeypatch):
