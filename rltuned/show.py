@@ -140,8 +140,8 @@ def explanation(console: Console, answer: "Explanation") -> None:
             source += f"; with 80 % {duration(answer.run_time_low)} to {duration(answer.run_time_high)}"
         console.print(
             f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs score "
-            f"higher. It takes {answer.gpus:g} GPUs for an expected {duration(answer.run_time_estimate)} "
-            f"(from {source})."
+            f"higher. It takes {answer.gpus:g} GPU{'' if answer.gpus == 1 else 's'} for an expected "
+            f"{duration(answer.run_time_estimate)} (from {source})."
         )
     if answer.start is not None and answer.start.low is not None:
         between = until(answer.start.low, answer.start.high, answer.time)

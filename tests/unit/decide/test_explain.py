@@ -312,6 +312,12 @@ def test_the_reason_the_priority_and_the_site_factor_of_the_last_reading_are_sai
     assert "Slurm's reason, SomethingOf2031: Slurm says: SomethingOf2031." in printed(new)
 
 
+def test_one_gpu_is_no_plural():
+    made = decided(by_name("sjf"), make_snapshot(pending(2, gpus=[1, 3])))
+    assert "It takes 1 GPU for an expected" in printed(explain(made, 1))
+    assert "It takes 3 GPUs for an expected" in printed(explain(made, 2))
+
+
 def test_entries_of_the_log_lack_them_and_are_still_explained():
     made = decided(by_name("sjf"), make_snapshot(pending(2, reason=["Priority", "Licenses"])))
     plain = made.to_json()
