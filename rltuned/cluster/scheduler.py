@@ -8,7 +8,7 @@ from rltuned.errors import ConfigError
 
 _MOST_DIGITS: Final = 10
 _MINUTE: Final = 60.0
-LIMITS: Final = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start")
+LIMITS: Final = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start", "bf_min_age_reserve")
 _SIMULATED: Final = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", *LIMITS)
 
 
@@ -51,6 +51,8 @@ class SchedulerParameters:
     bf_max_job_part: int = 0
     bf_max_job_start: int = 0
     """… and that it starts."""
+    bf_min_age_reserve: int = 0
+    """Seconds that a job waits before it keeps resources from those behind it."""
     whole_nodes: bool = False
     """SelectType=select/linear: a job has all of its nodes, whatever it asks for."""
 

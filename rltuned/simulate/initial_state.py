@@ -390,6 +390,7 @@ def setup(settings: SimulationSettings, *, plan_all: bool = False) -> k.Setup:
         bf_max_job_user=int(settings.bf_max_job_user),
         bf_max_job_part=int(settings.bf_max_job_part),
         bf_max_job_start=int(settings.bf_max_job_start),
+        bf_min_age_reserve=int(settings.bf_min_age_reserve),
         bf_window=float(settings.bf_window),
         bf_resolution=float(settings.bf_resolution),
         refresh=float(settings.refresh),

@@ -292,6 +292,7 @@ class Setup(NamedTuple):
     bf_max_job_user: int
     bf_max_job_part: int
     bf_max_job_start: int
+    bf_min_age_reserve: int
     bf_window: float
     bf_resolution: float
     refresh: float

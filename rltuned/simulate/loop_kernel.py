@@ -117,6 +117,7 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
     Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes.
     EASY: that job gets the one reservation of its partition.
     sched/backfill: each job that is looked at and cannot start plans its nodes.
+    A job that has not waited for `bf_min_age_reserve` neither blocks nor plans.
     """
     s.counts[k.PASSES] += 1
     now = s.clock[k.NOW]
@@ -183,6 +184,9 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
             continue
         s.queue[stay] = job
         stay += 1
+        if mode != k.EASY_BACKFILL and now - s.jobs[job].submit < c.bf_min_age_reserve:
+            s.blocked[p] = s.blocked[p] or not main
+            continue
         if main and looked:
             open_partitions -= 1
             if partitions > 1:

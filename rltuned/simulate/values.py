@@ -62,6 +62,8 @@ class SimulationSettings:
     """… of a partition, likewise; it passes over the others, which do not count. A trace without users has one …"""
     bf_max_job_start: int = 0
     """… and that it starts, likewise."""
+    bf_min_age_reserve: int = 0
+    """Seconds that a job must have waited to get a reservation of `Backfill.SLURM`, and to block its partition."""
     bf_window: float = 86_400.0
     """How far ahead `Backfill.SLURM` plans; a job that would start later gets no reservation."""
     bf_resolution: float = 60.0

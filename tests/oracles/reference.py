@@ -383,11 +383,15 @@ class Reference:
                 continue
             nodes = [node for node in job.pool if node not in kept and self.usable[node]]
             given = self.choose(job, self.room, nodes)
-            if given is None:
+            if given is not None:
+                self.begin(job, given, backfilled=False)
+            elif not self.is_young(job):
                 blocked.add(job.partition)
                 kept.update(self.partition_nodes[job.partition])
-            else:
-                self.begin(job, given, backfilled=False)
+
+    def is_young(self, job: Job) -> bool:
+        """Whether it has not waited for long enough to keep anything from others."""
+        return self.now - float(self.jobs.submit_time[job.row]) < self.settings.bf_min_age_reserve
 
     def backfill_pass(self) -> None:
         """Later jobs start before the blocked ones, as far as that does not delay reservations."""
@@ -574,7 +578,8 @@ class Reference:
                 looked["started", 0] += 1
             else:
                 blocked.add(job.partition)
-                self.plan(job, second, plans)
+                if not self.is_young(job):
+                    self.plan(job, second, plans)
 
     def end_of_plans(self, second: float) -> float:
         """Where the table of this pass ends: nothing is tried after it, and what would begin there is not kept."""

@@ -19,8 +19,10 @@ def test_what_a_cluster_says_is_taken_and_said_again():
     assert SchedulerParameters.parse(read.text()) == read
     most = SchedulerParameters(bf_max_job_test=1_000_000, bf_window=31_536_000.0)
     assert SchedulerParameters.parse(most.text()) == most
-    some = SchedulerParameters.read({"bf_max_job_user": "5", "bf_max_job_part": "50", "bf_max_job_start": "9"})
-    assert some.text() == "bf_max_job_user=5,bf_max_job_part=50,bf_max_job_start=9"
+    some = SchedulerParameters.read(
+        {"bf_max_job_user": "5", "bf_max_job_part": "50", "bf_max_job_start": "9", "bf_min_age_reserve": "60"}
+    )
+    assert some.text() == "bf_max_job_user=5,bf_max_job_part=50,bf_max_job_start=9,bf_min_age_reserve=60"
     assert SchedulerParameters.parse(some.text()) == some
     settings = SimulationSettings.of_parameters(some.text())
     assert (settings.bf_max_job_user, settings.bf_max_job_part, settings.bf_max_job_start) == (5, 50, 9)

@@ -106,6 +106,23 @@ def test_a_pass_of_sched_backfill_looks_at_so_many_jobs_of_a_user_and_a_partitio
     assert result.start.tolist() == starts
 
 
+@pytest.mark.parametrize(("age", "start"), [(0, 800), (200, 800), (201, 200)])
+def test_a_job_keeps_nothing_from_others_before_it_has_waited_for_bf_min_age_reserve(simulate, age, start):
+    # One node of 4 GPUs. Job 0 has two until 600, jobs 1 and 2 wait for all, and are planned at 600 and 700. Job 3 of
+    # one GPU comes at 200 and may run for 900 s, which is in their way, unless they are too young to be planned.
+    rows = [(0, 600, 600, 2), (0, 100, 100, 4), (0, 100, 100, 4), (200, 100, 900, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_min_age_reserve=age)
+    assert run(simulate, cluster([4]), rows, settings).start.tolist() == [0, 600, 700, start]
+
+
+@pytest.mark.parametrize(("age", "start"), [(0, 200), (49, 200), (50, 49)])
+def test_a_young_job_does_not_block_its_partition_in_the_main_pass(simulate, age, start):
+    # Job 2 comes at 49 and fits beside job 0; job 1, which wants all, blocks the partition once it is old enough.
+    rows = [(0, 100, 100, 3), (0, 100, 100, 4), (49, 40, 40, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.NONE, bf_min_age_reserve=age)
+    assert run(simulate, cluster([4]), rows, settings).start.tolist() == [0, 100, start]
+
+
 @pytest.mark.parametrize(("resolution", "starts"), [(1.0, [0, 100, 150, 0]), (1000.0, [0, 100, 150, 150])])
 def test_a_reservation_lasts_whole_steps_however_short_the_job_is(simulate, resolution, starts):
     # Two nodes of one GPU. Job 1 wants both and is planned at 100, when job 0 ends, until 150. Job 2 would be in its
