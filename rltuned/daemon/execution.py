@@ -159,7 +159,7 @@ def _told(plan: Plan, change: Change) -> tuple[str, dict[str, Any]]:
     at, job = plan.queue[change.position], f"Job {change.job_id}"
     if change.field is not Field.SITE_FACTOR:
         return "job.isolated", {"sentence": f"{job} gets nodes of its own, as the placement wants it."}
-    if change.gives_back:
+    if int(change.after) == 0:
         stop = STOP_MEANING.get(Stop(plan.raised.stop[at]), "it has its place without that")
         return "job.given_back", {"sentence": f"{job} has Slurm's own place again: {stop}."}
     place, was = int(plan.rank[at]), int(plan.base_rank[at])

@@ -180,6 +180,20 @@ def test_each_job_that_is_raised_or_given_back_is_a_line_at_info_with_why_and_ho
     assert {event["level"] for event in back.values()} == {"info"}
 
 
+def test_a_raise_that_becomes_smaller_is_no_giving_back(tmp_path):
+    run = house(tmp_path, jobs=4)
+    first, second, *_ = run.slurm.jobs.values()
+    first.nice = -5  # nobody passes it
+    first.multifactor, second.multifactor = 200_000, 100_000
+    run.ticks(2)
+    first.multifactor, second.multifactor = 3_000, 2_000
+    run.ticks(2)
+    assert not run.events("job.given_back")
+    *_, event = run.events("job.raised")
+    assert 0 < event["after"] < event["before"]
+    assert f"Job {event['job']} goes ahead of" in event["sentence"]
+
+
 def test_a_job_that_goes_ahead_no_more_is_given_back_with_the_reason_of_the_rule(tmp_path):
     run = house(tmp_path, jobs=4)
     run.ticks(2)
