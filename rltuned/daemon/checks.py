@@ -85,7 +85,7 @@ def prerequisites(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEn
         *_privilege(facts),
         *_priority(facts),
         *_scheduler(facts),
-        *_users_tools(facts),
+        *_side_effects(facts),
         *_federation(facts),
         *_accounting(facts),
         *_limiter(facts, config, cycles),
@@ -167,8 +167,8 @@ def simulation(facts: ClusterFacts, snapshot: Snapshot) -> list[Finding]:
     return [Finding(Severity.NOTE, "simulator", cause, remedy)] if cause else []
 
 
-def _users_tools(facts: ClusterFacts) -> Iterator[Finding]:
-    """What lets others change what rltuned writes, or with it."""
+def _side_effects(facts: ClusterFacts) -> Iterator[Finding]:
+    """What lets others change what rltuned writes, or with it; what else follows priority than the order of starts."""
     if "enable_user_top" in facts.scheduler_parameters:
         cause = (
             "SchedulerParameters=enable_user_top: with `scontrol top` a user moves any job to the place of their own "
@@ -176,6 +176,16 @@ def _users_tools(facts: ClusterFacts) -> Iterator[Finding]:
         )
         remedy = "remove enable_user_top from SchedulerParameters and run `scontrol reconfigure`"
         yield Finding(Severity.ERROR, "scontrol top", cause, remedy)
+    if facts.preempts_by:
+        cause = (
+            f"{facts.preempts_by}: a job stops running ones of lower priority, so one that rltuned has raised would "
+            "stop others"
+        )
+        remedy = (
+            "take PRIORITY and WITHIN out of each PreemptMode: slurm.conf, `scontrol show partition`, "
+            "`sacctmgr show qos format=name,preemptmode`"
+        )
+        yield Finding(Severity.ERROR, "preemption", cause, remedy)
     if plugins := facts.job_submit_plugins:
         cause = (
             f"JobSubmitPlugins={plugins}: they run on each of rltuned's writes; the first one after a start is of one "

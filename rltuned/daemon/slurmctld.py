@@ -74,8 +74,8 @@ class Slurmctld:
         self._facts_at = now
         known = old is not None and old.privilege is not Privilege.NONE
         if old is not None and known and facts.accounting and not facts.accounting_reachable:
-            # slurmdbd is away for a while; slurmctld remembers the privilege, and so do we.
-            facts = replace(facts, privilege=old.privilege)
+            # slurmdbd is away for a while; slurmctld remembers the privilege and each QOS, and so do we.
+            facts = replace(facts, privilege=old.privilege, preempts_by=old.preempts_by)
         return self._take_in(facts)
 
     def hint(self, health: Health) -> None:

@@ -279,6 +279,12 @@ _COMMANDS: Final = (
         argument=re.compile(r"user=[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"),
     ),
     Command(
+        "preemption",
+        "sacctmgr",
+        (*_SACCTMGR, "show", "qos", "format=preemptmode"),
+        "whether priority decides who is stopped; asks slurmdbd",
+    ),
+    Command(
         "events",
         "sacctmgr",
         (*_SACCTMGR, "show", "event", "format=NodeName,State,TimeStart,TimeEnd"),

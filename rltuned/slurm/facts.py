@@ -92,6 +92,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int, known: Clust
         not_simulated=tuple(not_simulated.of_config(config)),
         select_type=config.get("SelectType", ""),
         free_accounts="associations" not in config.get("AccountingStorageEnforce", "associations"),
+        preempts_by=_preempts_by(config, runner, known),
         private_jobs="jobs" in config.get("PrivateData", "").lower().split(","),
     )
 
@@ -118,6 +119,30 @@ def priority_weights(config: Mapping[str, str]) -> dict[str, float]:
     flags = config.get("PriorityFlags", "").split(",")
     found |= {name.lower(): 1.0 for name in ("SMALL_RELATIVE_TO_TIME", "MAX_TRES") if name in flags}
     return found
+
+
+_BY_PRIORITY: Final = re.compile(r"\b(?:PRIORITY|WITHIN)\b", re.IGNORECASE)
+
+
+def _preempts_by(config: Mapping[str, str], runner: Runner, known: ClusterFacts | None) -> str:
+    """As `ClusterFacts.preempts_by`. Beside slurm.conf's, preempt_qos.c goes by the modes of QOS, and
+    preempt_partition_prio.c by those of partitions.
+    """
+    kind, mode = _plugin(config.get("PreemptType", "")), config.get("PreemptMode", "")
+    if not kind:
+        return ""
+    if _BY_PRIORITY.search(mode):
+        return f"PreemptMode={mode} in slurm.conf"
+    if known is not None:
+        return known.preempts_by
+    if kind != "preempt/qos":
+        modes, where = re.findall(r" PreemptMode=(\S+)", runner.ask("partitions")), "a partition"
+    else:
+        try:
+            modes, where = runner.ask("preemption").split(), "a QOS"
+        except SlurmError:
+            return "the PreemptMode of each QOS is not known, because slurmdbd does not answer"
+    return next((f"PreemptMode={mode} of {where}" for mode in modes if _BY_PRIORITY.search(mode)), "")
 
 
 def _boot_time(value: str) -> float:

@@ -64,6 +64,8 @@ class ClusterFacts:
     select_type: str = ""
     free_accounts: bool = False
     """Who has no association gives a job any account, text as long and as odd as they like."""
+    preempts_by: str = ""
+    """The setting by which a job's priority decides whom it may stop, PRIORITY or WITHIN; "" where none does."""
     private_jobs: bool = False
     """PrivateData=jobs: without a privilege a user sees only their own jobs, with exit status 0."""
 

@@ -79,8 +79,9 @@ def test_an_operator_without_privilege_is_told_so_and_stays_in_shadow_mode(clust
 def test_a_cluster_that_is_not_configured_for_it_is_named_with_the_remedy_and_left_in_shadow_mode(cluster: Cluster):
     cluster.fill()
     more_jobs(cluster, 5, seed=1)
-    lacks = [("site factor plugin", "slurm.conf"), ("backfill", "bf_continue")]
-    with cluster.conf({**SITE_FACTOR_PLUGIN, **cluster.scheduler_parameters(remove=["bf_continue"])}):
+    lacks = [("site factor plugin", "slurm.conf"), ("backfill", "bf_continue"), ("preemption", "PRIORITY and WITHIN")]
+    preempts = {"PreemptType": "preempt/qos", "PreemptMode": "WITHIN,REQUEUE"}
+    with cluster.conf({**SITE_FACTOR_PLUGIN, **preempts, **cluster.scheduler_parameters(remove=["bf_continue"])}):
         stays_in_shadow_mode_and_doctor_says_why(installed(cluster, user=OPERATOR), lacks)
     lacks = [("accounting", "slurmdbd"), ("privilege", "SlurmUser"), ("priority plugin", "priority/multifactor")]
     with cluster.conf({**NO_SLURMDBD, **PRIORITY_BASIC}):

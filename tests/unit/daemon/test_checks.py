@@ -41,6 +41,7 @@ def test_a_cluster_as_it_should_be_has_no_finding_worse_than_ok():
         ({"scheduler_parameters": {}}, "lacks bf_continue", "scontrol reconfigure"),
         ({"scheduler_parameters": {"bf_continue": "", "enable_user_top": ""}}, "scontrol top", "enable_user_top from"),
         ({"priority_flags": ("ACCRUE_ALWAYS", "INCR_ONLY")}, "could not be given back", "remove INCR_ONLY"),
+        ({"preempts_by": "PreemptMode=within,requeue of a QOS"}, "would stop others", "format=name,preemptmode"),
     ],
 )
 def test_each_missing_prerequisite_is_named_with_cause_and_remedy_and_forbids_writing(change, cause, remedy):

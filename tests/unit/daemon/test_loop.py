@@ -616,7 +616,8 @@ class Unaccounted(ModelReader):
 
     def facts(self, known=None):
         facts = replace(super().facts(known), priority_flags=self.flags)
-        return replace(facts, privilege=Privilege.NONE, accounting_reachable=False) if self.away else facts
+        silent = {"privilege": Privilege.NONE, "accounting_reachable": False, "preempts_by": "a QOS may"}
+        return replace(facts, **silent) if self.away else facts
 
 
 def test_while_slurmdbd_is_away_the_facts_are_looked_at_in_each_cycle(tmp_path):
@@ -626,7 +627,7 @@ def test_while_slurmdbd_is_away_the_facts_are_looked_at_in_each_cycle(tmp_path):
     assert run.ticks(2).stage is Stage.ACTIVE
     run.daemon.reader.away = True
     run.slurm.clock.sleep(3600.0)
-    assert run.tick().stage is Stage.ACTIVE, "slurmctld remembers the privilege"
+    assert run.tick().stage is Stage.ACTIVE, "slurmctld remembers the privilege, and what each QOS is"
     run.daemon.reader.flags = ("INCR_ONLY",)
     assert run.ticks(2).stage is Stage.SHADOW
 

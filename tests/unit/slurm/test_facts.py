@@ -6,7 +6,7 @@ import socket
 from dataclasses import replace
 
 import pytest
-from unit.slurm.standin import CONFIG
+from unit.slurm.standin import CONFIG, PARTITIONS
 
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.policy.multifactor import Weights
@@ -64,6 +64,35 @@ def test_of_known_facts_only_the_configuration_is_read_anew(slurm, nobody):
     again = facts_from(controller.config(changed), slurm.runner(), NOBODY, known)
     assert again == replace(known, scheduler_parameters={**known.scheduler_parameters, "enable_user_top": ""})
     assert len(slurm.calls) == asked
+
+
+PREEMPTING = "PreemptType             = preempt/{}\nPreemptMode             = {}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "qos", "partition", "said"),
+    [
+        ("none", "OFF", "within,requeue", "PRIORITY,CANCEL", ""),
+        ("qos", "REQUEUE", "cluster", "PRIORITY,CANCEL", ""),  # with which the mode of a partition does not count
+        ("partition_prio", "GANG,SUSPEND", "within,requeue", "REQUEUE", ""),  # nor that of a QOS
+        ("qos", "WITHIN,REQUEUE", "cluster", "OFF", "PreemptMode=WITHIN,REQUEUE in slurm.conf"),
+        ("partition_prio", "PRIORITY,CANCEL", "cluster", "OFF", "PreemptMode=PRIORITY,CANCEL in slurm.conf"),
+        ("qos", "REQUEUE", "within,requeue", "OFF", "PreemptMode=within,requeue of a QOS"),
+        ("qos", "REQUEUE", "priority", "OFF", "PreemptMode=priority of a QOS"),
+        ("partition_prio", "REQUEUE", "cluster", "PRIORITY,SUSPEND", "PreemptMode=PRIORITY,SUSPEND of a partition"),
+    ],
+)
+def test_whether_priority_decides_who_is_stopped(slurm, kind, mode, qos, partition, said):
+    slurm.answer("preemption", f"cluster\n{qos}\n")
+    slurm.answer("partitions", PARTITIONS.replace(" State=UP", f" OverTimeLimit=NONE PreemptMode={partition} State=UP"))
+    config = CONFIG.replace("PreemptType             = (null)", PREEMPTING.format(kind, mode))
+    assert facts(slurm, config).preempts_by == said
+
+
+def test_without_slurmdbd_a_qos_may_let_priority_decide_who_is_stopped(slurm):
+    slurm.answer("preemption", "", "sacctmgr: error: Problem talking to the database\n", code=1)
+    config = CONFIG.replace("PreemptType             = (null)", PREEMPTING.format("qos", "REQUEUE"))
+    assert "slurmdbd" in facts(slurm, config).preempts_by
 
 
 def test_the_rate_limiter(slurm):
