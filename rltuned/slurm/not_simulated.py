@@ -48,13 +48,17 @@ _WORDS: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
     "AccountingStorageEnforce": frozenset({"limits", "qos", "safe", "all"}),
+    "SlurmctldParameters": frozenset({"enable_expedited_requeue"}),
 }
 """Words of a list that are not simulated."""
 _TRES: Final = ("cpu", "mem", "node", "gres/gpu")
 """TRES of which weights are simulated, and those of GPUs of a type."""
 _OF_A_PARTITION: Final[Mapping[str, frozenset[str]]] = {
     "LLN": frozenset({"NO"}),
+    "Exclusive": frozenset({"NO", "NODE"}),  # since 26.05; before that the next two
     "ExclusiveUser": frozenset({"NO"}),
+    "ExclusiveTopo": frozenset({"NO"}),
+    "Topology": frozenset(),  # since 25.05 each may have one of its own
     "MaxCPUsPerNode": notation.UNLIMITED,
     "MaxCPUsPerSocket": notation.UNLIMITED,
     "QoS": frozenset(),

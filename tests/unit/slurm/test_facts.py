@@ -290,6 +290,10 @@ def test_weights_of_tres_may_be_negative_and_have_units(slurm, text, expected):
         ("PriorityFlags = INCR_ONLY", "PriorityFlags=INCR_ONLY"),
         ("PriorityFlags = MAX_TRES,NO_NORMAL_ALL", "PriorityFlags=NO_NORMAL_ALL"),  # so it shows NO_NORMAL_TRES alone
         ("SchedulerParameters = bf_window_linear=60", "SchedulerParameters=bf_window_linear=60"),
+        (
+            "SlurmctldParameters = rl_enable,enable_expedited_requeue",
+            "SlurmctldParameters=enable_expedited_requeue",
+        ),
     ],
 )
 def test_what_changes_who_starts_when_and_is_not_simulated_is_told(slurm, line, said):
