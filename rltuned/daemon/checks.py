@@ -41,7 +41,9 @@ if TYPE_CHECKING:  # needs NumPy
     from rltuned.decide.entry import CycleEntry
 
 TRIED = ((22, 5), (24, 11), (26, 5))
-
+"""Releases of the clusters that the tests have."""
+READ = ((25, 5), (25, 11))
+"""Releases whose answers, as their sources print them, the tests have."""
 
 STALE = 300.0
 """Seconds after which the last decision says nothing about now."""
@@ -100,11 +102,16 @@ def blocking(findings: Sequence[Finding]) -> list[Finding]:
 def _release(facts: ClusterFacts) -> list[Finding]:
     name = f"Slurm {facts.version} ({facts.cluster_name})"
     if facts.release in TRIED:
-        return [Finding(Severity.OK, "release", name)]
-    tried = ", ".join(f"{major}.{minor:02}" for major, minor in TRIED)
-    return [
-        Finding(Severity.WARNING, "release", f"{name} was not tried; tried are {tried}", "watch it in stage shadow")
-    ]
+        return [Finding(Severity.OK, "release", f"{name}, tested on clusters")]
+    on_clusters, on_answers = (", ".join(f"{major}.{minor:02}" for major, minor in of) for of in (TRIED, READ))
+    if facts.release in READ:
+        cause = f"{name}, tested on its answers only; clusters were of {on_clusters}"
+        return [Finding(Severity.NOTE, "release", cause, _WATCH)]
+    cause = f"{name} was not tested; tested are {on_clusters} on clusters, {on_answers} on their answers"
+    return [Finding(Severity.WARNING, "release", cause, _WATCH)]
+
+
+_WATCH = "watch it in stage shadow first"
 
 
 def _privilege(facts: ClusterFacts) -> list[Finding]:

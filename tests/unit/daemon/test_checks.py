@@ -67,6 +67,23 @@ def test_what_is_only_less_good_is_said_but_forbids_nothing(change):
     assert not blocking(findings)
 
 
+@pytest.mark.parametrize(
+    ("release", "severity", "said"),
+    [
+        ((24, 11), Severity.OK, ", tested on clusters"),
+        ((25, 5), Severity.NOTE, ", tested on its answers only; clusters were of 22.05, 24.11, 26.05"),
+        ((25, 11), Severity.NOTE, ", tested on its answers only; clusters were of 22.05, 24.11, 26.05"),
+        ((23, 2), Severity.WARNING, " was not tested; tested are 22.05, 24.11, 26.05 on clusters, 25.05, 25.11 on"),
+        ((26, 11), Severity.WARNING, " was not tested; tested are 22.05"),
+    ],
+)
+def test_how_a_release_was_tested_is_said_in_one_line(release, severity, said):
+    (found,) = (one for one in prerequisites(replace(FACTS, release=release), Config()) if one.subject == "release")
+    assert found.severity is severity
+    assert said in found.cause
+    assert bool(found.remedy) is (severity is not Severity.OK)
+
+
 @pytest.mark.parametrize(("bucket", "burst"), [(6, 24), (30, 4)])
 def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_is_named_with_its_remedy(bucket, burst):
     facts, config = replace(FACTS, rate_limiter=True, rate_bucket=bucket), Config(write=WriteSection(burst=burst))
