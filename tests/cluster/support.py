@@ -39,6 +39,8 @@ WANTED = _wanted_releases()
 NEWEST = WANTED[-1]
 on_one_release = pytest.mark.parametrize("cluster", [NEWEST], indirect=True)
 """For a test of what rltuned does by itself (its lock, its files), whichever Slurm there is."""
+on_the_oldest = pytest.mark.parametrize("cluster", [WANTED[0]], indirect=True)
+"""Likewise: the releases share what takes long."""
 
 NODES = ("k80-1", "k80-2", "m40-1", "p100-1", "p100-2")
 MIXED_NODES = ("auto1", "core1", "cpu1", "maint1", "mig1", "multi1", "plain1", "resv1", "shard1", "smt1")

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import pytest
 from cluster.daemon_support import Daemon, Rltuned
-from cluster.support import Cluster, wait_until
+from cluster.support import NEWEST, Cluster, wait_until
 
 
 def settings() -> dict[str, dict[str, object]]:
@@ -66,6 +67,7 @@ def test_of_two_controllers_the_daemon_beside_the_acting_one_writes_and_a_fail_o
         assert {pair.site_factors()[job] for job in jobs} == {0}
 
 
+@pytest.mark.parametrize("pair", [NEWEST], indirect=True)
 def test_a_restore_on_the_host_that_lost_its_slurmctld_goes_through_the_other_one(pair: Cluster):
     jobs = pair.queue_longest_first()
     with Rltuned(pair, service="ctl", **settings()) as here:

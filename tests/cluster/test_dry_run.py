@@ -2,7 +2,7 @@
 
 from cluster.daemon_support import Rltuned
 from cluster.failure_support import more_jobs
-from cluster.support import OPERATOR, Cluster
+from cluster.support import OPERATOR, Cluster, on_the_oldest
 
 # What a reader asks; everything else that clients may send counts as a write.
 READS = {
@@ -32,6 +32,7 @@ OTHERS = {
 }
 
 
+@on_the_oldest
 def test_a_dry_run_sends_not_one_write_yet_plan_metrics_and_records_are_complete(cluster: Cluster):
     with Rltuned(cluster, cycle={"interval": 5.0}, placement={"apply": "oversubscribe"}) as rltuned:
         cluster.fill()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cluster.daemon_support import Rltuned
-from cluster.support import Cluster, wait_until
+from cluster.support import WANTED, Cluster, on_one_release, on_the_oldest, wait_until
 
 import rltuned.elastic
 
@@ -78,6 +78,8 @@ def state(cluster: Cluster, job: int) -> tuple[str, str, str]:
 BOTH = ("-N1-2", "--gres=gpu:p100:4")
 
 
+# On 24.11 many of them do so at the same time, below.
+@pytest.mark.parametrize("cluster", [of for of in WANTED if of != "24.11"] or list(WANTED), indirect=True)
 def test_a_job_gives_a_node_to_one_that_waits_and_takes_it_back_when_it_is_idle(cluster: Cluster) -> None:
     prepare(cluster)
     with cluster.conf(SOON), steered(cluster) as installed:
@@ -99,6 +101,7 @@ def test_a_job_gives_a_node_to_one_that_waits_and_takes_it_back_when_it_is_idle(
         assert daemon.log("users.defect") == []
 
 
+@on_one_release
 def test_without_a_daemon_nothing_happens_and_a_killed_one_leaves_nothing_behind(cluster: Cluster) -> None:
     prepare(cluster)
     with steered(cluster) as installed:
@@ -136,6 +139,7 @@ def test_signals_reach_the_program_and_a_cancelled_job_does_not_come_back(cluste
     assert (sizes(cluster, job), left_behind(cluster)) == ([2], "")
 
 
+@on_the_oldest
 def test_a_job_that_may_not_be_requeued_still_gives_nodes_back(cluster: Cluster) -> None:
     prepare(cluster)
     with steered(cluster) as installed:

@@ -19,7 +19,7 @@ from cluster.failure_support import (
     wait_cycle,
     wrap,
 )
-from cluster.support import NEWEST, Cluster, CommandFailedError, on_one_release, wait_until
+from cluster.support import Cluster, CommandFailedError, on_one_release, on_the_oldest, wait_until
 
 JOBS = 40
 SHORTEST = ("--gres=gpu:1", "-t1")
@@ -71,8 +71,7 @@ def kill_after(rltuned: Rltuned, writes: int) -> None:
     rltuned.run("run", "--once", check=False)
     gone = rltuned.cluster.sh(f"test ! -e {BIN}/kill", check=False)
     assert gone.returncode == 0, "the daemon came to its writes"
-    moved = [job for job, (factor, _) in terms(rltuned.cluster).items() if factor != 0]
-    assert bool(moved) == (writes > 0)
+    assert any(factor != 0 for factor, _ in terms(rltuned.cluster).values())
 
 
 def recovers(rltuned: Rltuned, jobs: Collection[int]) -> bool:
@@ -87,12 +86,13 @@ def recovers(rltuned: Rltuned, jobs: Collection[int]) -> bool:
     return False
 
 
+@on_one_release
 def test_after_kill_9_at_the_kth_write_the_next_cycle_goes_on_and_restore_brings_every_priority_back(cluster: Cluster):
     jobs = mixed_jobs(cluster, JOBS)
     rltuned = installed(cluster)
     wrap(rltuned, "scontrol", KILLS_AFTER)
-    # What rltuned finds in its journal then is its own doing; that Slurm's side is as it left it is each release's.
-    for writes in (0, 1, JOBS // 2, JOBS) if cluster.release == NEWEST else (JOBS // 2,):
+    # At each of them, and at each other step, it is killed on the model of Slurm.
+    for writes in (1, JOBS // 2, JOBS):
         kill_after(rltuned, writes)
         assert recovers(rltuned, jobs), f"two cycles after {writes} writes: {order_problems(rltuned, jobs)}"
         rltuned.restore()
@@ -104,6 +104,7 @@ def test_after_kill_9_at_the_kth_write_the_next_cycle_goes_on_and_restore_brings
     assert rltuned.doctor()["leftovers"]["severity"] == "ok"
 
 
+@on_one_release
 def test_a_plugin_that_changes_what_is_updated_gets_one_job_and_the_rest_is_left_to_slurm(cluster: Cluster):
     def limits() -> dict[str, str]:
         return dict(
@@ -159,6 +160,8 @@ def recovers_within_two_cycles(rltuned: Rltuned, daemon: Daemon, jobs: Collectio
     pytest.fail(f"{after}: {report['sentence']} {problems}")
 
 
+# How each release says that it cannot be reached is recorded (tests/recorded, failures.json).
+@on_the_oldest
 def test_slurmctld_stopped_killed_frozen_or_out_of_reach_the_daemon_lives_on_and_recovers_within_two_cycles(
     cluster: Cluster,
 ):
@@ -181,6 +184,7 @@ def test_slurmctld_stopped_killed_frozen_or_out_of_reach_the_daemon_lives_on_and
     assert left_to_slurm(cluster, jobs) == []
 
 
+@on_one_release
 def test_slurmctld_frozen_or_restarted_in_the_middle_of_a_write_leaves_a_queue_that_two_cycles_put_right(
     cluster: Cluster,
 ):
@@ -219,6 +223,7 @@ def start_over(cluster: Cluster, generation: int) -> list[int]:
     return jobs
 
 
+@on_the_oldest
 def test_after_a_restart_without_state_nothing_of_the_old_journal_touches_new_jobs_of_the_same_ids(cluster: Cluster):
     rltuned = installed(cluster)
     old = start_over(cluster, 1)

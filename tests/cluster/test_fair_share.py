@@ -6,7 +6,7 @@ Slurm alone starts all of the other account's jobs first.
 import time
 
 from cluster.daemon_support import SLURM_USER, Rltuned
-from cluster.support import Cluster, wait_until
+from cluster.support import Cluster, on_one_release, wait_until
 
 FLOOD, OTHER = "alice", "carol"
 """Users of the accounts physics and biology."""
@@ -38,6 +38,7 @@ def pending(cluster: Cluster) -> set[int]:
     return {job for job, state in cluster.states().items() if state == "PENDING"}
 
 
+@on_one_release
 def test_a_flood_of_an_account_that_has_used_up_its_share_takes_no_more_than_the_jobs_of_others_lend(cluster: Cluster):
     with (
         cluster.conf(FAIR_SHARE),

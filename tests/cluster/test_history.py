@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 from cluster.daemon_support import STATE, Rltuned
-from cluster.support import UNPRIVILEGED, Cluster, on_one_release, wait_until
+from cluster.support import UNPRIVILEGED, Cluster, on_one_release, on_the_oldest, wait_until
 
 from rltuned.daemon.history import FILE_NAME
 
@@ -30,6 +30,8 @@ def finished(cluster: Cluster) -> Cluster:
     return cluster
 
 
+# What sacct of each release prints is recorded.
+@on_the_oldest
 def test_estimates_follow_the_finished_jobs_and_survive_slurmdbd(finished: Cluster):
     cluster = finished
     # By what they ask for the visitor's job is the shorter one; by what such jobs took, carol's.

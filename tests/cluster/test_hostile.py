@@ -1,4 +1,7 @@
-"""Names that nobody should give to users, accounts, partitions, QOS, reservations and jobs: they change nothing."""
+"""Names that nobody should give to users, accounts, partitions, QOS, reservations and jobs: they change nothing.
+
+How each release prints them is recorded (tests/recorded, jobs-hostile-names.txt and jobs-separator-in-name.txt).
+"""
 
 import contextlib
 import itertools
@@ -8,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cluster.daemon_support import SLURM_USER, Rltuned, named
-from cluster.support import Cluster
+from cluster.support import Cluster, on_one_release, on_the_oldest
 from cluster.test_placement import queue_at_rest
 
 PWNED: Final = "/tmp/pwned"
@@ -126,6 +129,7 @@ def order(rltuned: Rltuned, jobs: list[int]) -> list[int]:
     return [jobs.index(job) for job in record.order]
 
 
+@on_one_release
 def test_hostile_names_have_no_effect_on_the_plan_and_reach_no_terminal(cluster: Cluster) -> None:
     sections = {
         "policy": {"name": "sjf"},
@@ -173,6 +177,7 @@ def test_hostile_names_have_no_effect_on_the_plan_and_reach_no_terminal(cluster:
         assert cluster.sh(f"test -e {PWNED}", check=False).returncode == 1
 
 
+@on_one_release
 def test_what_slurm_refuses_of_hostile_requests_is_refused_and_the_rest_harms_nothing(cluster: Cluster) -> None:
     options = (
         "--constraint",
@@ -204,6 +209,7 @@ def test_what_slurm_refuses_of_hostile_requests_is_refused_and_the_rest_harms_no
         assert not CONTROL.search(rltuned.run("plan").stdout)
 
 
+@on_the_oldest
 def test_a_qos_named_with_the_readers_separator_costs_its_own_jobs_and_is_no_wrong_queue(cluster: Cluster) -> None:
     with entities(cluster, (SEPARATOR,)), Rltuned(cluster, user=SLURM_USER) as rltuned, queue_at_rest(cluster):
         plain = cluster.submit("bob", "-t", "5")

@@ -8,14 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from cluster.support import TESTBED, WANTED, Cluster
+from cluster.support import TESTBED, Cluster, on_the_oldest
 
 SHORT = ("--minutes", "3", "--interval", "10", "--runs", "2", "--share", "1.0")
 """Cycles of ten seconds, and jobs of that length: a job that may lend all its wait can do so after a minute."""
 
 
-@pytest.mark.parametrize("cluster", [of for of in WANTED if of != "24.11"] or list(WANTED), indirect=True)
+@on_the_oldest  # on 26.05 the soak goes on for as long, on 24.11 the A/B
 def test_raised_jobs_are_lent_for_nobody_falls_below_slurms_own_and_the_book_agrees_with_sacct(
     cluster: Cluster, tmp_path: Path
 ):

@@ -14,6 +14,7 @@ from cluster.support import (
     UNPRIVILEGED,
     Cluster,
     on_one_release,
+    on_the_oldest,
 )
 
 
@@ -67,6 +68,7 @@ def stays_in_shadow_mode_and_doctor_says_why(rltuned: Rltuned, lacks: Iterable[L
     assert cluster.sdiag_rpc_counts().job_updates == 0
 
 
+@on_one_release
 def test_an_operator_without_privilege_is_told_so_and_stays_in_shadow_mode(cluster: Cluster):
     cluster.fill()
     more_jobs(cluster, 5, seed=1)
@@ -76,6 +78,8 @@ def test_an_operator_without_privilege_is_told_so_and_stays_in_shadow_mode(clust
     )
 
 
+# The configurations of each release are recorded (tests/recorded, config-….txt).
+@on_the_oldest
 def test_a_cluster_that_is_not_configured_for_it_is_named_with_the_remedy_and_left_in_shadow_mode(cluster: Cluster):
     cluster.fill()
     more_jobs(cluster, 5, seed=1)
