@@ -37,6 +37,7 @@ def _wanted_releases() -> tuple[str, ...]:
 
 WANTED = _wanted_releases()
 NEWEST = WANTED[-1]
+OLD_AND_NEW = tuple(dict.fromkeys((WANTED[0], NEWEST)))
 on_one_release = pytest.mark.parametrize("cluster", [NEWEST], indirect=True)
 """For a test of what rltuned does by itself (its lock, its files), whichever Slurm there is."""
 on_the_oldest = pytest.mark.parametrize("cluster", [WANTED[0]], indirect=True)

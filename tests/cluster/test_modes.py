@@ -44,10 +44,10 @@ def terms(cluster: Cluster) -> dict[int, tuple[int, int]]:
 
 
 def test_ageing_fair_share_and_nice_go_on_under_site_factors(cluster: Cluster):
+    # What other tests ran counts until slurmctld calculates again, which it does once a minute and as it starts.
+    cluster.run(["sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"])
     with cluster.conf(QUICK), Rltuned(cluster, **REVERSE) as rltuned:
         users = ("alice", "bob", "carol")
-        cluster.run(["sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"])
-        # What other tests ran counts until slurmctld has calculated again.
         shares = ["sshare", "-n", "-P", "-u", ",".join(users), "-o", "User,FairShare"]
         wait_until(
             lambda: (
