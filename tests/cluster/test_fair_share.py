@@ -20,7 +20,6 @@ CHARGED = 60.0
 FAIR_SHARE: dict[str, str | None] = {
     "PriorityWeightFairshare": "100000",
     "PriorityDecayHalfLife": "00:10:00",
-    "PriorityCalcPeriod": "00:00:10",
     **{f"PriorityWeight{name}": "0" for name in ("Age", "JobSize", "Partition", "QOS")},
     "PriorityWeightTRES": None,
     "SlurmctldParameters": None,
@@ -40,14 +39,15 @@ def pending(cluster: Cluster) -> set[int]:
 
 @on_one_release
 def test_a_flood_of_an_account_that_has_used_up_its_share_takes_no_more_than_the_jobs_of_others_lend(cluster: Cluster):
+    # What has been used counts when slurmctld calculates, which it does once a minute and as it starts.
+    cluster.run(["sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"])
+    filler = cluster.fill(FLOOD)
     with (
         cluster.conf(FAIR_SHARE),
         Rltuned(
             cluster, user=SLURM_USER, policy={"name": "saf"}, cycle={"interval": 2.0}, lend={"share": SHARE}
         ) as rltuned,
     ):
-        cluster.run(["sacctmgr", "-i", "modify", "account", "root", "set", "RawUsage=0"])
-        filler = cluster.fill(FLOOD)
         wait_until(lambda: (of := fair_shares(cluster))[FLOOD] < of[OTHER], "the flood has used up its share")
         began = time.monotonic()
         jobs = {
