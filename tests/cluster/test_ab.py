@@ -36,7 +36,7 @@ def test_a_window_of_a_trace_runs_on_nodes_of_eight_gpus_as_its_own_users_with_a
     trace.write_text("\n".join(["submit_time,run_time,num_gpus,user", *rows]) + "\n")
     name = f"{session_name()}{os.getpid()}-abt"
     options = ("--slurm", RELEASE, "--arms", "multifactor,saf", "--draws", "1", "--json", str(out), "--project", name)
-    run_testbed("ab", *options, "--trace", str(trace), "--nodes", "2", "--jobs", "40", "--minutes", "2")
+    run_testbed("ab", *options, "--trace", str(trace), "--nodes", "2", "--jobs", "40", "--minutes", "1")
     found = json.loads(out.read_text())
     (run,) = found["runs"]
     assert [pool["gpus_per_node"] for pool in run["cluster"]["pools"]] == [8, 8]
