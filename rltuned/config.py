@@ -272,7 +272,7 @@ class StateSection(_Section):
     """Where the journal lives."""
 
     directory: AbsolutePath = Path("/var/lib/rltuned")
-    """Journal, decision record, lock. systemd: StateDirectory."""
+    """Journal, decision record, lock: on a local file system, for this host alone. systemd: StateDirectory."""
     mirror: OptionalPath = Path("/run/rltuned")
     """Second copy of the journal on another file system, so that a full or broken disk does not lose the way back.
     "": none."""

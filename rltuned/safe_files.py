@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, and that belong to the daemon's user even when root writes them."""
 
 import contextlib
+import errno
 import os
 import pwd
 from pathlib import Path
@@ -92,10 +93,13 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a rename in `directory` durable."""
+    """Make a rename in `directory` durable, where its file system can."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # as fsync(2) has it for a file system that syncs no directories (SMB, FUSE)
+            raise
     finally:
         os.close(fd)
 
@@ -105,7 +109,7 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int = F
     `durable`: it is on the disk when this returns. `mode`: less the umask.
 
     Raises:
-        OSError: nothing was replaced.
+        OSError: nothing was replaced; or it was, and may be lost with the machine.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with contextlib.suppress(FileNotFoundError):

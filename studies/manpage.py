@@ -32,7 +32,7 @@ EXIT_CODES = (
     ("12", "The description of a cluster is wrong; the message names the place and the reason."),
     ("13", "An evaluation cannot be made as asked; the message says why."),
     ("14", "gate found nothing that is certainly better than Slurm's own order; that is the verdict."),
-    ("15", "This user cannot use the state directory; the message names the owner and the remedy."),
+    ("15", "This user cannot use the state directory, or it cannot be locked; the message names the remedy."),
     ("16", "explain: the job does not wait: it runs, has ended, or Slurm does not know it."),
     ("130", "Interrupted."),
 )

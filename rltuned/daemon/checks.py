@@ -23,11 +23,12 @@ from rltuned.daemon.auto_policy import AUTO, Standing, remedy
 from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.claims import ISOLATED
 from rltuned.daemon.clock import Clock, Moment
-from rltuned.daemon.heartbeat import fresh_heartbeat, read_heartbeat
+from rltuned.daemon.heartbeat import elsewhere, fresh_heartbeat, read_heartbeat
 from rltuned.daemon.journal import FILE_NAME as JOURNAL
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import FILE_NAME as LOCK
-from rltuned.daemon.lock import holder
+from rltuned.daemon.lock import NEEDS_LOCKS, holder
+from rltuned.daemon.lock import trouble as lock_trouble
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.rpc_budget import LEAST_BURST, LOOK_RPCS, SHARE, SNAPSHOT_RPCS, STATUS_RPCS, Budget
 from rltuned.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
@@ -568,6 +569,8 @@ def state_files(config: Config) -> list[Finding]:
     """Whether the daemon's user can work with the state directories and what is in them."""
     roots = [root for root in (config.state.directory, config.state.mirror) if root is not None]
     troubles = [trouble for root in roots if (trouble := _state_of(root)) is not None]
+    if cause := lock_trouble(config.state.directory):
+        troubles.append(Finding(Severity.ERROR, "state", cause, NEEDS_LOCKS))
     return troubles or [Finding(Severity.OK, "state", ", ".join(map(str, roots)))]
 
 
@@ -597,6 +600,9 @@ def _state_of(root: Path) -> Finding | None:
 def _daemon(config: Config, now: Moment) -> Iterator[Finding]:
     heartbeat = read_heartbeat(now, config.state.directory, config.state.mirror)
     held = holder(config.state.directory)
+    if held is None and (strange := elsewhere(config.state.directory, now)):
+        yield Finding(Severity.ERROR, "daemon", strange, NEEDS_LOCKS)
+        return
     if held is None:
         yield Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
         return

@@ -85,3 +85,11 @@ def fresh_heartbeat(max_age: float, now: Moment, *directories: Path | None) -> H
     heartbeat = read_heartbeat(now, *directories)
     stale = heartbeat is None or now.since(heartbeat.at) > max(max_age, heartbeat.stale_after)
     return None if stale else heartbeat
+
+
+def elsewhere(directory: Path, now: Moment) -> str:
+    """Whose daemon on another host lives in this directory, although its lock is free here; "" for nobody's."""
+    sign = fresh_heartbeat(0.0, now, directory)
+    if sign is None or sign.at.host == now.host or (now.boot and sign.at.boot == now.boot):
+        return ""  # the same machine, perhaps another container: locks are seen
+    return f"{directory}: process {sign.pid} on {sign.at.host} works in it, and its lock is not seen on this host"

@@ -92,8 +92,10 @@ class _Copy:
 
     def close(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1
+            # It is closed whatever comes of it, and all lines are on the disk: NFS may tell of a quota only now.
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
 
 @dataclass(slots=True)

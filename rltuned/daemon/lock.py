@@ -19,6 +19,7 @@ from rltuned.errors import LockedError, StateError
 from rltuned.safe_files import FILE_MODE, give_all_to, give_to_owner_of, make_directory, user_name, write_all
 
 FILE_NAME: Final = "lock"
+NEEDS_LOCKS: Final = "put state.directory on a local file system of this host"
 PATIENCE: Final = 1.0
 """Seconds that those who only ask for the holder are waited for."""
 
@@ -58,13 +59,17 @@ class Lock:
             raise StateError(f"{path}: cannot be opened: {error.strerror}{_whose(path)}") from error
         # Whoever asks for the holder shares the lock for a moment: that is waited for.
         until = time.monotonic() + PATIENCE
-        while not _locks(fd, fcntl.LOCK_EX):
-            shared = _locks(fd, fcntl.LOCK_SH)
-            if not shared or time.monotonic() > until:
-                os.close(fd)
-                who = "somebody who only asks for its holder" if shared else _read(path) or "an unknown process"
-                raise LockedError(f"{path}: held by {who}")
-            time.sleep(0.001)
+        try:
+            while not _locks(fd, fcntl.LOCK_EX):
+                shared = _locks(fd, fcntl.LOCK_SH)
+                if not shared or time.monotonic() > until:
+                    os.close(fd)
+                    who = "somebody who only asks for its holder" if shared else _read(path) or "an unknown process"
+                    raise LockedError(f"{path}: held by {who}")
+                time.sleep(0.001)
+        except OSError as error:
+            os.close(fd)
+            raise StateError(f"{path}: cannot be locked: {error.strerror}; {NEEDS_LOCKS}") from error
         holder = Holder(os.getpid(), socket.gethostname(), user_name(os.geteuid()), now, purpose)
         with contextlib.suppress(OSError):
             # On a full disk, or one that takes no writes, the lock holds all the same; only its holder stays unnamed.
@@ -77,18 +82,21 @@ class Lock:
         return cls(fd, path)
 
     def still_held(self) -> bool:
-        """Whether the file that others would lock is the one that we hold: somebody may have removed it."""
+        """Whether the file that others would lock is the one that we hold: somebody may have removed it. What cannot be
+        looked at for a moment was not.
+        """
         try:
             there, ours = self.path.stat(), os.fstat(self._fd)
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
         return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
     def release(self) -> None:
         """Give it back."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):  # it is closed whatever comes of it
+                os.close(fd)
 
     def __enter__(self) -> Self:
         return self
@@ -103,9 +111,10 @@ def _open(path: Path) -> int:
     try:
         return os.open(path, flags | os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
-        if error.errno != errno.EROFS:
+        if error.errno not in {errno.EROFS, errno.ENOSPC, errno.EDQUOT}:
             raise
-    # The file system became read-only. Without the file the directory does: nobody else can make the file either.
+    # The file system became read-only, or is full. Without the file the directory does to give back; a daemon writes
+    # nothing by it (`still_held`).
     try:
         return os.open(path, flags | os.O_RDONLY)
     except FileNotFoundError:
@@ -113,21 +122,34 @@ def _open(path: Path) -> int:
 
 
 def _locks(fd: int, kind: int) -> bool:
-    """Whether the file can be locked at once; it is then."""
+    """Whether the file can be locked at once; it is then. OSError: the file system has no locks."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
     return True
 
 
 def holder(directory: Path) -> Holder | None:
-    """Who holds the lock at this moment; None when it is free."""
-    path = directory / FILE_NAME
+    """Who holds the lock at this moment; None when it is free, or nobody can hold or see it."""
+    with contextlib.suppress(OSError):
+        return _holder(directory / FILE_NAME)
+    return None
+
+
+def trouble(directory: Path) -> str:
+    """Why the lock cannot be had, where that is a matter of the file system; else ""."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
+        _holder(directory / FILE_NAME)
+    except (FileNotFoundError, PermissionError):
+        return ""
+    except OSError as error:
+        return f"{directory / FILE_NAME}: cannot be locked: {error.strerror}"
+    return ""
+
+
+def _holder(path: Path) -> Holder | None:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         return None if _locks(fd, fcntl.LOCK_SH) else _read(path) or Holder(0, "?", "?", 0.0, "?")
     finally:

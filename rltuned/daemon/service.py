@@ -22,13 +22,14 @@ from apscheduler.triggers.date import DateTrigger
 
 from rltuned import __version__
 from rltuned.config import Config, Effective, SlurmSection
-from rltuned.daemon.clock import Clock, SystemClock
+from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.cycle_report import CycleOutcome, Notifier
 from rltuned.daemon.endpoint import serve as serve_metrics
 from rltuned.daemon.forecast_worker import ForecastWorker
+from rltuned.daemon.heartbeat import elsewhere
 from rltuned.daemon.history import Known, RunTimes
 from rltuned.daemon.journal import Journal
-from rltuned.daemon.lock import Lock, holder
+from rltuned.daemon.lock import NEEDS_LOCKS, Lock, holder
 from rltuned.daemon.logs import make
 from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
@@ -163,6 +164,8 @@ def open_journal(
                 raise
             clock.sleep(1.0)
         else:
+            if strange := elsewhere(directory, Moment.of(clock)):
+                raise LockedError(f"{strange}; {NEEDS_LOCKS}")
             return Journal.open(directory, mirror), lock.still_held
 
 
