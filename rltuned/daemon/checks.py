@@ -696,7 +696,7 @@ def leftovers(found: Remains, *, running: bool, wanted: bool) -> Iterator[Findin
         yield Finding(Severity.NOTE, "foreign changes", cause)
     if found.orphans:
         cause = f"{len(found.orphans)} pending jobs have a SiteFactor that rltuned did not set ({_some(found.orphans)})"
-        remedy = "if nobody else uses SiteFactor: rltuned restore --orphans"
+        remedy = "if nobody else, and no other rltuned, uses SiteFactor: rltuned restore --orphans"
         yield Finding(Severity.WARNING, "orphans", cause, remedy)
 
 

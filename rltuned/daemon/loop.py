@@ -424,7 +424,7 @@ class Daemon:
                 "jobs.orphaned",
                 sentence=f"{len(strays)} pending jobs have a SiteFactor that is not in the journal.",
                 jobs=strays[:20],
-                remedy="if nobody else uses SiteFactor: rltuned restore --orphans",
+                remedy="if nobody else, and no other rltuned, uses SiteFactor: rltuned restore --orphans",
             )
         self._orphans = strays
         self.runtime.metrics.orphans.set(len(strays))
