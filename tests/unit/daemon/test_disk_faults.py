@@ -3,9 +3,13 @@
 import errno
 import fcntl
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,6 +28,7 @@ from rltuned.daemon.service import open_journal
 from rltuned.errors import LockedError, StateError
 from rltuned.safe_files import write_atomic
 
+TESTS = Path(__file__).resolve().parents[2]
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
@@ -205,3 +210,53 @@ def test_a_directory_that_another_hosts_daemon_works_in_is_refused_although_its_
     run.slurm.clock.sleep(400.0)
     with ExitStack() as stack:
         open_journal(run.daemon.config, run.slurm.clock, stack, dry_run=False)  # the other one is gone
+
+
+PAGE = 4096
+MOUNTED = """mount -t tmpfs -o size=512k none "$1" && exec "$2" -c "
+import sys, pathlib
+from unit.daemon.test_disk_faults import with_little_room
+with_little_room(pathlib.Path(sys.argv[1]))
+" "$1" """
+
+
+def with_little_room(disk):
+    """On a small file system: cycles, and the way back, with 0 and more pages left; then there is room again."""
+    for pages, goes_on in product((0, 1, 3, 6), (True, False)):
+        run = house(disk / f"{pages}{goes_on}", jobs=6, lend=ALL)
+        unwritten = watch(run)
+        run.tick()
+        filler = disk / "filler"
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(PAGE)) == PAGE:
+                pass
+        os.truncate(filler, max(filler.stat().st_size - pages * PAGE, 0))
+        for seed in (0, 20):
+            more_jobs(run, seed)
+            run.tick()
+        said = run.events("loans.not_kept") + run.events("journal.degraded")
+        assert said or pages, "on a full disk something is not kept"
+        assert all("No space left on device" in str(event) and str(disk) in str(event) for event in said)
+        if goes_on:
+            filler.unlink()
+            more_jobs(run, 40)
+            run.tick()
+            assert run.tick().outcome is CycleOutcome.DONE
+            assert not run.daemon.journal.alarms
+        run.daemon.stop()
+        run.restore()
+        assert run.untouched()
+        assert not unwritten
+        assert not run.events("cycle.defect")
+        filler.unlink(missing_ok=True)
+        shutil.rmtree(disk / f"{pages}{goes_on}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="mounts a file system")
+def test_on_a_real_disk_with_little_room_nothing_is_unjournalled_and_the_way_back_works(tmp_path):
+    words = ["unshare", "--mount", "sh", "-c", MOUNTED, "sh", str(tmp_path), sys.executable]
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, cwd=TESTS)
+    if "permission denied" in done.stderr.lower() or "not permitted" in done.stderr.lower():
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()[-200:]}")
+    assert done.returncode == 0, done.stderr[-3000:]
