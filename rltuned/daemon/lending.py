@@ -4,6 +4,7 @@ What is about to be offered is on disk before a job is raised. Where the file is
 than the journal, every waiting job counts as having lent all that it could, and the book starts anew.
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Collection, Mapping
@@ -106,7 +107,8 @@ class Lending:
         except (OSError, ValueError, TypeError, AttributeError):
             self._runtime.log.warning("loans.before_lost", detail=f"{path} cannot be used, and is dropped")
         if self._keeps:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # then the next start takes the book for lost once more
+                path.unlink()
         return f"{path} is of a version that lent in another way"
 
     def advance(self, snapshot: Snapshot, now: float, told: Told, config: Config, applied: AppliedChanges) -> Book:

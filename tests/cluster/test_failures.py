@@ -247,6 +247,58 @@ def test_after_a_restart_without_state_nothing_of_the_old_journal_touches_new_jo
     assert left_to_slurm(cluster, old) == []
 
 
+FEW_IDS = {"FirstJobId": "1000", "MaxJobId": "1050", "MinJobAge": "2"}
+"""The last id is 1049."""
+
+
+def come_round_to(cluster: Cluster, job: int) -> None:
+    """The next job gets this id: all before it are used once more, by jobs that are cancelled at once."""
+    used = cluster.states()
+    before = max((other for other in range(1000, job) if other not in used), default=1049)
+    cluster.sh(
+        f"""cd /tmp; for n in $(seq 200); do
+            job=$(sbatch --parsable --uid=carol --hold -t1 -o /dev/null --wrap=true) && scancel $job
+            [ "$job" = {before} ] && exit
+        done; exit 1"""
+    )
+
+
+@on_one_release
+def test_where_job_ids_come_round_a_new_job_has_nothing_of_the_one_that_had_its_id(cluster: Cluster):
+    with cluster.conf(FEW_IDS):
+        old = mixed_jobs(cluster, 12)
+        rltuned = installed(cluster, estimates={"source": "history", "refresh": 1.0})
+        with running(rltuned) as daemon:
+            recovers_within_two_cycles(rltuned, daemon, old, "the first jobs")
+            *raised, stays = (job for job, (factor, _) in terms(cluster).items() if factor != 0)
+            gone = [job for job in old if job != stays]
+            daemon.program.kill("STOP")
+            cluster.cancel(*gone)
+            forgotten = " && ".join(f"! scontrol show job {job}" for job in gone)
+            wait_until(lambda: cluster.sh(forgotten, check=False).returncode == 0, "slurmctld forgets them")
+            come_round_to(cluster, gone[0])
+            # Of a held job nothing tells whether our value is on it.
+            shapes = [
+                ("bob", *(["--hold"] if at % 2 else []), "--gres=gpu:1", f"-t{300 - 20 * at}")
+                for at in range(len(gone))
+            ]
+            new = cluster.submit_many(shapes)
+            assert set(raised) & set(new[::2])
+            assert set(raised) & set(new[1::2])
+            daemon.program.kill("CONT")
+            next_cycles(daemon, 1)
+            cluster.run(["scontrol", "release", ",".join(map(str, new[1::2]))])
+            cluster.wait_sprio(new)
+            recovers_within_two_cycles(rltuned, daemon, [stays, *new], "other jobs have their ids")
+            assert not daemon.log("job.foreign")
+            assert not daemon.log("jobs.orphaned")
+            assert all(
+                job["verdict"] in {"goes ahead", "left where Slurm has it"} for job in rltuned.explain(*new).values()
+            )
+        rltuned.restore()
+        assert left_to_slurm(cluster, [stays, *new]) == []
+
+
 FULL = ("/dev", "/dev/shm")
 """Two file systems of every container, in memory and of 64 MiB each, that can be filled without any privilege."""
 

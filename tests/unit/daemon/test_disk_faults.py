@@ -23,6 +23,7 @@ from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.heartbeat import beat
 from rltuned.daemon.journal import Journal
+from rltuned.daemon.lending import BEFORE
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.service import open_journal
 from rltuned.errors import LockedError, StateError
@@ -148,6 +149,16 @@ def test_where_no_lock_can_be_made_the_directory_is_locked_and_the_queue_is_give
         with Lock.acquire(tmp_path / "state", "restore", 1.0) as lock:
             assert not lock.still_held(), "a daemon does not write by it: others may make the file"
     assert run.untouched()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO])
+def test_a_file_of_before_that_cannot_be_deleted_keeps_no_daemon_from_starting(tmp_path, number):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / BEFORE).write_text('{"largest": {}}')
+    with FaultyDisk(tmp_path, lambda _at, call: number * (call == f"unlink {BEFORE}")):
+        run = house(tmp_path, lend=ALL)
+    run.tick()
+    assert run.events("loans.lost")
 
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
