@@ -8,15 +8,20 @@ is gone. What was lent is remembered as long as the lender waits.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from rltuned.cluster.changes import JobState
 from rltuned.cluster.tables import Floats, JobTable, Rows, Snapshot
 from rltuned.cluster.taken import sizes_held
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Amount = Annotated[Number, Field(ge=0)]
+"""Of seconds, GPUs or GPU-seconds."""
+Count = Annotated[int, Field(ge=1)]
 
 FORMAT: Final = 1
 GRACE: Final = 2.0
@@ -35,7 +40,7 @@ class Part(NamedTuple):
     lender: int
     submit_time: int
     """Epoch seconds; with the id, the lender's identity."""
-    gpus: float
+    gpus: Amount
 
 
 class Offer(NamedTuple):
@@ -44,11 +49,12 @@ class Offer(NamedTuple):
     submit_time: int
     tasks: int
     """Waiting tasks of an array; 1 where it is none."""
-    able: int
-    """Of these, the tasks that may start at a time."""
-    size: float
+    able: Count
+    """Of these, the tasks that may start at a time. Should the user lift the array's limit, more start until the next
+    plan counts anew: the same ones lend for each of them, and are not passed until they have waited for that."""
+    size: Annotated[Number, Field(gt=0)]
     """GPUs that each of them keeps from others."""
-    seconds: float
+    seconds: Amount
     """That each is charged for before it has ended."""
     parts: tuple[Part, ...]
     """Of `able` tasks, in the order in which these use them up."""
@@ -60,15 +66,15 @@ class Loan(NamedTuple):
     """What one job borrowed that has started."""
 
     submit_time: int
-    seconds: float
+    seconds: Number
     """Charged before it has ended."""
-    began: float
+    began: Number
     """When it started by the clock that never jumps."""
-    start: float
+    start: Number
     """The same as Slurm says it, epoch seconds; 0: it was not seen running."""
-    used: float
+    used: Number
     """Seconds that it ran, at most, when it was gone; −1: it runs."""
-    ended: float
+    ended: Number
     """When it was found to be gone, by the clock that never jumps; 0: it runs."""
     parts: tuple[Part, ...]
 
@@ -81,7 +87,7 @@ class Given(NamedTuple):
     """What one waiting job has lent to borrowers that have ended, or that its book does not name any more."""
 
     submit_time: int
-    seconds: float
+    seconds: Amount
     """GPU-seconds."""
     loans: int
     borrowers: tuple[int, ...]
@@ -92,7 +98,7 @@ class Inherited(NamedTuple):
     """What a job has of one with the same request that its user cancelled while it waited."""
 
     submit_time: int
-    wait: float
+    wait: Amount
     """Seconds."""
 
 
@@ -101,10 +107,12 @@ class Left(NamedTuple):
 
     owner: str
     """Its user and what it asked for, but for limit and memory: who changes these has waited as long."""
-    last: float
+    last: Number
     """When it was seen last, by the clock that never jumps."""
-    wait: float
-    lent: float
+    wait: Amount
+    lent: Amount
+    """GPU-seconds. What was lent was lent: the next one takes it over as it is, however much it asks for. A smaller one
+    has less to lend for longer, a larger one may lend the rest."""
     cancelled: bool
     """Accounting says that it never ran."""
 
@@ -135,16 +143,16 @@ class _Waiting(NamedTuple):
 class Book:
     """What waiting jobs lend. A new one at each step; nothing in it is changed."""
 
-    time: float = 0.0
+    time: Number = 0.0
     """Of the last reading, seconds of a clock that never jumps."""
-    offers: Mapping[int, Offer] = field(default_factory=lambda: MappingProxyType({}))
-    """By id, the waiting jobs that carry a raise."""
-    loans: Mapping[int, Loan] = field(default_factory=lambda: MappingProxyType({}))
+    offers: Mapping[int, Offer] = field(default_factory=dict)
+    """By id, the waiting jobs that carry a raise, or carried one after the last reading."""
+    loans: Mapping[int, Loan] = field(default_factory=dict)
     """By id, the jobs that started raised, as long as their loans are open."""
-    given: Mapping[int, Given] = field(default_factory=lambda: MappingProxyType({}))
+    given: Mapping[int, Given] = field(default_factory=dict)
     """By id of the lender."""
-    inherited: Mapping[int, Inherited] = field(default_factory=lambda: MappingProxyType({}))
-    left: Mapping[int, Left] = field(default_factory=lambda: MappingProxyType({}))
+    inherited: Mapping[int, Inherited] = field(default_factory=dict)
+    left: Mapping[int, Left] = field(default_factory=dict)
     waiting: _Waiting | None = None
     """Not kept on disk."""
 
@@ -160,17 +168,17 @@ class Book:
         return _by_row(total, jobs, rows)
 
     def wait(self, snapshot: Snapshot, rows: Rows) -> Floats:
-        """(n,) seconds that these jobs have waited: the least by Slurm's clock and by ours, and what they inherited."""
-        jobs = snapshot.jobs
+        """(n,) seconds that these jobs have waited: the least by Slurm's clock and by ours, and what they inherited.
+
+        Since when they are eligible: Slurm sets that anew when a hold, a dependency or a begin time is over.
+        """
         now = min(snapshot.time, self.time) if self.time else snapshot.time
-        wait: Floats = np.maximum(now - jobs.eligible_time[rows], 0.0)
-        wait = np.where(np.isnan(wait), 0.0, wait)
-        return wait + self.inherited_wait(jobs, rows)
+        wait = np.fmax(now - snapshot.jobs.eligible_time[rows], 0.0)
+        return np.asarray(wait + self.inherited_wait(snapshot.jobs, rows), dtype=np.float64)
 
     def inherited_wait(self, jobs: JobTable, rows: Rows) -> Floats:
         """(n,) seconds that these jobs have from jobs that their users cancelled."""
-        found = {(job, one.submit_time): one.wait for job, one in self.inherited.items()}
-        return _by_row(found, jobs, rows)
+        return _by_row({(job, one.submit_time): one.wait for job, one in self.inherited.items()}, jobs, rows)
 
     def open_parts(self) -> Iterator[tuple[int, Part, float]]:
         """Borrower, part and GPU-seconds until now of each open loan."""
@@ -189,44 +197,8 @@ class Book:
     # --- what changes it
 
     def advanced(self, snapshot: Snapshot, now: float, told: Told = NOTHING_TOLD) -> "Book":
-        """The book once a new reading is known.
-
-        Args:
-            snapshot: as read.
-            now: seconds of a clock that never jumps.
-            told: what accounting says.
-        """
-        jobs, passed = snapshot.jobs, max(now - self.time, 0.0) if self.time else 0.0
-        # After a restart the clock may have gone back: it began with the wall clock.
-        back = max(self.time - now, 0.0)
-        loans = {
-            job: _followed(snapshot, job, loan._replace(began=loan.began - back), now)
-            for job, loan in self.loans.items()
-        }
-        offers, loans, over = _started(self, _again(self, loans, jobs), loans, snapshot, now, passed)
-        given = dict(self.given)
-        for job, parts, seconds in over:
-            _give(given, job, parts, seconds)
-        still: dict[int, Loan] = {}
-        for job, loan in loans.items():
-            parts = tuple(part for part in loan.parts if _waits(snapshot, part.lender, part.submit_time))
-            if not parts:
-                continue
-            used = _settled(job, loan, told, now)
-            if used is None:
-                still[job] = loan._replace(parts=parts)
-            else:
-                _give(given, job, parts, used)
-        given = {job: one for job, one in given.items() if _waits(snapshot, job, one.submit_time)}
-        inherited = {job: one for job, one in self.inherited.items() if _waits(snapshot, job, one.submit_time)}
-        kept = {
-            job: offer._replace(
-                parts=tuple(part for part in offer.parts if _waits(snapshot, part.lender, part.submit_time))
-            )
-            for job, offer in offers.items()
-        }
-        book = replace(self, time=now, offers=kept, loans=still, given=given, inherited=inherited)
-        return _passed_on(book, self, snapshot, told)
+        """The book once a new reading is known; `now`: seconds of a clock that never jumps."""
+        return _Step(self, snapshot, now, told).taken()
 
     def offering(self, offers: Mapping[int, Offer], before: "Book | None" = None) -> "Book":
         """With these offers, those of a plan; beside those `before` it, which are to be given back."""
@@ -239,115 +211,50 @@ class Book:
 
     def lost(self, snapshot: Snapshot, lendable: Floats) -> "Book":
         """A new book: each waiting job has lent all that it could, (P,) GPU-seconds, until now."""
-        jobs, rows = snapshot.jobs, snapshot.jobs.pending
+        amounts = np.maximum(lendable, 0.0).tolist()
         given = {
-            job: Given(submit, seconds, 0, ())
-            for job, submit, seconds in zip(
-                jobs.job_id[rows].tolist(),
-                jobs.submit_time[rows].astype(np.int64).tolist(),
-                np.maximum(lendable, 0.0).tolist(),
-                strict=True,
-            )
-            if seconds > 0
+            job: Given(submit, amount, 0, ())
+            for (job, submit), amount in zip(_waiting(snapshot.jobs), amounts, strict=True)
+            if amount > 0
         }
         return Book(time=self.time, given=given, waiting=self.waiting)
 
     # --- on disk
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return {
-            "format": FORMAT,
-            "time": self.time,
-            "offers": {
-                str(job): [*offer[:-2], list(map(list, offer.parts)), offer.unwanted]
-                for job, offer in self.offers.items()
-            },
-            "loans": {str(job): [*loan[:-1], list(map(list, loan.parts))] for job, loan in self.loans.items()},
-            "given": {str(job): [*given[:-1], list(given.borrowers)] for job, given in self.given.items()},
-            "inherited": {str(job): list(one) for job, one in self.inherited.items()},
-            "left": {str(job): list(one) for job, one in self.left.items()},
-        }
+        """For JSON."""
+        return {"format": FORMAT, **{name: getattr(self, name) for name in _kept()}}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Of `as_dict`.
-
-        Raises:
-            ValueError: it is not of this form.
-        """
+        """Of what JSON has made of `as_dict`. ValueError: it is not of this form."""
         try:
-            return cls._of(data)
-        except (TypeError, KeyError, AttributeError, OverflowError) as error:
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {data['format']!r}; this rltuned reads {FORMAT}")
+            return cls(**{name: TypeAdapter(form).validate_python(data[name]) for name, form in _kept().items()})
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"no book of loans: {first['msg']} at {first['loc']} of {error.title}") from error
+        except (TypeError, KeyError) as error:
             raise ValueError(f"no book of loans: {error!r}") from error
-
-    @classmethod
-    def _of(cls, data: Mapping[str, Any]) -> Self:
-        if data["format"] != FORMAT:
-            raise ValueError(f"format {data['format']!r}; this rltuned reads {FORMAT}")
-        return cls(
-            time=_number(data["time"]),
-            offers={int(job): _offer(*values) for job, values in data["offers"].items()},
-            loans={
-                int(job): Loan(int(submit), *_numbers(times), _parts(parts))
-                for job, (submit, *times, parts) in data["loans"].items()
-            },
-            given={
-                int(job): Given(int(submit), _amount(seconds), int(loans), tuple(map(int, borrowers)))
-                for job, (submit, seconds, loans, borrowers) in data["given"].items()
-            },
-            inherited={
-                int(job): Inherited(int(submit), _amount(wait)) for job, (submit, wait) in data["inherited"].items()
-            },
-            left={
-                int(job): Left(str(owner), _number(last), _amount(wait), _amount(lent), bool(cancelled))
-                for job, (owner, last, wait, lent, cancelled) in data["left"].items()
-            },
-        )
 
 
 NOTHING_LENT: Final = Book()
 
 
-def _number(value: Any) -> float:
-    number = float(value)
-    if not np.isfinite(number):
-        raise ValueError(f"{value!r} is no number of seconds")
-    return number
+def _kept() -> dict[str, Any]:
+    """The fields of a book that are on disk, and of which form they are."""
+    return {one.name: one.type for one in fields(Book) if one.name != "waiting"}
 
 
-def _numbers(values: Iterable[Any]) -> tuple[float, float, float, float, float]:
-    seconds, began, start, used, ended = map(_number, values)
-    return seconds, began, start, used, ended
-
-
-def _offer(submit: Any, tasks: Any, able: Any, size: Any, seconds: Any, parts: Any, unwanted: Any) -> Offer:
-    offer = Offer(
-        int(submit), int(tasks), int(able), _amount(size), _amount(seconds), _parts(parts), unwanted=bool(unwanted)
-    )
-    if offer.able < 1 or not offer.size:
-        raise ValueError(f"{offer} is to no job")
-    return offer
-
-
-def _amount(value: Any) -> float:
-    number = _number(value)
-    if number < 0:
-        raise ValueError(f"{value!r} is below 0")
-    return number
-
-
-def _parts(found: Iterable[Any]) -> tuple[Part, ...]:
-    return tuple(Part(int(lender), int(submit), _amount(gpus)) for lender, submit, gpus in found)
-
-
-def _owner(jobs: JobTable, row: int) -> str:
-    cpus = 0 if jobs.gpus[row] else jobs.cpus[row]
-    asked = jobs.partition.value(row), jobs.nodes[row], jobs.gpus[row], jobs.gpu_type.value(row), cpus
-    return "\0".join(map(str, (jobs.user.value(row), *asked)))
+def _waiting(jobs: JobTable) -> Iterator[tuple[int, int]]:
+    """Id and submit time of each pending job."""
+    rows = jobs.pending
+    return zip(jobs.job_id[rows].tolist(), jobs.submit_time[rows].astype(np.int64).tolist(), strict=True)
 
 
 def _by_row(found: Mapping[tuple[int, int], float], jobs: JobTable, rows: Rows) -> Floats:
+    """(n,) of these rows what is found by id and submit time, or 0."""
     values = np.zeros(len(jobs))
     for (job, submit), value in found.items():
         row = jobs.row_of.get(job)
@@ -356,80 +263,208 @@ def _by_row(found: Mapping[tuple[int, int], float], jobs: JobTable, rows: Rows) 
     return values[rows]
 
 
-def _passed_on(after: Book, before: Book, snapshot: Snapshot, told: Told) -> Book:
-    """The book with the wait of cancelled jobs on their users' next ones of the same request."""
-    jobs = snapshot.jobs
-    rows = jobs.pending
-    left = dict(before.left)
-    if before.waiting is not None:
-        was, waited = before.waiting.jobs, before.waiting.wait
-        for at in np.flatnonzero(~np.isin(was.job_id[was.pending], jobs.job_id)).tolist():
-            row = was.pending[at]
-            job = int(was.job_id[row])
-            if not snapshot.is_unread(job) and was.user.codes[row] >= 0:
-                lent = before.given[job].seconds if job in before.given else 0.0
-                lent += sum(
-                    part.gpus * loan.charged(before.time)
-                    for loan in before.loans.values()
-                    for part in loan.parts
-                    if part.lender == job
-                )
-                left[job] = Left(_owner(was, row), before.time, float(waited[at]), lent, cancelled=False)
-    for job in [job for job in left if told.took(job) is not None]:
-        del left[job]  # it has run
-    left = {
-        job: one._replace(cancelled=True) if job in told.cancelled else one
-        for job, one in left.items()
-        if after.time - one.last <= UNTOLD
-    }
-    given, inherited = dict(after.given), dict(after.inherited)
-    heirs = sorted((job for job, one in left.items() if one.cancelled), key=lambda job: left[job].last)
-    next_ones = _of_owners(jobs, {left[job].owner for job in heirs}, inherited, min(heirs)) if heirs else {}
-    for job in heirs:
-        gone, rows_left = left[job], next_ones.get(left[job].owner)
-        # The last one that was submitted: nobody looks through thousands of jobs of one request.
-        if not rows_left or int(jobs.job_id[rows_left[-1]]) < job:
-            continue
-        row = rows_left[-1]
-        if not (wait := _waited_before(jobs, gone, row)):
-            continue
-        rows_left.pop()
-        heir, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
-        inherited[heir] = Inherited(submit, wait)
-        if gone.lent > 0:
-            known = given.get(heir, Given(submit, 0.0, 0, ()))
-            given[heir] = known._replace(seconds=known.seconds + gone.lent * wait / gone.wait)
-        del left[job]
-    if len(left) > MOST_REMEMBERED:
-        last = sorted(left, key=lambda job: left[job].last)[-MOST_REMEMBERED:]
-        left = {job: left[job] for job in last}
-    book = replace(after, given=given, inherited=inherited, left=left)
-    waiting = _Waiting(
-        jobs,
-        book.wait(snapshot, rows),
-        {*snapshot.array_of, *filter(snapshot.is_unread, () if before.waiting is None else before.waiting.tasks)},
-    )
-    return replace(book, waiting=waiting)
+class _Step:
+    """From the last reading to this one."""
 
+    def __init__(self, book: Book, snapshot: Snapshot, now: float, told: Told) -> None:
+        self.book, self.snapshot, self.jobs, self.now, self.told = book, snapshot, snapshot.jobs, now, told
+        self.passed = max(now - book.time, 0.0) if book.time else 0.0
+        """Seconds."""
+        self.waiting = dict(_waiting(self.jobs))
+        self.given = dict(book.given)
+        self.offers: dict[int, Offer] = {}
+        # After a restart the clock may have gone back: it began with the wall clock.
+        back = max(book.time - now, 0.0)
+        self.loans = {
+            job: self.followed(job, loan._replace(began=loan.began - back)) for job, loan in book.loans.items()
+        }
 
-def _waits(snapshot: Snapshot, job: int, submit_time: int) -> bool:
-    if snapshot.is_unread(job):
-        return True  # nothing tells that it does not, whatever else its row says
-    jobs, row = snapshot.jobs, snapshot.jobs.row_of.get(job)
-    return row is not None and bool(jobs.state[row] == JobState.PENDING and int(jobs.submit_time[row]) == submit_time)
-
-
-def _give(given: dict[int, Given], borrower: int, parts: Iterable[Part], seconds: float) -> None:
-    for part in parts:
-        known = given.get(part.lender)
-        if known is None or known.submit_time != part.submit_time:
-            known = Given(part.submit_time, 0.0, 0, ())
-        given[part.lender] = Given(
-            part.submit_time,
-            known.seconds + part.gpus * seconds,
-            known.loans + 1,
-            (*known.borrowers, borrower)[-MOST_NAMED:],
+    def taken(self) -> Book:
+        """The book after it."""
+        carrying = {**self.book.offers, **self.requeued()}
+        tasks: dict[int, list[int]] = defaultdict(list)
+        for task, array in self.snapshot.array_of.items() if carrying else ():
+            tasks[array].append(task)
+        for job, offer in carrying.items():
+            self.start(job, offer, tasks[job])
+        loans = {job: open_loan for job, loan in self.loans.items() if (open_loan := self.settled(job, loan))}
+        book = Book(
+            time=self.now,
+            offers={job: offer._replace(parts=self.still(offer.parts)) for job, offer in self.offers.items()},
+            loans=loans,
+            given={job: one for job, one in self.given.items() if self.waits(job, one.submit_time)},
+            inherited={job: one for job, one in self.book.inherited.items() if self.waits(job, one.submit_time)},
         )
+        book = self.passed_on(book, self.who_left())
+        before, unread = self.book.waiting, self.snapshot.is_unread
+        tasks_before = () if before is None else before.tasks
+        running = {*self.snapshot.array_of, *filter(unread, tasks_before)}
+        return replace(book, waiting=_Waiting(self.jobs, book.wait(self.snapshot, self.jobs.pending), running))
+
+    def waits(self, job: int, submit_time: int) -> bool:
+        """Whether this job still does; nothing tells that one does not whose row cannot be understood."""
+        return self.waiting.get(job) == submit_time or self.snapshot.is_unread(job)
+
+    def still(self, parts: Iterable[Part]) -> tuple[Part, ...]:
+        """Those of lenders that wait."""
+        return tuple(part for part in parts if self.waits(part.lender, part.submit_time))
+
+    def give(self, borrower: int, parts: Iterable[Part], seconds: float) -> None:
+        """Note what was lent to a run that is over."""
+        for part in parts:
+            known = self.given.get(part.lender)
+            if known is None or known.submit_time != part.submit_time:
+                known = Given(part.submit_time, 0.0, 0, ())
+            borrowers = (*known.borrowers, borrower)[-MOST_NAMED:]
+            amount = known.seconds + part.gpus * seconds
+            self.given[part.lender] = Given(part.submit_time, amount, known.loans + 1, borrowers)
+
+    # --- loans
+
+    def followed(self, job: int, loan: Loan) -> Loan:
+        """The loan as the reading shows its borrower."""
+        jobs, row = self.jobs, self.jobs.row_of.get(job)
+        if loan.used >= 0 or (row is None and self.snapshot.is_unread(job)):
+            return loan
+        runs = row is not None and jobs.state[row] == JobState.RUNNING and jobs.submit_time[row] == loan.submit_time
+        return loan if runs else loan._replace(used=max(self.now - loan.began, 0.0), ended=self.now)
+
+    def settled(self, job: int, loan: Loan) -> Loan | None:
+        """The loan as far as it is open. When it is known what the borrower has used, that is what was given."""
+        parts = self.still(loan.parts)
+        used = self.used(job, loan) if parts else 0.0
+        if used is None:
+            return loan._replace(parts=parts)
+        self.give(job, parts, used)
+        return None
+
+    def used(self, job: int, loan: Loan) -> float | None:
+        """Seconds that the borrower really used; None while nobody knows."""
+        if loan.used < 0:
+            return None
+        if not loan.start and job in self.told.cancelled:
+            return 0.0
+        if (known := self.told.took(job)) is not None:
+            start, took = known
+            this_run = abs(start - loan.start) <= GRACE if loan.start else start >= loan.submit_time
+            if this_run and took <= loan.used + GRACE:
+                return took
+        return loan.used if self.now - loan.ended > UNTOLD else None
+
+    # --- offers
+
+    def requeued(self) -> dict[int, Offer]:
+        """Offers to jobs that were requeued while they ran: they carry their raise still."""
+        offers, jobs = {}, self.jobs
+        for job, loan in self.loans.items():
+            row = jobs.row_of.get(job)
+            if row is None or jobs.state[row] == JobState.OTHER or job in self.book.offers:
+                continue
+            if self.book.loans[job].used < 0 <= loan.used:
+                size = sum(part.gpus for part in loan.parts)
+                offers[job] = Offer(int(jobs.submit_time[row]), 1, 1, size, loan.seconds, loan.parts)
+        return offers
+
+    def start(self, job: int, offer: Offer, tasks: Iterable[int]) -> None:
+        """What became of an offer: who of those that it is for has started since the last reading is lent for.
+
+        `tasks`: of the array, those that have a record of their own.
+        """
+        jobs, row = self.jobs, self.jobs.row_of.get(job)
+        if row is None and self.snapshot.is_unread(job):
+            self.offers[job] = offer
+            return
+        waits = row is not None and jobs.state[row] == JobState.PENDING
+        submit, waiting = (int(jobs.submit_time[row]), max(int(jobs.array_tasks[row]), 1)) if waits else (0, 0)
+        rest, seen = offer.parts, self.new_tasks(job, tasks)
+        for nth, at in enumerate(seen):
+            rest = rest if nth % offer.able else offer.parts
+            taken, rest = _split(rest, offer.size)
+            start = float(jobs.start_time[at])
+            start, ran = (start, self.snapshot.time - start) if np.isfinite(start) else (0.0, self.passed)
+            began = self.now - min(max(ran, 0.0), self.passed)
+            # It may have been given more than it asked for when it was raised.
+            more = max(float(sizes_held(self.snapshot, np.array([at]))[0]) / offer.size, 1.0)
+            taken = tuple(part._replace(gpus=part.gpus * more) for part in taken)
+            loan = Loan(int(jobs.submit_time[at]), offer.seconds, began, start, -1.0, 0.0, taken)
+            self.begin(int(jobs.job_id[at]), loan)
+        # Those that nobody saw were over within a cycle, or were cancelled. If it was requeued, what waits has run.
+        unseen = max(offer.tasks - (waiting if submit == offer.submit_time else 0) - len(seen), 0)
+        taken, rest = _split(rest if unseen + len(seen) <= offer.able else offer.parts, unseen * offer.size)
+        if offer.tasks > 1:
+            self.give(job, taken, self.passed)
+        else:
+            began = self.now - self.passed
+            self.begin(job, Loan(offer.submit_time, offer.seconds, began, 0.0, self.passed, self.now, taken))
+        if waits:
+            self.offers[job] = offer._replace(submit_time=submit, tasks=waiting, parts=rest or offer.parts)
+
+    def begin(self, job: int, loan: Loan) -> None:
+        """A borrower starts; of an earlier run nothing more will be known."""
+        if not loan.parts:
+            return
+        if (before := self.loans.get(job)) is not None:
+            self.give(job, before.parts, before.charged(self.now))
+        self.loans[job] = loan
+
+    def new_tasks(self, job: int, tasks: Iterable[int]) -> list[int]:
+        """Rows of the jobs that a raised one stood for and that run since the last reading."""
+        jobs, before, since = self.jobs, self.book.waiting, self.snapshot.time - self.passed
+        found = []
+        for task in dict.fromkeys((job, *tasks)):  # the last task has the number of its array
+            row = jobs.row_of.get(task)
+            if row is None or jobs.state[row] != JobState.RUNNING:
+                continue
+            known = self.book.loans.get(task)
+            if known is not None and known.used < 0 and known.submit_time == int(jobs.submit_time[row]):
+                continue
+            # After a restart of ours only the start tells.
+            new = jobs.start_time[row] >= since - GRACE if before is None else task not in before.tasks
+            if task == job or new:
+                found.append(row)
+        return found
+
+    # --- what is passed on
+
+    def who_left(self) -> dict[int, Left]:
+        """Jobs that have left the queue, and are remembered."""
+        left, before, told = dict(self.book.left), self.book.waiting, self.told
+        if before is not None:
+            was = before.jobs
+            gone = np.flatnonzero(~np.isin(was.job_id[was.pending], self.jobs.job_id))
+            lent = self.book.lent(was, was.pending[gone]).tolist() if len(gone) else ()
+            for at, amount in zip(gone.tolist(), lent, strict=True):
+                row = was.pending[at]
+                if not self.snapshot.is_unread(job := int(was.job_id[row])) and was.user.codes[row] >= 0:
+                    left[job] = Left(_owner(was, row), self.book.time, float(before.wait[at]), amount, cancelled=False)
+        # One of which accounting knows a run time has run.
+        known = {job: one for job, one in left.items() if self.now - one.last <= UNTOLD and told.took(job) is None}
+        return {job: one._replace(cancelled=one.cancelled or job in told.cancelled) for job, one in known.items()}
+
+    def passed_on(self, book: Book, left: dict[int, Left]) -> Book:
+        """The book with the wait of cancelled jobs on their users' next ones of the same request."""
+        jobs, given, inherited = self.jobs, dict(book.given), dict(book.inherited)
+        cancelled = sorted((job for job, one in left.items() if one.cancelled), key=lambda job: left[job].last)
+        owners = {left[job].owner for job in cancelled}
+        next_ones = _of_owners(jobs, owners, inherited, min(cancelled)) if cancelled else {}
+        for job in cancelled:
+            gone, rows = left[job], next_ones.get(left[job].owner)
+            # The last one that was submitted: nobody looks through thousands of jobs of one request.
+            if not rows or int(jobs.job_id[rows[-1]]) < job:
+                continue
+            if not (wait := _waited_before(jobs, gone, rows[-1])):
+                continue
+            row = rows.pop()
+            heir, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
+            inherited[heir] = Inherited(submit, wait)
+            if gone.lent > 0:
+                known = given.get(heir, Given(submit, 0.0, 0, ()))
+                given[heir] = known._replace(seconds=known.seconds + gone.lent * wait / gone.wait)
+            del left[job]
+        if len(left) > MOST_REMEMBERED:
+            last = sorted(left, key=lambda job: left[job].last)[-MOST_REMEMBERED:]
+            left = {job: left[job] for job in last}
+        return replace(book, given=given, inherited=inherited, left=left)
 
 
 def _split(parts: Iterable[Part], gpus: float) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
@@ -444,6 +479,12 @@ def _split(parts: Iterable[Part], gpus: float) -> tuple[tuple[Part, ...], tuple[
         if part.gpus - used > 1e-9:
             rest.append(part._replace(gpus=part.gpus - used))
     return tuple(taken), tuple(rest)
+
+
+def _owner(jobs: JobTable, row: int) -> str:
+    cpus = 0 if jobs.gpus[row] else jobs.cpus[row]
+    asked = jobs.partition.value(row), jobs.nodes[row], jobs.gpus[row], jobs.gpu_type.value(row), cpus
+    return "\0".join(map(str, (jobs.user.value(row), *asked)))
 
 
 def _of_owners(jobs: JobTable, owners: Collection[str], but: Collection[int], first: int) -> dict[str, list[int]]:
@@ -464,115 +505,3 @@ def _waited_before(jobs: JobTable, gone: Left, row: int) -> float:
     """Seconds that the job that is gone had waited before this one was there: no moment counts twice."""
     since = jobs.eligible_time[row] if np.isfinite(jobs.eligible_time[row]) else jobs.submit_time[row]
     return float(np.clip(since - (gone.last - gone.wait), 0.0, gone.wait))
-
-
-def _again(book: Book, loans: Mapping[int, Loan], jobs: JobTable) -> dict[int, Offer]:
-    """The offers, with those to jobs that were requeued while they ran: they carry their raise still."""
-    offers = dict(book.offers)
-    for job, loan in loans.items():
-        row = jobs.row_of.get(job)
-        if row is None or jobs.state[row] == JobState.OTHER or job in offers:
-            continue
-        if book.loans[job].used < 0 <= loan.used:
-            size = sum(part.gpus for part in loan.parts)
-            offers[job] = Offer(int(jobs.submit_time[row]), 1, 1, size, loan.seconds, loan.parts)
-    return offers
-
-
-class _Started(NamedTuple):
-    offers: dict[int, Offer]
-    """To jobs that still wait."""
-    loans: dict[int, Loan]
-    over: list[tuple[int, tuple[Part, ...], float]]
-    """Runs that are over, of which nothing more will be known: the job, what was lent for it, and seconds."""
-
-
-def _started(
-    book: Book, given: Mapping[int, Offer], loans: dict[int, Loan], snapshot: Snapshot, now: float, passed: float
-) -> _Started:
-    """What became of the offers, `passed` seconds after the last reading."""
-    jobs, found = snapshot.jobs, _Started({}, loans, [])
-    tasks_of: dict[int, list[int]] = defaultdict(list)
-    for task, array in snapshot.array_of.items() if given else ():
-        tasks_of[array].append(task)
-
-    def begin(job: int, loan: Loan) -> None:
-        if (before := loans.get(job)) is not None:
-            found.over.append((job, before.parts, before.charged(now)))
-        loans[job] = loan
-
-    for job, offer in given.items():
-        row = jobs.row_of.get(job)
-        if row is None and snapshot.is_unread(job):
-            found.offers[job] = offer
-            continue
-        waits = row is not None and jobs.state[row] == JobState.PENDING
-        submit, tasks = (int(jobs.submit_time[row]), max(int(jobs.array_tasks[row]), 1)) if waits else (0, 0)
-        # If it was requeued, what waits now has run before.
-        left = tasks if submit == offer.submit_time else 0
-        rest, seen = offer.parts, _new_tasks(book, snapshot, job, tasks_of[job], snapshot.time - passed)
-        for nth, at in enumerate(seen):
-            rest = rest if nth % offer.able else offer.parts
-            taken, rest = _split(rest, offer.size)
-            if taken:
-                start = float(jobs.start_time[at])
-                ran = min(max(snapshot.time - start, 0.0), passed) if np.isfinite(start) else passed
-                # It may have been given more than it asked for when it was raised.
-                more = max(float(sizes_held(snapshot, np.array([at]))[0]) / offer.size, 1.0)
-                taken = tuple(part._replace(gpus=part.gpus * more) for part in taken)
-                submitted, start = int(jobs.submit_time[at]), start if np.isfinite(start) else 0.0
-                begin(int(jobs.job_id[at]), Loan(submitted, offer.seconds, now - ran, start, -1.0, 0.0, taken))
-        # Those that nobody saw were over within a cycle, or were cancelled.
-        unseen = max(offer.tasks - left - len(seen), 0)
-        taken, rest = _split(rest if unseen + len(seen) <= offer.able else offer.parts, unseen * offer.size)
-        if taken and offer.tasks > 1:
-            found.over.append((job, taken, passed))
-        elif taken:
-            begin(job, Loan(offer.submit_time, offer.seconds, now - passed, 0.0, passed, now, taken))
-        if waits:
-            found.offers[job] = offer._replace(submit_time=submit, tasks=tasks, parts=rest or offer.parts)
-    return found
-
-
-def _new_tasks(book: Book, snapshot: Snapshot, job: int, tasks: Iterable[int], since: float) -> list[int]:
-    """Rows of the jobs that a raised one stood for and that run since the last reading."""
-    jobs, before = snapshot.jobs, book.waiting
-    found = []
-    for task in dict.fromkeys((job, *tasks)):  # the last task has the number of its array
-        row = jobs.row_of.get(task)
-        if row is None or jobs.state[row] != JobState.RUNNING:
-            continue
-        open_loan = book.loans.get(task)
-        if open_loan is not None and open_loan.used < 0 and open_loan.submit_time == int(jobs.submit_time[row]):
-            continue
-        # After a restart of ours only the start tells.
-        new = jobs.start_time[row] >= since - GRACE if before is None else task not in before.tasks
-        if task == job or new:
-            found.append(row)
-    return found
-
-
-def _followed(snapshot: Snapshot, job: int, loan: Loan, now: float) -> Loan:
-    """The loan as the reading shows its borrower."""
-    jobs = snapshot.jobs
-    row = jobs.row_of.get(job)
-    if loan.used >= 0 or (row is None and snapshot.is_unread(job)):
-        return loan
-    runs = row is not None and jobs.state[row] == JobState.RUNNING and int(jobs.submit_time[row]) == loan.submit_time
-    return loan if runs else loan._replace(used=max(now - loan.began, 0.0), ended=now)
-
-
-def _settled(job: int, loan: Loan, told: Told, now: float) -> float | None:
-    """Seconds that the borrower really used; None while nobody knows."""
-    if loan.used < 0:
-        return None
-    if not loan.start and job in told.cancelled:
-        return 0.0
-    known = told.took(job)
-    if known is not None:
-        start, took = known
-        if (abs(start - loan.start) <= GRACE if loan.start else start >= loan.submit_time) and (
-            took <= loan.used + GRACE
-        ):
-            return took
-    return loan.used if now - loan.ended > UNTOLD else None

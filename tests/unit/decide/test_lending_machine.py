@@ -403,7 +403,7 @@ class World:
             ended = [loan for loan in self.book.loans.values() if loan.used >= 0]
             self.loose |= {(part.lender, part.submit_time) for loan in ended for part in loan.parts}
         self.book, self.steady_from = Book.from_dict(json.loads(self.disk)), self.jump
-        assert self.book.as_dict() == json.loads(self.disk)
+        assert json.dumps(self.book.as_dict(), allow_nan=False) == self.disk
         # A task that started in the seconds of the last reading counts as one that started after it.
         arrays = [offer for job, offer in self.book.offers.items() if job in self.arrays]
         self.loose |= {(part.lender, part.submit_time) for offer in arrays for part in offer.parts}
