@@ -111,26 +111,28 @@ class Lending:
                 path.unlink()
         return f"{path} is of a version that lent in another way"
 
-    def advance(self, snapshot: Snapshot, now: float, told: Told, config: Config, applied: AppliedChanges) -> Book:
-        """The book once this reading is known; `now` by the clock that never jumps."""
+    def advance(self, snapshot: Snapshot, now: float, told: Told, config: Config, journal: Journal) -> None:
+        """Bring the book to this reading, which the journal was compared with; `now` by the clock that never jumps.
+
+        Who starts after the last reading borrows, even of a raise that was given back since: slurmctld may have begun
+        to look at its queue before. Who waits by this one, and carries a raise no more by the journal, does not.
+        """
         unknown, self._unknown = self._unknown, set()
-        self.book = self.book.advanced(snapshot, now, told)
-        unknown -= self.book.offers.keys()  # it ran when the file was written, and waits again
-        if unknown and unknown & _waiting(snapshot):
+        book, waiting = (
+            self.book.advanced(snapshot, now, told),
+            set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist()),
+        )
+        # It may have run when the file was written, and wait again.
+        if (unknown - book.offers.keys()) & waiting:
             self._lost = self._lost or "it does not tell who lends for the jobs that are raised"
+        self.book = book.carried((book.offers.keys() - waiting) | _raised(journal))
         if self._lost:
             sentence = "The book of loans is lost: every waiting job counts as having lent all that it could."
             self._runtime.log.warning("loans.lost", sentence=sentence, reason=self._lost)
-            managed = managed_jobs(snapshot, config, applied)
-            offers = self.book.offers
-            self.book = self.book.lost(snapshot, lendable(managed, Book(time=now), config.lend.part)).offering(offers)
+            managed = managed_jobs(snapshot, config, replace(journal.applied(), largest=self.largest))
+            lent = lendable(managed, Book(time=now), config.lend.part)
+            self.book = self.book.lost(snapshot, lent).offering(self.book.offers)
             self._lost = ""
-        return self.book
-
-    def look(self, snapshot: Snapshot, journal: Journal) -> None:
-        """Note which of the waiting jobs carry a raise no more by the journal: a restore gave them back."""
-        if self.book.offers:
-            self.book = self.book.carried((self.book.offers.keys() - _waiting(snapshot)) | _raised(journal))
 
     def promise(self, plan: Plan) -> str:
         """Put on disk what is about to be offered, beside what the jobs carry that are still to be given back. Why it
@@ -141,11 +143,9 @@ class Lending:
         self.book = self.book if trouble else book
         return trouble
 
-    def take_in(
-        self, plan: Plan, journal: Journal, restored: Collection[int], before: Book, results: Collection[Result]
-    ) -> None:
-        """Note the jobs that carry a raise of ours by the journal; without those that have just been given back. Where
-        what was to be written was not (`results`), those who lent `before` lend.
+    def take_in(self, plan: Plan, journal: Journal, before: Book, results: Collection[Result]) -> None:
+        """Note the jobs that carry a raise of ours by the journal, or did `before`. Where what was to be written was
+        not (`results`), those who lent before lend.
         """
         # Of a raise that was undone, what it goes ahead by at the next calculation is lent; of one that was to go less
         # far, what it still goes ahead by.
@@ -157,7 +157,7 @@ class Lending:
         wanted = {change.job_id for change in plan.changes if change.field is Field.SITE_FACTOR}
         stand = {job: before.offers[job]._replace(unwanted=True) for job in wanted - written if job in before.offers}
         book = self.book.offering({**self.book.offers, **stand})
-        self.book = book.carried(_raised(journal).difference(restored))
+        self.book = book.carried(_raised(journal) | before.offers.keys())
         jobs = plan.snapshot.jobs
         self.largest = self.largest.grown(jobs)
         self._shrunk = self.largest.shrunk(jobs)
@@ -181,10 +181,6 @@ class Lending:
             self._runtime.log.warning("loans.not_kept", sentence=sentence, reason=trouble)
         self._trouble = trouble
         return trouble
-
-
-def _waiting(snapshot: Snapshot) -> set[int]:
-    return set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
 
 
 def _raised(journal: Journal) -> set[int]:

@@ -254,6 +254,8 @@ class Daemon:
             self.reporting.unread(snapshot.unread)
         slurmctld.hint(snapshot.health)
         slurmctld.refuse_hidden(snapshot)
+        if slurmctld.facts is not None:
+            snapshot = replace(snapshot, scheduler=slurmctld.facts.scheduler)
         for tier, waited in self._starts.since_last(snapshot):
             self.runtime.metrics.waiting.labels(tier).observe(waited)
         self.runtime.metrics.pending.set(len(snapshot.jobs.pending))
@@ -275,7 +277,7 @@ class Daemon:
             return CycleReport(
                 CycleOutcome.DONE, stage, sentence, pending, restored=len(restored), acted=acted, seen=seen
             )
-        return self._steer(snapshot, read_at, blocked, restored, acted=acted)
+        return self._steer(snapshot, blocked, restored, acted=acted)
 
     def _nothing_to_do(self) -> bool:
         """Whether slurmctld runs on another host and nothing of ours is out."""
@@ -297,18 +299,14 @@ class Daemon:
                 self.runtime.log.info("job.reniced", job=job, before=before, after=nice[job], sentence=sentence)
         self._nice = nice
 
-    def _steer(
-        self, snapshot: Snapshot, read_at: float, blocked: str, restored: tuple[int, ...], *, acted: bool
-    ) -> CycleReport:
+    def _steer(self, snapshot: Snapshot, blocked: str, restored: tuple[int, ...], *, acted: bool) -> CycleReport:
         """Plan, write, forecast and record."""
-        stage, writes, facts = self.stage, self.permissions.writes, self.slurmctld.facts
+        stage, writes = self.stage, self.permissions.writes
         with self._phase("plan"):
             policy, choice = self.choice.choose(snapshot)
-            known = replace(snapshot, scheduler=facts.scheduler) if facts is not None else snapshot
             applied = replace(self.journal.applied(), largest=self._lending.largest, undone=self._undone)
-            config = choice.applied(self.config)
-            book = self._lending.advance(known, read_at, self._told(), config, applied)
-            made = self.planner(known, policy, config, applied, book)
+            book = self._lending.book
+            made = self.planner(snapshot, policy, choice.applied(self.config), applied, book)
         self._starts.manages(made)
         results: list[Result] = []
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
@@ -324,7 +322,7 @@ class Daemon:
                     restored, results = self.execution.carry_out(snapshot, made, self._began, book.offers, against)
                 except JournalError as error:
                     blocked = str(error)
-        self._lending.take_in(made, self.journal, restored, book, results)
+        self._lending.take_in(made, self.journal, book, results)
         of = {item.change.job_id: item.outcome for item in results if item.change.field is Field.SITE_FACTOR}
         self._counted |= {job for job, outcome in of.items() if outcome is Outcome.UNDONE}
         self._counted -= {*restored, *(job for job, outcome in of.items() if outcome is Outcome.APPLIED)}
@@ -348,7 +346,7 @@ class Daemon:
                 starts=starts,
             )
             self.reporting.decided(record)
-            self.reporting.users(known, made, starts)
+            self.reporting.users(snapshot, made, starts)
         outcome, pending = CycleOutcome.SHED if shed else CycleOutcome.DONE, len(snapshot.jobs.pending)
         return CycleReport(
             outcome=CycleOutcome.FAILED if blocked else outcome,
@@ -393,7 +391,7 @@ class Daemon:
             blocked = str(error)
         self._look_at_undone(undone(self.journal, seen))
         blocked = blocked or self._leave_alone(snapshot)
-        self._lending.look(snapshot, self.journal)
+        self._lending.advance(snapshot, read_at, self._told(), self.config, self.journal)
         for job in foreign:
             sentence = "Somebody else changed it; it is left alone from now on."
             self.runtime.log.info("job.foreign", job=job, sentence=sentence)

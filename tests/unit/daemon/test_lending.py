@@ -173,7 +173,7 @@ def test_of_the_version_before_the_largest_requests_are_taken_over_once_and_noth
     assert run.slurm.order() == ([3, 1, 2] if known else [2, 3, 1]), "job 2 has asked for 25 hours once"
 
 
-def test_who_lends_is_on_disk_before_a_job_is_raised_and_until_it_is_given_back(tmp_path):
+def test_who_lends_is_on_disk_before_a_job_is_raised_and_until_a_reading_shows_that_it_was_given_back(tmp_path):
     run, seen = house(tmp_path, jobs=0), []
     for number in range(3):
         run.slurm.submit(1000 - number, time_limit=100.0 * (3 - number))
@@ -188,6 +188,8 @@ def test_who_lends_is_on_disk_before_a_job_is_raised_and_until_it_is_given_back(
     run.tick()
     assert run.slurm.log[-1][::2] == (3, 0)
     assert seen[2:] == [{2, 3}]
+    assert set(on_disk(tmp_path).offers) == {2, 3}, "it may have started meanwhile"
+    run.tick()
     assert set(on_disk(tmp_path).offers) == {2}
 
 
@@ -233,6 +235,52 @@ def test_who_was_given_back_and_starts_then_borrows_nothing(tmp_path):
     run.daemon.planner = planner
     run.ticks(2)
     assert on_disk(tmp_path).loans == {}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("later", [0, 1])
+def test_who_starts_before_a_reading_shows_that_it_was_given_back_borrows_and_later_nothing(tmp_path, later, killed):
+    """Slurm may have begun to look at its queue before the raise was taken back."""
+    run = one_more(tmp_path)
+    run.tick()
+    assert run.slurm.jobs[12].site_factor == 0
+    run = again(tmp_path, run.slurm, lend=LendSection(most=1)) if killed else run
+    for _ in range(later):
+        run.tick()
+    run.slurm.start(12)
+    run.tick()
+    assert (12 in on_disk(tmp_path).loans) is (not later)
+    assert 12 not in on_disk(tmp_path).offers
+    assert not run.events("loans.lost")
+
+
+@pytest.mark.parametrize("when", ["before", "after", "next minute"])
+def test_tasks_of_an_array_that_start_while_it_is_given_back_borrow(tmp_path, when):
+    slurm = ModelSlurm(VirtualClock())
+    slurm.submit(1000, user="ann", time_limit=86_400.0)
+    slurm.submit(900, user="bob", time_limit=600.0, tasks="100-199%2")
+    run = again(tmp_path, slurm)
+    run.tick()
+    assert slurm.jobs[2].site_factor > 0
+    # Ann's people decide more for her job: the array is to go behind it.
+    slurm.jobs[1].nice, slurm.jobs[1].multifactor = -20, 1050
+    update, started = slurm.before_update, []
+
+    def starts(_number):
+        if when == "before" and not started:
+            started.append(slurm.start_task(2))
+
+    slurm.before_update = starts
+    run.tick()
+    assert slurm.jobs[2].site_factor == 0
+    slurm.before_update = update
+    if when == "next minute":
+        run.tick()
+    if not started:
+        started.append(slurm.start_task(2))
+    started[0].site_factor = 0  # what it had does not matter
+    run.tick()
+    assert (started[0].job_id in on_disk(tmp_path).loans) is (when != "next minute")
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -417,6 +417,9 @@ class World:
         book = before.advanced(snapshot, self.steady, self.told())
         self.note_inheritance(before, book)
         applied = self.applied()
+        # Who waits, and carries nothing of ours by this reading, borrows nothing any more.
+        waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
+        book = book.carried((book.offers.keys() - waiting) | self.carrying())
         if self.rng.random() < 0.01:
             managed = managed_jobs(snapshot, self.config, applied)
             could = lendable(managed, Book(time=self.steady), self.config.lend.part)
@@ -433,13 +436,16 @@ class World:
         clear = self.write(made)
         if clear is None:
             return
-        carried = {job for job, values in self.may_carry.items() if max(values) > 0}
-        self.book = made.book.offering(made.book.offers, self.book).carried(carried)
+        self.book = made.book.offering(made.book.offers, self.book).carried(self.carrying() | self.book.offers.keys())
         self.keep()
         if clear:
             raised = {int(made.snapshot.jobs.job_id[made.rows[at]]) for at in np.flatnonzero(made.target > made.base)}
             ours = {job for job in made.snapshot.jobs.job_id.tolist() if self.carries(job)}
             assert ours <= raised, "what was not wanted was given back"
+
+    def carrying(self):
+        """Jobs that carry a raise of ours by the journal."""
+        return {job for job, values in self.may_carry.items() if max(values) > 0}
 
     def carries(self, job_id):
         job = self.jobs.get(job_id)
@@ -478,10 +484,6 @@ class World:
             self.claims.setdefault(job_id, set()).add(value)
             self.requests[job_id] = request
             self.may_carry.setdefault(job_id, set()).add(value)
-            if not value:
-                # Tasks of an array that start in the seconds between the reading and this go for nothing.
-                for start in self.started:
-                    start.raised &= start.array != job_id
             if rng.random() < 0.97:  # else it is lost on the way
                 job.site = value
                 self.seen["raised" if value else "given back"] += 1
