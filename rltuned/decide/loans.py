@@ -187,6 +187,14 @@ class Book:
             for part in loan.parts:
                 yield job, part, part.gpus * seconds
 
+    def promised(self, jobs: JobTable, rows: Rows) -> dict[int, Floats]:
+        """(n,) GPU-seconds that these have promised to each job that could not be given back, by its id."""
+        found = {job: (one.seconds, one.parts) for job, one in self.offers.items() if one.unwanted}
+        return {
+            job: _by_row({(part.lender, part.submit_time): part.gpus * seconds for part in parts}, jobs, rows)
+            for job, (seconds, parts) in found.items()
+        }
+
     def borrowers(self) -> dict[int, tuple[int, ...]]:
         """By id of the lender, the jobs that have an open loan of it."""
         found: dict[int, dict[int, None]] = defaultdict(dict)
@@ -296,9 +304,8 @@ class _Step:
             inherited={job: one for job, one in self.book.inherited.items() if self.waits(job, one.submit_time)},
         )
         book = self.passed_on(book, self.who_left())
-        before, unread = self.book.waiting, self.snapshot.is_unread
-        tasks_before = () if before is None else before.tasks
-        running = {*self.snapshot.array_of, *filter(unread, tasks_before)}
+        before = () if self.book.waiting is None else self.book.waiting.tasks
+        running = {*self.snapshot.array_of, *filter(self.snapshot.is_unread, before)}
         return replace(book, waiting=_Waiting(self.jobs, book.wait(self.snapshot, self.jobs.pending), running))
 
     def waits(self, job: int, submit_time: int) -> bool:
@@ -450,9 +457,7 @@ class _Step:
         for job in cancelled:
             gone, rows = left[job], next_ones.get(left[job].owner)
             # The last one that was submitted: nobody looks through thousands of jobs of one request.
-            if not rows or int(jobs.job_id[rows[-1]]) < job:
-                continue
-            if not (wait := _waited_before(jobs, gone, rows[-1])):
+            if not rows or int(jobs.job_id[rows[-1]]) < job or not (wait := _waited_before(jobs, gone, rows[-1])):
                 continue
             row = rows.pop()
             heir, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])

@@ -1,17 +1,10 @@
 """The rule: who goes ahead, and who lends for it (docs/lending.md).
 
-In the order of the policy, a job goes ahead as far as those that it passes can lend. It passes jobs of Slurm's own
-order. The first of these that belong to other users and could run where it can run lend: each as many GPUs as it keeps
-from others itself, until the size of the raised job is covered, and each for the seconds that the raised job is charged
-for. What a job may lend is a part of its wait, times its size, less what it has lent. A job that cannot lend its part
-is not passed: the raised job stands behind it.
-
-A raised job gets a priority just above that of the first job that it passes. It keeps its place as long as that is
-lent, and goes further ahead only where that at least halves the number of those before it that it could pass: so little
-is written. No job gets less than Slurm gives it. Nobody passes a job for which the site or its people decided more, nor
-one that has lent all that it could. Passing jobs that cannot start is free, and so is passing the own user's jobs; of
-one user's jobs that ask for the same, Slurm's order stands. A job that is wanted more and has nobody to pass is not
-passed by one that is wanted less.
+In the order of the policy, a job goes ahead as far as those that it passes in Slurm's own order can lend, and gets a
+priority just above that of the first of them. It keeps its place as long as that is lent, and goes further only where
+that at least halves the number of those before it that it could pass: so little is written. Passing jobs that cannot
+start is free, and so is passing the own user's jobs. A job that is wanted more and has nobody to pass is not passed by
+one that is wanted less.
 """
 
 import enum
@@ -27,7 +20,7 @@ import numpy.typing as npt
 from rltuned.cluster.tables import Bools, Floats, Ints, Rows
 from rltuned.config import LendSection
 from rltuned.decide.loans import Book, Offer, Part
-from rltuned.decide.managed import ManagedJobs, Order
+from rltuned.decide.managed import ManagedJobs, Order, ranks_of
 
 UNLIMITED: Final = 365 * 86_400.0
 """Seconds that a job without a limit is taken to run, as the features have it."""
@@ -105,16 +98,12 @@ class Raised:
 
 
 def charged_seconds(median: Floats, limit: Floats) -> Floats:
-    """(n,) seconds that raised jobs are charged for before they have ended.
-
-    Args:
-        median: (n,) predicted run time of which half of such jobs take less; NaN: none.
-        limit: (n,) time limit.
+    """(n,) seconds that jobs are charged for before they have ended, by their median predicted run times (NaN: none)
+    and time limits. Where Slurm shortens a limit at the start (--time-min), the end settles what was too much.
     """
     limit = np.minimum(limit, UNLIMITED)
     predicted = np.where(np.isnan(median), limit, np.minimum(median, limit))
-    seconds: Floats = np.maximum(np.maximum(predicted, OF_LIMIT * limit), LEAST_SECONDS)
-    return seconds
+    return np.asarray(np.maximum(np.maximum(predicted, OF_LIMIT * limit), LEAST_SECONDS), dtype=np.float64)
 
 
 def lendable(managed: ManagedJobs, book: Book, share: float) -> Floats:
@@ -127,19 +116,13 @@ def lendable(managed: ManagedJobs, book: Book, share: float) -> Floats:
 def raise_jobs(
     managed: ManagedJobs, window: Rows, scores: Floats, seconds: Floats, book: Book, settings: LendSection
 ) -> Raised:
-    """Who goes ahead.
-
-    Args:
-        managed: n managed jobs among P pending ones.
-        window: (w,) positions among the managed ones of those that the policy has seen.
-        scores: (w,) of the policy, higher first.
-        seconds: (w,) that each is charged for before it has ended.
-        book: of loans, after this reading.
-        settings: of the rule.
+    """Who goes ahead. `window`: (w,) positions, among the n managed jobs, of those that the policy has seen; `scores`:
+    (w,) its scores, higher first; `seconds`: (w,) that each is charged for before it has ended; `book`: of loans, after
+    this reading.
     """
     rule = _Rule(managed, book, settings)
-    wanted = managed.at[window[_wanted(managed, rule, window, scores)]]
-    cost = np.zeros(len(managed.scope.rows))
+    wanted = managed.at[window[_wanted(managed, rule.same, window, scores)]]
+    cost = np.zeros(len(rule.ids))
     cost[managed.at[window]] = seconds
     left_out: set[int] = set()
     while True:
@@ -149,45 +132,51 @@ def raise_jobs(
         if not without_room:
             break
         left_out.add(without_room[-1])
-    return _result(managed, rule, attempt, values)
+    raised = np.array([one.at for one in attempt.raises], dtype=np.intp)
+    target, where = managed.base.copy(), managed.positions(managed.scope.rows[raised])
+    target[where] = np.maximum(values, target[where])
+    return Raised(
+        target=target,
+        raises=tuple(attempt.raises),
+        offers={int(rule.ids[one.at]): rule.offer(one, cost) for one in attempt.raises},
+        stop=attempt.stop[managed.at],
+        stopped_by=attempt.stopped_by[managed.at],
+        lendable=rule.lendable,
+        lent=rule.lent,
+    )
 
 
-def _wanted(managed: ManagedJobs, rule: "_Rule", window: Rows, scores: Floats) -> Order:
-    """(w,) places in the window, the most wanted first. Of a user's jobs that ask for the same, Slurm's order stands:
+def _wanted(managed: ManagedJobs, same: Ints, window: Rows, scores: Floats) -> Order:
+    """(w,) places in the window, the most wanted first. Of a user's jobs that ask for the `same`, Slurm's order stands:
     a policy that prefers fresh jobs must not let the old ones wait for ever.
     """
     at = managed.at[window]
-    by_slurm = np.empty(len(window), dtype=np.intp)
-    by_slurm[np.lexsort((managed.tie[at], -managed.base[window]))] = np.arange(len(window))
+    by_slurm = ranks_of(np.lexsort((managed.tie[at], -managed.base[window])))
     order = np.lexsort((by_slurm, -scores))
-    same = rule.same[at]
-    places = np.argsort(same[order], kind="stable")
+    places = np.argsort(same[at][order], kind="stable")
     result: Order = np.empty(len(window), dtype=np.intp)
-    result[places] = np.lexsort((by_slurm, same))
+    result[places] = np.lexsort((by_slurm, same[at]))
     return result
 
 
 def _alike(columns: Sequence[npt.NDArray[Any]]) -> Ints:
     """(P,) a number for each row, the same where all (P,) columns are the same."""
-    same = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        same = same * (len(same) + 1) + np.unique(column, return_inverse=True)[1]
-        same = np.unique(same, return_inverse=True)[1].astype(np.int64)
+    order = np.lexsort(columns)
+    new = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    same = np.zeros(len(order), dtype=np.int64)
+    same[order[1:]] = np.cumsum(new)
     return same
 
 
 class _Queue(NamedTuple):
-    """The jobs of one tier that could run where one kind of job can run, in Slurm's own order.
-
-    A job whose priority differs between its partitions stands in two places.
+    """The jobs of one tier that could run where one kind of job can run, in Slurm's own order; one whose priority
+    differs between its partitions stands in two places.
     """
 
     at: Rows
     """Positions among the pending jobs."""
-    key: Ints
-    """Descending; the higher, the further ahead."""
     behind: Ints
-    """−`key`."""
+    """−`_Rule.key`, ascending."""
     twice: bool
     """Whether a job stands in two places."""
 
@@ -196,52 +185,36 @@ class _Rule:
     """What does not change while jobs are raised in one cycle. P pending jobs."""
 
     def __init__(self, managed: ManagedJobs, book: Book, settings: LendSection) -> None:
-        scope, jobs, snapshot = managed.scope, managed.snapshot.jobs, managed.snapshot
+        scope, jobs = managed.scope, managed.snapshot.jobs
         rows = scope.rows
-        self.most = settings.most
-        self.user = jobs.user.codes[rows]
-        self.size = managed.size
+        self.managed, self.scope, self.tie, self.most = managed, scope, managed.tie, settings.most
+        self.ids, self.user, self.pool = jobs.job_id[rows], jobs.user.codes[rows], managed.all_pools.pool_of
         self.total: Floats = managed.size * managed.tasks
-        self.tasks = managed.tasks
-        self.pool = managed.all_pools.pool_of
-        self.decided, self.most_decided, self.passable = scope.decided, scope.most_decided, scope.passable
         self.unit = len(rows) + 2
-        self.tie = managed.tie
-        self.base = scope.base
         self.current = scope.base.copy()
         """(P,) priority that each has now."""
         self.current[managed.at] = managed.current
-        self.high: Ints = self.key(scope.base, np.arange(len(rows)))
-        self.low: Ints = self.key(scope.least, np.arange(len(rows)))
+        self.high, self.low = (self.key(of, np.arange(len(rows))) for of in (scope.base, scope.least))
         self.lent = book.lent(jobs, rows)
         self.lendable = lendable(managed, book, settings.part)
         self.exhausted: Bools = (self.lent > _ROUNDING) & (self.lendable <= _ROUNDING)
-        self.reserved: dict[int, list[tuple[int, float]]] = {}
-        """By id of each job that could not be given back: positions and GPU-seconds of what its lenders promised."""
-        position = {job: at for at, job in enumerate(jobs.job_id[rows].tolist())}
-        for job, offer in book.offers.items():
-            if not offer.unwanted:
-                continue
-            parts = ((position.get(part.lender), part.gpus * offer.seconds) for part in offer.parts)
-            self.reserved[job] = [(at, amount) for at, amount in parts if at is not None]
-        self.ids = jobs.job_id[rows]
-        self.submitted = jobs.submit_time[rows].astype(np.int64)
-        self.waiting_tasks = np.maximum(jobs.array_tasks[rows], 1)
-        asks = jobs.nodes[rows], jobs.gpus[rows], jobs.cpus[rows], jobs.time_limit[rows], self.pool
-        self.same = _alike((self.user, *asks))
+        self.promised = book.promised(jobs, rows)
+        asks = (of[rows] for of in (jobs.nodes, jobs.gpus, jobs.cpus, jobs.time_limit))
+        self.same = _alike((self.user, self.pool, *asks))
         """(P,) of jobs of one user that ask for the same, the same number."""
         self.reservation: Bools = jobs.reservation.codes[rows] >= 0
-        self.share_nodes = _overlap(managed.all_pools.nodes)
-        tiers = [{part.priority_tier for part in filter(None, snapshot.partitions_of(name))} for name in
-                 jobs.partition.names]  # fmt: skip
-        self._in_tier: dict[int, Bools] = {}
-        codes = jobs.partition.codes[rows]
-        for tier in set[int]().union(*tiers):
-            inside = np.array([*(tier in these for these in tiers), False], dtype=np.bool_)
-            self._in_tier[tier] = inside[codes]
-        self.tier = scope.tier
-        self._waiting: Bools = scope.startable & (scope.base > 0)
+        nodes = managed.all_pools.nodes.astype(np.float32)
+        self.share_nodes: Bools = nodes @ nodes.T > 0.5
+        """(K, K) whether two pools have a node in common."""
         self._queues: dict[tuple[int, bool, int], _Queue] = {}
+
+    def offer(self, one: Raise, cost: Floats) -> Offer:
+        """What a raised job borrows when it starts; `cost`: (P,) seconds that each is charged for."""
+        jobs, at = self.managed.snapshot.jobs, one.at
+        submitted, tasks = jobs.submit_time[self.scope.rows], int(jobs.array_tasks[self.scope.rows[at]])
+        parts = (Part(int(self.ids[by]), int(submitted[by]), round(gpus, 6)) for by, gpus in one.lenders)
+        able, size = int(self.managed.tasks[at]), float(self.managed.size[at])
+        return Offer(int(submitted[at]), max(tasks, 1), able, size, float(cost[at]), tuple(parts))
 
     def key(self, priority: Ints, at: Rows) -> Ints:
         """Priority and tie-break of the jobs at these positions as one number, the higher ahead."""
@@ -249,34 +222,32 @@ class _Rule:
 
     def queue(self, at: int) -> _Queue:
         """Whom a job meets on its way ahead."""
-        where = int(self.tier[at]), bool(self.reservation[at]), int(self.pool[at])
+        tier, reserved, pool = where = int(self.scope.tier[at]), bool(self.reservation[at]), int(self.pool[at])
         if where not in self._queues:
-            tier, reserved, pool = where
-            met = self._waiting & self._in_tier[tier] & (self.reservation == reserved)
+            in_tier = self.managed.snapshot.by_partitions(
+                self.scope.rows, lambda parts: any(part and part.priority_tier == tier for part in parts), none=False
+            )
+            met = self.scope.startable & (self.scope.base > 0) & in_tier & (self.reservation == reserved)
             members = np.flatnonzero(met & self.share_nodes[pool][self.pool])
             several = members[self.low[members] < self.high[members]]
             job = np.concatenate((members, several))
-            key = np.concatenate((self.high[members], self.low[several]))
-            order = np.argsort(-key, kind="stable")
-            self._queues[where] = _Queue(job[order], key[order], -key[order], bool(len(several)))
+            behind = -np.concatenate((self.high[members], self.low[several]))
+            order = np.argsort(behind, kind="stable")
+            self._queues[where] = _Queue(job[order], behind[order], bool(len(several)))
         return self._queues[where]
 
     def meet(self, one: int, others: Rows) -> Bools:
         """(n,) which of these managed jobs stand in one queue with that one and share nodes with it."""
-        same = (self.tier[others] == self.tier[one]) & (self.reservation[others] == self.reservation[one])
+        tier, reserved = self.scope.tier, self.reservation
+        same = (tier[others] == tier[one]) & (reserved[others] == reserved[one])
         return np.asarray(same & self.share_nodes[self.pool[one], self.pool[others]], dtype=np.bool_)
 
     def bars(self, one: int, raised: Rows) -> Bools:
         """(n,) which of these raised jobs, none of which lends, that one may not stand before."""
         ahead = self.meet(one, raised) & (self.high[raised] >= self.low[one])
-        barred: Bools = (self.user[raised] != self.user[one]) | (self.most_decided[raised] > self.decided[one])
-        return np.asarray(ahead & (barred | (self.same[raised] == self.same[one])), dtype=np.bool_)
-
-
-def _overlap(nodes: Bools) -> Bools:
-    """(K, K) whether two pools have a node in common."""
-    has = nodes.astype(np.float32)
-    return np.asarray(has @ has.T > 0.5, dtype=np.bool_)
+        barred = (self.user[raised] != self.user[one]) | (self.same[raised] == self.same[one])
+        barred |= self.scope.most_decided[raised] > self.scope.decided[one]
+        return np.asarray(ahead & barred, dtype=np.bool_)
 
 
 @dataclass
@@ -295,9 +266,8 @@ class _Attempt:
         self.left: Floats = rule.lendable.copy()
         """(P,) GPU-seconds that each can still lend. What was promised to a job that could not be given back stays
         promised until it is."""
-        for parts in rule.reserved.values():
-            for at, amount in parts:
-                self.left[at] -= amount
+        for promised in rule.promised.values():
+            self.left -= promised
         self.raised, self.kept = np.zeros((2, len(rule.ids)), dtype=np.bool_)
         """(P,) who goes ahead; who is wanted, and has nobody to pass."""
         self.stop = np.full(len(rule.ids), Stop.UNSEEN, dtype=np.int8)
@@ -311,7 +281,7 @@ class _Attempt:
         nobody goes ahead yet on any of its nodes.
         """
         rule, half, later = self.rule, (self.rule.most + 1) // 2, list[int]()
-        ahead = rule.current > rule.base
+        ahead = rule.current > rule.scope.base
         carrying = wanted[ahead[wanted]]
         there: Bools = np.any(rule.share_nodes[:, rule.pool[carrying]], axis=1)
         """(K,) whether somebody goes ahead on some of the nodes of each pool."""
@@ -337,13 +307,10 @@ class _Attempt:
         if at in self.left_out:
             self.stop[at] = Stop.LENT
             return False
-        own = rule.reserved.get(int(rule.ids[at]), ())
-        for lender, amount in own:
-            self.left[lender] += amount
-        found = self._found(at)
-        if found is None:
-            for lender, amount in own:
-                self.left[lender] -= amount
+        own = rule.promised.get(int(rule.ids[at]), 0.0)
+        self.left += own
+        if (found := self._found(at)) is None:
+            self.left -= own
             self.kept[at] = self.stop[at] == Stop.FRONT
             return False
         for lender, gpus in found.lenders:
@@ -354,13 +321,13 @@ class _Attempt:
 
     def _found(self, at: int) -> Raise | None:
         """How far ahead a job can go; notes what stops it."""
-        rule, queue = self.rule, self.rule.queue(at)
+        rule, scope, queue = self.rule, self.rule.scope, self.rule.queue(at)
         ahead = int(np.searchsorted(queue.behind, -rule.low[at], side="left"))
         who = queue.at[:ahead]
         here = ~self.raised[who] & ~self.kept[who] & (who != at)
-        who, key = who[here], queue.key[:ahead][here]
+        who, key = who[here], -queue.behind[:ahead][here]
         others = rule.user[who] != rule.user[at]
-        closed = ~rule.passable[who] | (rule.most_decided[who] > rule.decided[at]) | (others & rule.exhausted[who])
+        closed = ~scope.passable[who] | (scope.most_decided[who] > scope.decided[at]) | (others & rule.exhausted[who])
         closed |= rule.same[who] == rule.same[at]
         total = len(who)
         begin = int(np.flatnonzero(closed)[-1]) + 1 if closed.any() else 0
@@ -389,30 +356,27 @@ class _Attempt:
             high = np.minimum(high, (rule.high[kept].min() + rule.tie[at] - 1) // rule.unit)
         able = lent & (low <= high)  # else no priority lies between these two
         # It stays behind the raised jobs that it may not pass.
-        before = np.array([one.at for one in self.raises if one.high < _FIRST], dtype=np.intp)
-        top = rule.key(np.array([one.high for one in self.raises if one.high < _FIRST], dtype=np.int64), before)
+        ends = [one for one in self.raises if one.high < _FIRST]
+        before = np.array([one.at for one in ends], dtype=np.intp)
+        top = rule.key(np.array([one.high for one in ends], dtype=np.int64), before)
         able &= low * rule.unit - rule.tie[at] < top[rule.bars(at, before)].min(initial=_FIRST)
         found = np.flatnonzero(able)
         start = begin + int(found[0]) if len(found) else total
         self._note(at, who, begin, start)
         if start > begin and lent[start - begin - 1]:
             self.stop[at], self.stopped_by[at] = Stop.AHEAD, 0
-        nth, here = start - begin, self._stands(at, key) - begin
-        may = rule.current[at] > rule.base[at] and 0 <= here < len(able) and bool(able[here])
+        stands = int(np.searchsorted(-key, rule.tie[at] - rule.current[at] * rule.unit))  # behind so many
+        nth, here = start - begin, stands - begin
+        may = rule.current[at] > scope.base[at] and 0 <= here < len(able) and bool(able[here])
         if may and 2 * nth > here and low[here] <= rule.current[at] <= high[here]:
             # Most of those that it could pass would still be before it.
             self.stop[at] = Stop.FEW if nth < here else self.stop[at]
             nth, start = here, begin + here
-        if start == total or low[nth] <= rule.base[at]:  # of several partitions, it stands in the best one already
+        if start == total or low[nth] <= scope.base[at]:  # of several partitions, it stands in the best one already
             return None
         end = min(int(last[nth]) + 1, total)
         lenders = _lenders(who[start:end], gpus[start:end], size)
         return Raise(at, int(low[nth]), int(high[nth]), int(who[start]), lenders)
-
-    def _stands(self, at: int, key: Ints) -> int:
-        """How many of these, by descending key, are before a job now."""
-        now = int(self.rule.current[at]) * self.rule.unit - int(self.rule.tie[at])
-        return int(np.searchsorted(-key, -now))
 
     def _note(self, at: int, who: Rows, begin: int, start: int) -> None:
         """Why the job goes no further ahead than before `who[start]`; those before `begin` may not be passed."""
@@ -463,29 +427,3 @@ def _lenders(who: Rows, gpus: Floats, size: float) -> tuple[tuple[int, float], .
             found.append((at, used))
             size -= used
     return tuple(found)
-
-
-def _result(managed: ManagedJobs, rule: _Rule, attempt: _Attempt, values: Ints) -> Raised:
-    target = managed.base.copy()
-    of_managed = np.full(len(rule.ids), -1, dtype=np.intp)
-    of_managed[managed.at] = np.arange(len(managed.at))
-    offers: dict[int, Offer] = {}
-    for one, value in zip(attempt.raises, values.tolist(), strict=True):
-        target[of_managed[one.at]] = max(value, int(managed.base[of_managed[one.at]]))
-        parts = tuple(
-            Part(int(rule.ids[lender]), int(rule.submitted[lender]), round(gpus, 6)) for lender, gpus in one.lenders
-        )
-        offers[int(rule.ids[one.at])] = Offer(
-            int(rule.submitted[one.at]), int(rule.waiting_tasks[one.at]), int(rule.tasks[one.at]),
-            float(rule.size[one.at]), float(attempt.cost[one.at]), parts,
-        )  # fmt: skip
-    stop = attempt.stop[managed.at]
-    return Raised(
-        target=target,
-        raises=tuple(attempt.raises),
-        offers=offers,
-        stop=stop,
-        stopped_by=attempt.stopped_by[managed.at],
-        lendable=rule.lendable,
-        lent=rule.lent,
-    )

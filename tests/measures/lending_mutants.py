@@ -39,30 +39,41 @@ MUTANTS = (
     # --- the rule
     Mutant("what was lent is ignored", RAISING, "return part - book.lent(jobs, rows)", "return part"),
     Mutant("one that has lent its part is passed", RAISING, " | (others & rule.exhausted[who])", ""),
-    Mutant("more was decided, and it is passed", RAISING, " | (rule.most_decided[who] > rule.decided[at])", ""),
-    Mutant("out of scope, and it is passed", RAISING, "closed = ~rule.passable[who] |", "closed ="),
+    Mutant("more was decided, and it is passed", RAISING, " | (scope.most_decided[who] > scope.decided[at])", ""),
+    Mutant("out of scope, and it is passed", RAISING, "closed = ~scope.passable[who] |", "closed ="),
     Mutant("one that cannot lend is passed", RAISING, "lent = (next_gap > last) |", "lent = (next_gap >= 0) |"),
     Mutant("two borrow the same", RAISING, "self.left[lender] -= gpus * self.cost[at]", "pass"),
-    Mutant("promises are forgotten", RAISING, "if not offer.unwanted:", "if True:"),
-    Mutant("a promise is kept by the job itself", RAISING, "self.left[lender] += amount", "pass"),
+    Mutant(
+        "promises are forgotten", LOANS, "for job, one in self.offers.items() if one.unwanted}", "for job, one in ()}"
+    ),
+    Mutant("a promise is kept by the job itself", RAISING, "self.left += own", "pass"),
     Mutant("the median alone is charged", RAISING, "np.maximum(predicted, OF_LIMIT * limit)", "predicted"),
     Mutant("siblings pass each other", RAISING, "closed |= rule.same[who] == rule.same[at]", ""),
-    Mutant("siblings are raised in the order of the policy", RAISING, "np.lexsort((by_slurm, same))", "order[places]"),
-    Mutant("a raised job is passed", RAISING, "return np.asarray(ahead & (barred", "return np.asarray(False & (barred"),
+    Mutant(
+        "siblings are raised in the order of the policy", RAISING, "np.lexsort((by_slurm, same[at]))", "order[places]"
+    ),
+    Mutant("a raised job is passed", RAISING, "return np.asarray(ahead & barred", "return np.asarray(False & barred"),
     Mutant("who is wanted most is passed at the front", RAISING, "self.kept[at] = self.stop[at] == Stop.FRONT", "pass"),
     Mutant("any number is raised", RAISING, "if len(self.raises) >= rule.most:", "if False:"),
     Mutant(
         "an array counts as one job",
         RAISING,
-        "managed.size * managed.tasks\n        self.tasks",
-        "managed.size\n        self.tasks",
+        "managed.size * managed.tasks\n        self.unit",
+        "managed.size\n        self.unit",
     ),
     Mutant(
         "an array lends as one job", RAISING, "* managed.size * managed.tasks\n    return", "* managed.size\n    return"
     ),
-    Mutant("tiers do not matter", RAISING, "self._waiting & self._in_tier[tier] &", "self._waiting &"),
-    Mutant("nodes do not matter", RAISING, "return np.asarray(has @ has.T > 0.5", "return np.asarray(has @ has.T > -1"),
-    Mutant("jobs that cannot start lend", RAISING, "scope.startable & (scope.base > 0)", "(scope.base > 0)"),
+    Mutant(
+        "tiers do not matter",
+        RAISING,
+        " & in_tier & (self.reservation == reserved)",
+        " & (self.reservation == reserved)",
+    ),
+    Mutant("nodes do not matter", RAISING, "nodes @ nodes.T > 0.5", "nodes @ nodes.T > -1"),
+    Mutant(
+        "jobs that cannot start lend", RAISING, "self.scope.startable & (self.scope.base > 0)", "(self.scope.base > 0)"
+    ),
     Mutant(
         "it stands behind whom it passes",
         RAISING,
@@ -182,7 +193,7 @@ MUTANTS = (
     Mutant(
         "a task that could not be read is new",
         LOANS,
-        "{*self.snapshot.array_of, *filter(unread, tasks_before)}",
+        "{*self.snapshot.array_of, *filter(self.snapshot.is_unread, before)}",
         "{*self.snapshot.array_of}",
     ),
     Mutant("who submits again has not waited", LOANS, "inherited[heir] = Inherited(submit, wait)", "pass"),
