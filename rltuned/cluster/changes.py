@@ -65,6 +65,16 @@ class Outcome(enum.StrEnum):
     FAILED = "failed"
 
 
+IN_FORCE: Final = frozenset({Outcome.APPLIED, Outcome.UNCHANGED, Outcome.ALTERED})
+"""Outcomes after which a job stands as the change wants it."""
+NOT_RAISED: Final = IN_FORCE | {Outcome.HELD, Outcome.FOREIGN}
+"""Outcomes of giving a job back after which it cannot start raised."""
+TAKEN: Final = frozenset({Outcome.APPLIED, Outcome.UNDONE})
+"""Outcomes of changes that Slurm took as they were."""
+SENT: Final = TAKEN | {Outcome.ALTERED, Outcome.FAILED, Outcome.DENIED}
+"""Outcomes of changes that certainly reached Slurm."""
+
+
 class OverSubscribe(enum.StrEnum):
     """OverSubscribe of a job as squeue(1) shows it, or of a partition (slurm.conf(5))."""
 

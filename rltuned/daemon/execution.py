@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe
+from rltuned.cluster.changes import NOT_RAISED, SENT, TAKEN, Change, Field, Outcome, OverSubscribe
 from rltuned.cluster.tables import Snapshot
 from rltuned.daemon.apply import Applier, Result
 from rltuned.daemon.restore.by_daemon import DaemonRestore
@@ -21,12 +21,6 @@ from rltuned.slurm.port import SlurmWriter
 
 SPREAD: Final = 0.5
 """Share of the interval over which writes are spread when Slurm's RPC limiter does not take them at once."""
-TAKEN: Final = frozenset({Outcome.APPLIED, Outcome.UNDONE})
-"""Outcomes of changes that Slurm took as they were."""
-SENT: Final = TAKEN | {Outcome.ALTERED, Outcome.FAILED, Outcome.DENIED}
-"""Outcomes of changes that certainly reached Slurm."""
-_CLEAR: Final = frozenset({Outcome.APPLIED, Outcome.UNCHANGED, Outcome.ALTERED, Outcome.HELD, Outcome.FOREIGN})
-"""Outcomes of giving a job back after which it cannot start raised."""
 _OTHERS_LEAVE: Final = "jobs that go ahead no more are given back first"
 
 
@@ -60,7 +54,7 @@ class Execution:
         changes = [change for change in plan.changes if change.job_id not in left_out]
         shares = _partition_shares(snapshot, changes)
         results = self._spread([change for change in changes if change.gives_back], shares, until)
-        stuck |= {change.job_id for change, outcome, _ in results if outcome not in _CLEAR}
+        stuck |= {change.job_id for change, outcome, _ in results if outcome not in NOT_RAISED}
         # What lenders have promised to a job that is still raised they cannot lend to another one. Where the plan knows
         # that it is, it has left them their promise.
         known = {job for job, offer in offers.items() if offer.unwanted} - plan.raised.offers.keys()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.cluster.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Request
-from rltuned.cluster.changes import Field, Outcome
+from rltuned.cluster.changes import IN_FORCE, Field, Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config
 from rltuned.daemon.apply import Result
@@ -30,7 +30,6 @@ FILE_NAME: Final = "loans.json"
 BEFORE: Final = "borrowed.json"
 """What the version before wrote: of it, the largest requests are taken over once."""
 MOST_BYTES: Final = 64 * 1024 * 1024
-_WRITTEN: Final = frozenset({Outcome.APPLIED, Outcome.UNCHANGED, Outcome.ALTERED})
 
 
 def read_book(directory: Path) -> tuple[Book, LargestRequests] | None:
@@ -152,7 +151,7 @@ class Lending:
         written = {
             change.job_id
             for change, outcome, _ in results
-            if outcome in _WRITTEN or (outcome is Outcome.UNDONE and not change.gives_back)
+            if outcome in IN_FORCE or (outcome is Outcome.UNDONE and not change.gives_back)
         }
         wanted = {change.job_id for change in plan.changes if change.field is Field.SITE_FACTOR}
         stand = {job: before.offers[job]._replace(unwanted=True) for job in wanted - written if job in before.offers}
