@@ -665,12 +665,7 @@ def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
             jobs.append(job)
         elif entry.factors and status.site_factor is None:
             unverifiable.append(job)
-    stray = [
-        job
-        for job, status in seen.items()
-        if status.pending and (job not in journal.entries or journal.entries[job].is_odd(status.site_factor))
-        if status.site_factor
-    ]
+    stray = [job for job, status in seen.items() if status.pending and journal.is_orphan(job, status.site_factor)]
     return Remains(tuple(sorted(jobs)), tuple(sorted(unverifiable)), tuple(sorted(foreign)), tuple(sorted(stray)))
 
 

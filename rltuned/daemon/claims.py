@@ -97,12 +97,6 @@ class Entry:
         """Site factors of ours that may be on the job, also after slurmctld came back with an older state; never 0."""
         return {self.applied.site_factor, *self.doubts.get(Field.SITE_FACTOR, ()), *self.previous} - {0}
 
-    def is_odd(self, factor: int | None) -> bool:
-        """Whether a site factor is a raise that may be ours although it counts as somebody else's: of a newer journal,
-        where this one is a copy of before.
-        """
-        return self.applied.foreign and (factor or 0) > 0 and factor not in self.factors
-
     def ours(self, row: "Row") -> tuple[Value, ...]:
         """Return all values of a field that are ours: the claim first, then the doubts."""
         claim = row.claimed(self.applied)

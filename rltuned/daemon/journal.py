@@ -190,6 +190,15 @@ class Journal:
         entry = self._entries.get(job_id)
         return entry if entry is not None and entry.submit_time == submit_time else None
 
+    def is_orphan(self, job_id: int, factor: int | None) -> bool:
+        """Whether nothing here explains the site factor of a pending job: the job is not known, or it has a raise that
+        may be ours although it counts as somebody else's, of a newer journal than this copy.
+        """
+        entry = self._entries.get(job_id)
+        if entry is None:
+            return bool(factor)
+        return entry.applied.foreign and (factor or 0) > 0 and factor not in entry.factors
+
     def applied(self) -> "AppliedChanges":
         """The claims, as `plan()` needs them."""
         from rltuned.cluster.applied import AppliedChanges  # noqa: PLC0415 - restore works where NumPy is broken

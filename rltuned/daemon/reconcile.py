@@ -195,7 +195,8 @@ def view(snapshot: Snapshot, journal: Journal) -> dict[int, JobStatus]:
 
 
 def orphans(snapshot: Snapshot, journal: Journal) -> tuple[int, ...]:
-    """Pending jobs with a SiteFactor that the journal knows nothing about."""
+    """Pending jobs with a SiteFactor that the journal does not explain."""
     jobs = snapshot.jobs
-    suspects = jobs.job_id[(jobs.state == 0) & jobs.site_known & (jobs.site_factor != 0)]
-    return tuple(int(job) for job in suspects if int(job) not in journal.entries)
+    suspects = (jobs.state == 0) & jobs.site_known & (jobs.site_factor != 0)
+    found = zip(jobs.job_id[suspects].tolist(), jobs.site_factor[suspects].tolist(), strict=True)
+    return tuple(job for job, factor in found if journal.is_orphan(job, factor))

@@ -213,7 +213,7 @@ class Restore:
             job: status
             for job, status in seen.items()
             if status.pending or (status.strange and asked is not None)
-            if job not in known or (asked is None and known[job].is_odd(status.site_factor))
+            if job not in known or (asked is None and self.journal.is_orphan(job, status.site_factor))
         }
 
     def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover], proven: Collection[int]) -> list[Entry]:

@@ -546,6 +546,7 @@ def test_values_of_ours_that_a_journal_of_last_week_does_not_explain_are_named_a
     assert odd
     found = remains(run.daemon.journal, run.slurm.reader().status(None))
     assert set(found.orphans) >= set(odd)
+    assert run.metric("rltuned_orphan_jobs") == len(found.orphans), "the daemon has the same idea of an orphan"
     run.daemon.stop()
     run.restore()
     assert not run.untouched()
