@@ -137,14 +137,13 @@ class Restore:
     record: bool = True
     """Bring the journal up to date. Not beside a living daemon, which sees the jobs changed and leaves them alone."""
     facts: ClusterFacts | None = None
-    """How the cluster is configured, as far as it is known: for how long a write may be undone."""
+    """How the cluster is configured; None: read when it matters."""
     calculated: bool = False
     """sprio listed a job: slurmctld has calculated priorities since it started."""
     progress: Progress | None = None
     _trouble: str = ""
     _answers: dict[tuple[int, Field], str] = field(default_factory=dict)
     """What Slurm said to a write: "" when it took it without a word."""
-    _facts: ClusterFacts | None = None
     _slurmctld: float = 0.0
     """When the one had started that took the first hidden value back (`Entry.cleared`)."""
     _gone: set[int] = field(default_factory=set)
@@ -350,9 +349,9 @@ class Restore:
 
     def _refuse_hidden(self) -> None:
         """Jobs that this user may not see are not gone: raises SlurmError."""
-        self._facts = self._facts or self.reader.facts()
-        if self._facts.hides_jobs:
-            raise hidden(self._facts.user)
+        self.facts = self.facts or self.reader.facts()
+        if self.facts.hides_jobs:
+            raise hidden(self.facts.user)
 
     def _read(self, ids: Sequence[int] | None) -> Mapping[int, JobStatus]:
         """Fresh statuses; None: of all pending jobs."""
@@ -380,10 +379,10 @@ class Restore:
         return self._slurmctld
 
     def _cluster(self) -> ClusterFacts | None:
-        if self._facts is None:
+        if self.facts is None:
             with contextlib.suppress(SlurmError):
-                self._facts = self.reader.facts()
-        return self._facts
+                self.facts = self.reader.facts()
+        return self.facts
 
     def _announce(self, entries: dict[int, Entry], work: Mapping[int, list[Change]]) -> None:
         """Put the neutral values in doubt: a daemon that goes on after an interrupt takes them for ours."""
