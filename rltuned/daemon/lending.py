@@ -68,10 +68,8 @@ class Lending:
     """What waiting jobs have lent, as the running daemon knows it."""
 
     def __init__(self, runtime: Runtime, journal: Journal, *, keep: bool) -> None:
-        """Take over what an earlier daemon has left.
-
-        `journal`: of the changes. Where the book does not tell who lends for a job that is raised by it, it is lost.
-        `keep`: the files are this daemon's; not so in a dry run.
+        """Take over what an earlier daemon has left; `keep`: the files are this daemon's, not so in a dry run. Where
+        the book does not tell who lends for a job that is raised by the journal, it is lost.
         """
         self._runtime, self._keeps, self._trouble = runtime, keep, ""
         self._directory = directory = runtime.config.state.directory
@@ -117,10 +115,8 @@ class Lending:
         to look at its queue before. Who waits by this one, and carries a raise no more by the journal, does not.
         """
         unknown, self._unknown = self._unknown, set()
-        book, waiting = (
-            self.book.advanced(snapshot, now, told),
-            set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist()),
-        )
+        book = self.book.advanced(snapshot, now, told)
+        waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
         # It may have run when the file was written, and wait again.
         if (unknown - book.offers.keys()) & waiting:
             self._lost = self._lost or "it does not tell who lends for the jobs that are raised"

@@ -21,7 +21,6 @@ from rltuned.cluster.taken import sizes_held
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[Number, Field(ge=0)]
 """Of seconds, GPUs or GPU-seconds."""
-Count = Annotated[int, Field(ge=1)]
 
 FORMAT: Final = 1
 GRACE: Final = 2.0
@@ -48,8 +47,8 @@ class Offer(NamedTuple):
 
     submit_time: int
     tasks: int
-    """Waiting tasks of an array; 1 where it is none."""
-    able: Count
+    """Waiting tasks of an array, else 1."""
+    able: Annotated[int, Field(ge=1)]
     """Of these, the tasks that may start at a time. Should the user lift the array's limit, more start until the next
     plan counts anew: the same ones lend for each of them, and are not passed until they have waited for that."""
     size: Annotated[Number, Field(gt=0)]
@@ -277,7 +276,6 @@ class _Step:
     def __init__(self, book: Book, snapshot: Snapshot, now: float, told: Told) -> None:
         self.book, self.snapshot, self.jobs, self.now, self.told = book, snapshot, snapshot.jobs, now, told
         self.passed = max(now - book.time, 0.0) if book.time else 0.0
-        """Seconds."""
         self.waiting = dict(_waiting(self.jobs))
         self.given = dict(book.given)
         self.offers: dict[int, Offer] = {}
@@ -289,11 +287,10 @@ class _Step:
 
     def taken(self) -> Book:
         """The book after it."""
-        carrying = {**self.book.offers, **self.requeued()}
         tasks: dict[int, list[int]] = defaultdict(list)
-        for task, array in self.snapshot.array_of.items() if carrying else ():
+        for task, array in self.snapshot.array_of.items():
             tasks[array].append(task)
-        for job, offer in carrying.items():
+        for job, offer in {**self.book.offers, **self.requeued()}.items():
             self.start(job, offer, tasks[job])
         loans = {job: open_loan for job, loan in self.loans.items() if (open_loan := self.settled(job, loan))}
         book = Book(
@@ -364,10 +361,8 @@ class _Step:
         """Offers to jobs that were requeued while they ran: they carry their raise still."""
         offers, jobs = {}, self.jobs
         for job, loan in self.loans.items():
-            row = jobs.row_of.get(job)
-            if row is None or jobs.state[row] == JobState.OTHER or job in self.book.offers:
-                continue
-            if self.book.loans[job].used < 0 <= loan.used:
+            row = None if job in self.book.offers else jobs.row_of.get(job)
+            if row is not None and jobs.state[row] != JobState.OTHER and self.book.loans[job].used < 0 <= loan.used:
                 size = sum(part.gpus for part in loan.parts)
                 offers[job] = Offer(int(jobs.submit_time[row]), 1, 1, size, loan.seconds, loan.parts)
         return offers
@@ -401,8 +396,8 @@ class _Step:
         if offer.tasks > 1:
             self.give(job, taken, self.passed)
         else:
-            began = self.now - self.passed
-            self.begin(job, Loan(offer.submit_time, offer.seconds, began, 0.0, self.passed, self.now, taken))
+            times = self.now - self.passed, 0.0, self.passed, self.now
+            self.begin(job, Loan(offer.submit_time, offer.seconds, *times, taken))
         if waits:
             self.offers[job] = offer._replace(submit_time=submit, tasks=waiting, parts=rest or offer.parts)
 
@@ -493,9 +488,7 @@ def _owner(jobs: JobTable, row: int) -> str:
 
 
 def _of_owners(jobs: JobTable, owners: Collection[str], but: Collection[int], first: int) -> dict[str, list[int]]:
-    """Rows of the waiting jobs of these users and requests, the last one that was submitted last; without `but`, and
-    with ids above `first`.
-    """
+    """Rows of the waiting jobs of these owners, as submitted; without `but`, and with ids above `first`."""
     users = {owner.partition("\0")[0] for owner in owners}
     rows = jobs.pending[jobs.job_id[jobs.pending] > first]
     rows = rows[jobs.user.take(rows).mapped(users.__contains__, none=False)]

@@ -10,7 +10,7 @@ one that is wanted less.
 import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
@@ -250,19 +250,14 @@ class _Rule:
         return np.asarray(ahead & barred, dtype=np.bool_)
 
 
-@dataclass
 class _Attempt:
     """Raises one job after the other."""
 
-    rule: _Rule
-    cost: Floats
-    """(P,) seconds that each is charged for."""
-    left_out: set[int]
-    """Positions of jobs that are not raised: there is no room for them between two priorities."""
-    raises: list[Raise] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        rule = self.rule
+    def __init__(self, rule: _Rule, cost: Floats, left_out: set[int]) -> None:
+        """`cost`: (P,) seconds that each is charged for. `left_out`: positions of jobs that are not raised: there is no
+        room for them between two priorities.
+        """
+        self.rule, self.cost, self.left_out, self.raises = rule, cost, left_out, list[Raise]()
         self.left: Floats = rule.lendable.copy()
         """(P,) GPU-seconds that each can still lend. What was promised to a job that could not be given back stays
         promised until it is."""
@@ -277,8 +272,7 @@ class _Attempt:
         """Raise of the wanted jobs, positions among the pending ones, as many as may be.
 
         Two kinds follow when others had their turn: of one user, those beyond half of the places; and who does not go
-        ahead yet, where all places are taken by jobs that do: others are wanted more now, and less in a minute. Unless
-        nobody goes ahead yet on any of its nodes.
+        ahead yet, where all places are taken by jobs that do, unless none of these is on any of its nodes.
         """
         rule, half, later = self.rule, (self.rule.most + 1) // 2, list[int]()
         ahead = rule.current > rule.scope.base

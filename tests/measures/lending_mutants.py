@@ -153,7 +153,9 @@ MUTANTS = (
     Mutant("the last task counts twice", LOANS, "dict.fromkeys((job, *tasks))", "(job, *tasks)"),
     Mutant("tasks of before are lent", LOANS, "task not in before.tasks", "True"),
     Mutant("a limited array uses its lenders up", LOANS, "rest = rest if nth % offer.able else offer.parts", "pass"),
-    Mutant("a requeued borrower is off the book", LOANS, "if self.book.loans[job].used < 0 <= loan.used:", "if False:"),
+    Mutant(
+        "a requeued borrower is off the book", LOANS, " and self.book.loans[job].used < 0 <= loan.used:", " and False:"
+    ),
     Mutant(
         "the second run is not lent",
         LOANS,

@@ -386,6 +386,11 @@ def test_an_array_lends_and_borrows_for_each_task_that_may_start():
     running = {900 + task: 3 for task in range(3)}
     few = decided(3, [3], array_tasks=[0, 0, 20], array_limit=[0, 0, 4], arrays=running)
     assert (few.lenders(3), few.found.offers[3].tasks, few.found.offers[3].able) == ({1: 1.0}, 20, 1)
+    # Its user lifts the limit: it goes ahead with all tasks, or not at all.
+    one = {"array_tasks": [0, 4], "gpus": [4, 1], "gpu_type": "p100", "seconds": 400.0}
+    assert decided(2, [2], array_limit=[0, 1], **one).lenders(2) == {1: 1.0}
+    assert decided(2, [2], ours={2: 102}, **one).targets == {}
+    assert decided(2, [2], ours={2: 102}, **{**one, "seconds": 300.0}).lenders(2) == {1: 4.0}
     lender = decided(2, [2], array_tasks=[3, 0], gpus=[1, 4], gpu_type="p100")
     assert lender.lenders(2) == {1: 3.0}
     assert lender.found.lendable[0] == pytest.approx(3 * WHOLE)
