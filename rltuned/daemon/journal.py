@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.claims import Entry, Value
 from rltuned.errors import JournalError
-from rltuned.safe_files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
+from rltuned.safe_files import make_directory, write_all, write_atomic
 
 if TYPE_CHECKING:
     from rltuned.cluster.applied import AppliedChanges
@@ -60,13 +60,6 @@ class _Copy:
     size: int = 0
     """Bytes up to the end of the last whole line."""
 
-    def open(self) -> None:
-        make_directory(self.path.parent)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self.fd = os.open(self.path, flags, FILE_MODE)
-        give_to_owner_of(self.path.parent, self.fd)
-        self.size = os.fstat(self.fd).st_size
-
     def append(self, data: bytes) -> None:
         found = os.fstat(self.fd) if self.fd >= 0 else None
         if found is None or found.st_nlink == 0:
@@ -88,7 +81,9 @@ class _Copy:
         make_directory(self.path.parent)
         write_atomic(self.path, data)
         self.close()
-        self.open()
+        # Whose directory it is may have put a link there by now.
+        self.fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self.size = len(data)
 
     def close(self) -> None:
         if self.fd >= 0:
@@ -265,9 +260,6 @@ class Journal:
                 copy.error = ""
             except OSError as error:
                 copy.error = _reason(error)
-                if copy.fd < 0:
-                    with contextlib.suppress(OSError):
-                        copy.open()
         self._seq += len(records)
         self._lines = len(records)
 

@@ -299,6 +299,15 @@ def test_an_entry_stamped_years_ahead_deletes_nothing(tmp_path, one):
     assert [entry.time for entry in kept(tmp_path, until=1e9 + 4 * DAY)] == [*times, 1e9 + 3 * DAY]
 
 
+def test_a_file_of_the_log_that_is_a_link_is_not_written_through(tmp_path, one):
+    log = logged(tmp_path, one, 0.0)
+    (path,) = files(tmp_path / DIRECTORY)
+    path.rename(tmp_path / "of-roots")
+    path.symlink_to(tmp_path / "of-roots")
+    assert "symbolic links" in log.add(replace(one, time=1e9 + 60.0))
+    assert len((tmp_path / "of-roots").read_bytes().splitlines()) == 1
+
+
 @pytest.mark.parametrize("change", [{"seconds": {"total": float("nan")}}, {"time": 1e30}])
 def test_an_entry_that_cannot_be_written_is_said_and_raises_nothing(tmp_path, one, change):
     log = DecisionLog(tmp_path, 1.0)

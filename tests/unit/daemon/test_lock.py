@@ -80,3 +80,21 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="file"):
         Lock.acquire(tmp_path / "file", "run", 1.0)
+
+
+def test_a_lock_that_is_a_link_is_not_taken_and_what_it_points_to_is_left(tmp_path):
+    precious = tmp_path / "of-roots"
+    precious.write_text("precious")
+    (tmp_path / "lock").symlink_to(precious)
+    with pytest.raises(StateError, match="lock: cannot be opened"):
+        Lock.acquire(tmp_path, "run", 1.0)
+    assert precious.read_text() == "precious"
+
+
+def test_who_holds_a_file_that_somebody_has_removed_does_not_hold_the_one_that_others_lock_by_then(tmp_path):
+    with Lock.acquire(tmp_path, "run", 1.0) as first:
+        assert first.still_held()
+        first.path.unlink()
+        assert not first.still_held()
+        with Lock.acquire(tmp_path, "run", 2.0) as second:
+            assert (first.still_held(), second.still_held()) == (False, True)
