@@ -166,8 +166,6 @@ def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None) -
         return Judgement(Outcome.GONE, _GONE)
     if entry is not None and entry.applied.foreign:
         return Judgement(Outcome.FOREIGN, "somebody else changed it before")
-    if problem := row.unsendable(change):
-        return Judgement(Outcome.FAILED, problem)
     if status.held:
         return Judgement(Outcome.HELD, _HELD)
     if change.request and status.request and change.request != status.request:

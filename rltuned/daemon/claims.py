@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from rltuned.cluster.changes import MAX_FACTOR, Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.slurm.port import ClusterFacts
 
 Value = int | str
@@ -310,11 +310,6 @@ class _SiteFactor:
         """Return the field's value as read; None where Slurm does not show it."""
         return status.site_factor
 
-    def unsendable(self, change: Change) -> str:
-        """Say why a value must never be sent: the last line of defence; "" where it may."""
-        out = not 0 <= int(change.after) <= MAX_FACTOR
-        return f"site factor {change.after} is not between 0 and {MAX_FACTOR}" if out else ""
-
     def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
         """Judge a change of a pending job that is not held, as it was read right now."""
         known, value = entry or blank(change), status.site_factor
@@ -372,9 +367,6 @@ class _OverSubscribe:
 
     def shown(self, status: JobStatus) -> Value:
         return status.oversubscribe.value
-
-    def unsendable(self, change: Change) -> str:
-        return "" if change.after == OverSubscribe.NO else f"OverSubscribe={change.after} is never set by a plan"
 
     def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
         value, ours = status.oversubscribe.value, () if entry is None else entry.ours(self)
