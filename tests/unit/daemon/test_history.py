@@ -13,6 +13,7 @@ from rltuned.cluster.applied import AppliedChanges
 from rltuned.cluster.ended import EndedJob, Past
 from rltuned.cluster.plain_tables import job_table
 from rltuned.config import Config, EstimatesSection, StateSection
+from rltuned.daemon import history
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import planned
@@ -120,6 +121,16 @@ def test_a_prediction_on_disk_that_cannot_be_understood_is_named(tmp_path):
     file.write_text(json.dumps(value))
     with pytest.raises(RltunedError, match="a prediction of the history"):
         load(tmp_path)
+
+
+def test_of_single_jobs_the_last_are_remembered(monkeypatch):
+    monkeypatch.setattr(history, "MOST_TOLD", 3)
+    known = Known()
+    known.learn([ended(number, NOW + number, 60.0) for number in range(10)], NOW + 10.0)
+    known.cancelled(range(20, 30))
+    told = known.told()
+    assert [number for number in range(10) if told.took(number)] == [7, 8, 9]
+    assert [*told.cancelled] == [27, 28, 29]
 
 
 def test_who_has_run_nothing_before_is_expected_to_be_like_everybody_or_to_reach_the_limit(tmp_path):

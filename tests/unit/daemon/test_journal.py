@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from unit.daemon.support import files_no_longer_than
 
 from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe, SiteFactor
-from rltuned.daemon.claims import SITE_FACTOR, Entry, intended, landed
+from rltuned.daemon.claims import MAX_DOUBTS, SITE_FACTOR, Entry, intended, landed
 from rltuned.daemon.journal import COMPACT_LINES, Journal, Settlement, entry_from_json, entry_to_json
 from rltuned.errors import JournalError
 
@@ -322,3 +322,13 @@ values = st.one_of(st.integers(-(2**31), 2**32), st.text(max_size=20))
 )
 def test_an_entry_survives_the_journal_unchanged(entry):
     assert entry_from_json(json.loads(json.dumps(entry_to_json(entry)))) == entry
+
+
+def test_an_entry_does_not_grow_with_the_values_that_were_written_or_may_have_been():
+    entry = None
+    for value in range(1, 100):
+        entry = intended(entry, SITE_FACTOR, change(1, value), 5.0)
+    assert entry.doubts[Field.SITE_FACTOR] == tuple(range(100 - MAX_DOUBTS, 100))
+    for value in range(1, 100):
+        entry = landed(entry, SITE_FACTOR, value, 6.0)
+    assert len(entry.previous) <= MAX_DOUBTS

@@ -15,6 +15,7 @@ from unit.daemon.model_slurm import WAITED, Commands, ModelReader, ModelSlurm, V
 from unit.daemon.support import files_no_longer_than, make_daemon
 
 from rltuned.cluster.changes import Field, Outcome
+from rltuned.cluster.scheduler import Health
 from rltuned.config import (
     Config,
     CycleSection,
@@ -303,9 +304,10 @@ def test_an_answer_that_cannot_be_understood_writes_nothing_and_backs_off(tmp_pa
     assert any(run.tick().outcome is CycleOutcome.DONE for _ in range(4))
 
 
-def test_under_load_a_cycle_plans_but_writes_nothing(tmp_path):
+@pytest.mark.parametrize("load", [Health(server_threads=129), Health(agent_queue=501)], ids=["threads", "messages"])
+def test_under_load_a_cycle_plans_but_writes_nothing(tmp_path, load):
     run = house(tmp_path, reader=Deaf)
-    run.daemon.reader.busy = True
+    run.daemon.reader.busy, run.daemon.reader.load = True, load
     report = run.tick()
     assert report.outcome is CycleOutcome.SHED
     assert report.planned == 11
@@ -346,9 +348,10 @@ def test_alarms_in_a_row_demote_to_shadow_give_the_queue_back_and_a_reload_ends_
 
 class Deaf(ModelReader):
     """Answers the cheap questions; what the plan needs cannot be understood (`broken`) or does not come in time
-    (`slow`), or slurmctld is busy (`busy`)."""
+    (`slow`), or slurmctld is `busy`, with this `load`."""
 
     broken = slow = busy = False
+    load = Health(server_threads=129)
 
     def snapshot(self, now):
         if self.slow:
@@ -357,7 +360,7 @@ class Deaf(ModelReader):
         if self.broken:
             raise SlurmParseError("scontrol show node, line 3: GRES: cannot understand 'gpu:(null):2'")
         shot = super().snapshot(now)
-        return replace(shot, health=replace(shot.health, server_threads=500)) if self.busy else shot
+        return replace(shot, health=replace(self.load, since=shot.health.since)) if self.busy else shot
 
 
 @pytest.mark.parametrize("trouble", ["broken", "busy", "defect"])
@@ -675,14 +678,15 @@ def test_a_held_job_is_given_back_once_and_what_an_admin_sets_then_stands(tmp_pa
     assert run.daemon.journal.entries == {}
 
 
+@pytest.mark.parametrize("stage", [Stage.SHADOW, Stage.ACTIVE])
 @pytest.mark.parametrize("interval", [5.0, 60.0])
-def test_a_held_job_that_a_killed_slurmctld_brings_back_with_our_value_is_given_back_again(tmp_path, interval):
+def test_a_held_job_that_a_killed_slurmctld_brings_back_with_our_value_is_given_back_again(tmp_path, interval, stage):
     run = house(tmp_path)
     run.ticks(3)
     held = 12
     run.slurm.hold(held, "admin")
     run.slurm.save_state()
-    run.daemon.reload(lambda: config(tmp_path, stage=Stage.SHADOW))
+    run.daemon.reload(lambda: config(tmp_path, stage=stage))
     run.daemon.tick()
     assert run.slurm.jobs[held].site_factor == 0
     run.slurm.crash_and_start()
@@ -691,7 +695,8 @@ def test_a_held_job_that_a_killed_slurmctld_brings_back_with_our_value_is_given_
     for _ in range(30):
         run.slurm.clock.sleep(interval)
         run.daemon.tick()
-    assert run.untouched()
+    assert run.slurm.jobs[held].site_factor == 0
+    assert run.untouched() == (stage is Stage.SHADOW)
 
 
 def test_a_dry_run_shows_no_sign_of_life_to_the_dead_man_timer_which_has_to_give_leftovers_back(tmp_path):
@@ -716,6 +721,18 @@ def test_jobs_that_could_not_be_given_back_are_tried_again_for_ever_less_and_les
     run.ticks(11)
     assert run.untouched()
     assert run.metric("rltuned_unreturned_jobs") == 0
+
+
+def test_what_could_not_be_given_back_for_an_hour_is_tried_again_within_ten_minutes(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    run.daemon.reload(lambda: config(tmp_path, stage=Stage.SHADOW))
+    run.slurm.carry_out = lambda line: f"Access/permission denied for job {line.split('=')[1].split()[0]}\n"
+    run.ticks(60)
+    assert not run.untouched()
+    del run.slurm.carry_out
+    run.ticks(11)
+    assert run.untouched(), "although nothing that Slurm says of its configuration has changed"
 
 
 def leave_alone(run, directory, job_id):

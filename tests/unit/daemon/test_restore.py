@@ -6,6 +6,7 @@ from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.cluster.changes import Change, Field, OverSubscribe
 from rltuned.daemon.checks import Remains, remains
+from rltuned.daemon.restore import batches
 from rltuned.daemon.rpc_budget import Budget
 from rltuned.slurm.port import Privilege
 from rltuned.workers.progress import ProgressLines
@@ -251,3 +252,14 @@ def test_each_batch_of_a_restore_acts_on_a_reading_that_is_made_for_it(tmp_path)
     bench.slurm.before_update = lambda _: ages.append(bench.clock.now - read_at[-1])
     assert bench.restore(Budget(limited=True, burst=24, rate=1.5, per_cycle=5000)).complete
     assert max(ages) <= 1.0, "no write waits for the limiter after its reading"
+
+
+def test_a_restore_of_many_jobs_reads_them_in_batches_before_it_writes_to_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(batches, "CHUNK", 10)
+    bench = Bench.make(tmp_path, range(1000, 1040))
+    bench.cycle(range(1, 41))
+    written = [0]
+    bench.slurm.before_read = lambda _: written.append(0)
+    bench.slurm.before_update = lambda _: written.append(written.pop() + 1)
+    assert bench.restore().complete
+    assert max(written) == 10
