@@ -252,14 +252,14 @@ class Restore:
                 self.clock.sleep(ROUND_PAUSE)
             # A job that was written already is only looked at again, as a rule.
             self._pause(STATUS_RPCS + max(1, sum(not tries[job] for job in batch)))
-            self.budget.start_cycle()
             read_at = self.clock.steady()
             seen = self._read(batch)
             if not any(job in seen for job in batch):
                 self._refuse_hidden()
             self.calculated |= any(status.site_factor is not None for status in seen.values())
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
-            room = max(1, self.budget.allowance(CHUNK, self.clock.monotonic()))
+            # `write.per_cycle` is for plans: what is given back counts, and waits for Slurm's limiter only.
+            room = max(1, int(self.budget.tokens(self.clock.monotonic()))) if self.budget.limited else CHUNK
             work: dict[int, list[Change]] = {}
             while batch and room > 0:
                 job = batch.pop(0)

@@ -648,12 +648,14 @@ def test_with_both_disks_full_everything_is_given_back_at_once_because_the_dead_
 
 
 def test_an_outage_of_slurmctld_is_no_reason_to_give_anything_back(tmp_path):
-    run = house(tmp_path)
+    run = house(tmp_path, reader=Deaf)
     run.tick()
     written = run.slurm.updates
     run.slurm.up = False
     run.ticks(120)
-    run.slurm.up = True
+    run.slurm.up, run.daemon.reader.broken = True, True
+    assert run.tick().outcome is CycleOutcome.FAILED, "another trouble, which has just begun"
+    run.daemon.reader.broken = False
     assert run.tick().planned == 0
     assert run.slurm.updates == written
 
@@ -987,6 +989,19 @@ def test_under_the_rpc_limiter_the_queue_gets_there_in_several_cycles_head_first
     assert run.slurm.order() == list(range(100, 0, -1))
 
 
+def test_what_is_given_back_counts_among_the_writes_of_its_cycle(tmp_path):
+    run = house(tmp_path, write=WriteSection(per_cycle=8))
+    run.ticks(5)
+    for job in (9, 10, 11, 12):
+        run.slurm.hold(job)
+    for _ in range(8):
+        run.slurm.submit(500, time_limit=5.0)
+    before = run.slurm.updates
+    run.tick()
+    assert [run.slurm.jobs[job].site_factor for job in (9, 10, 11, 12)] == [0] * 4
+    assert run.slurm.updates == before + 8
+
+
 @pytest.mark.parametrize("bucket", [6, 4, 1])
 def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_lets_one_change_at_a_time_through(tmp_path, bucket):
     run = house(tmp_path, reader=showing(rate_limiter=True, rate_bucket=bucket))
@@ -1162,6 +1177,15 @@ def test_what_was_lent_to_another_request_is_taken_back_in_the_cycle_that_sees_i
     run.slurm.jobs[3].time_limit = 90_000.0
     run.tick()
     assert run.slurm.jobs[3].site_factor == 0, "a restart forgets no request"
+
+
+def test_a_raised_job_that_asks_for_something_else_is_given_back_first_although_it_is_wanted_as_much(tmp_path):
+    run = house(tmp_path)
+    run.ticks(2)
+    run.slurm.jobs[12].account = "other"
+    for raised in (False, True):
+        run.tick()
+        assert (run.slurm.jobs[12].site_factor > 0) == raised
 
 
 def asks_more(run):
