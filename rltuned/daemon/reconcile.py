@@ -70,8 +70,6 @@ class Reconciler:
                 if now - since >= SETTLE_SECONDS:
                     forgotten.append(job)
                 continue
-            if status.strange:
-                continue
             if status.submit_time != entry.submit_time:
                 again = requeued(entry, status, ids_go_on=ids_go_on) if status.pending else None
                 if again is not None:

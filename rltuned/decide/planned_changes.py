@@ -94,7 +94,7 @@ def _isolable(snapshot: Snapshot, row: int, record: Applied | None) -> bool:
     # The tasks of an array share one record: what is right for the task that starts now would bind all the others.
     single = jobs.array_tasks[row] <= 1
     # Since 26.05 the default looks like NO: the reader's UNKNOWN. Writing NO to a job that has it changes nothing.
-    default = jobs.oversubscribe.value(row) in {OverSubscribe.OK, OverSubscribe.UNKNOWN} and not jobs.exclusive[row]
+    default = jobs.oversubscribe.value(row) in {OverSubscribe.OK, OverSubscribe.UNKNOWN}
     ours = record is not None and record.oversubscribe is not None
     # OverSubscribe=NO means nothing under FORCE and EXCLUSIVE.
     counts = {OverSubscribe.NO, OverSubscribe.YES}

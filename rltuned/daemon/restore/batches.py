@@ -224,8 +224,7 @@ class Restore:
             # it was seen to be gone after that time.
             remains, sure = entry, job in proven and job not in self._written
             if (job, NOT_UNDERSTOOD) in stuck:
-                kept.append(entry)  # nothing was seen, so nothing is known to be gone
-                continue
+                continue  # nothing was seen: the entry stays as it is
             if (job, Field.SITE_FACTOR) not in stuck:
                 remains = given_back(remains, SITE_FACTOR, sure=sure)
                 if self._answers.get((job, Field.SITE_FACTOR)) == "":

@@ -272,6 +272,14 @@ def test_in_a_federation_nothing_is_written(pair, tmp_path):
     assert "federation 'fed'" in finding.cause
 
 
+def test_who_gains_its_slurmctld_waits_for_a_cycle_although_nothing_is_left_by_another_host():
+    primacy = Primacy(frozenset({"ctl2"}))
+    assert primacy.look([Controller("ctl", True), Controller("ctl2", True)], 0.0)
+    assert primacy.look([Controller("ctl", False), Controller("ctl2", True)], 60.0)
+    assert "another host may still be writing" in primacy.why(0, 60.0)
+    assert primacy.why(0, 120.0) == ""
+
+
 def test_a_port_that_takes_connections_counts_for_some_minutes_only_where_no_ping_is_answered():
     primacy = Primacy(frozenset({"ctl2"}))
     throttled = Controller("ctl1", up=False, listens=True)

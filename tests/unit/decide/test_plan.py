@@ -341,16 +341,19 @@ def test_the_canary_writes_only_for_its_partitions_or_its_share():
 
 
 @dataclass
-class Broken:
-    name: str = "broken"
+class Saying:
+    scores: list[float]
+    name: str = "saying"
 
     def score(self, observation):
-        return np.full(len(observation), np.nan)
+        return np.array(self.scores)
 
 
-def test_a_policy_that_returns_nonsense_leaves_slurms_order():
-    snap = make_snapshot(pending(5, time_limit=[5.0, 4.0, 3.0, 2.0, 1.0]))
-    assert plan(snap, Broken(), QUIET).changes == ()
+@pytest.mark.parametrize("last", [[np.nan, 9.0], [0.0, np.inf], [9.0], [0.0, 0.0, 9.0]], ids=str)
+def test_a_policy_that_returns_nonsense_leaves_slurms_order(last):
+    snap = make_snapshot(pending(4, time_limit=[7200.0, 3600.0, 1200.0, 600.0], user=list("abcd")))
+    assert plan(snap, Saying([0.0, 0.0, 0.0, 9.0]), WHOLE).changes
+    assert plan(snap, Saying([0.0, 0.0, *last]), WHOLE).changes == ()
 
 
 def test_an_empty_queue_is_an_empty_plan():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.cluster.changes import MAX_FACTOR, Change, Field, Outcome, SiteFactor
-from rltuned.errors import SlurmError
+from rltuned.errors import SlurmError, SlurmUnavailableError
 from rltuned.slurm.writer import ScontrolWriter, complaints, update_word
 
 
@@ -98,6 +98,12 @@ def test_a_change_that_slurm_would_not_keep_is_denied(slurm):
         "update", "", said("Changes to job priority are not persistent, change nice instead for job 7"), code=1
     )
     assert write(slurm, change(Field.SITE_FACTOR, SiteFactor(1)))[0].outcome is Outcome.DENIED
+
+
+def test_nothing_is_known_of_changes_where_slurmctld_was_lost_on_the_way(slurm):
+    slurm.answer("update", "", said("Unexpected message received for job 7"), code=1)
+    with pytest.raises(SlurmUnavailableError, match="Unexpected message received"):
+        write(slurm, change(Field.SITE_FACTOR, SiteFactor(1)), change(Field.SITE_FACTOR, SiteFactor(1), job=8))
 
 
 def test_a_complaint_settles_every_field_of_its_job(slurm):
