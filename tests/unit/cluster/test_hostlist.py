@@ -36,6 +36,12 @@ def test_a_broken_list_is_an_error_that_shows_it(text):
         expand(text)
 
 
+def test_parts_that_are_too_long_together_are_an_error():
+    assert len(expand("a[1-3],b[1-2]", most=5)) == 5
+    with pytest.raises(SlurmParseError, match="more than 5 names"):
+        expand("a[1-3],b[1-3]", most=5)
+
+
 @given(st.lists(NAMES, max_size=30))
 def test_compress_and_expand_are_inverse(names):
     assert sorted(expand(compress(names))) == sorted(set(names))

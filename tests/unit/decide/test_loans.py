@@ -13,6 +13,7 @@ import pytest
 from rltuned.cluster.changes import JobState
 from rltuned.cluster.plain_tables import job_table
 from rltuned.cluster.unread import Unread
+from rltuned.decide import loans
 from rltuned.decide.loans import UNTOLD, Book, Given, Inherited, Offer, Part, Told
 
 from .conftest import NOW, make_snapshot
@@ -614,6 +615,15 @@ def test_what_is_remembered_of_jobs_that_left_is_forgotten_after_a_day():
     world.read(UNTOLD)
     world.read()
     assert world.book.left == {}
+
+
+def test_of_many_jobs_that_left_the_last_are_remembered(monkeypatch):
+    monkeypatch.setattr(loans, "MOST_REMEMBERED", 3)
+    world = World({job: Row(user=str(job)) for job in range(1, 11)})
+    for job in range(1, 11):
+        del world.rows[job]
+        world.read()
+    assert set(world.book.left) == {8, 9, 10}
 
 
 # --- clocks

@@ -101,6 +101,17 @@ def test_a_damaged_version_does_not_come_into_force(store, models):
     served(store)
 
 
+def test_a_version_that_cannot_be_understood_is_not_written_over(store, models):
+    put(store, models(1), 1.0)
+    second = store.add(models(2), 2.0, "a test")
+    (second.path / "version.json").write_text("{")
+    before = sorted(path.name for path in second.path.iterdir())
+    with pytest.raises(ModelError, match="the model store cannot be written"):
+        store.add(models(3), 3.0, "a test")
+    assert sorted(path.name for path in second.path.iterdir()) == before
+    assert len(store.versions()) == 1
+
+
 def test_a_program_that_ended_half_way_leaves_a_store_that_works(store, models):
     put(store, models(1), 1.0)
     second = put(store, models(2), 2.0)
