@@ -258,7 +258,8 @@ class Restore:
             self.calculated |= any(status.site_factor is not None for status in seen.values())
             self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
             # `write.per_cycle` is for plans: what is given back counts, and waits for Slurm's limiter only.
-            room = max(1, int(self.budget.tokens(self.clock.monotonic()))) if self.budget.limited else CHUNK
+            tokens = int(self.budget.tokens(self.clock.monotonic()))
+            room = max(1, tokens) if self.budget.limited else 2 * len(batch)
             work: dict[int, list[Change]] = {}
             while batch and room > 0:
                 job = batch.pop(0)
