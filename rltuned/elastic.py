@@ -19,7 +19,6 @@ import os
 import shlex
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -83,7 +82,7 @@ def run(command: list[str], options: dict[str, Any]) -> int:
             files.mkdir(mode=0o700, exist_ok=True)
             # The numbers of jobs to come are known: somebody else may have put a directory or a link there.
             status = files.lstat()
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077:  # a link is open to all
                 why = f"{files} is not this user's alone"
     except OSError as error:
         why = f"{files}: {error.strerror}"
@@ -230,10 +229,7 @@ class _Job:
         if nodes > self.nodes or not _scontrol(*change, cwd=self.files):
             return False
         try:
-            with open(os.open(left, os.O_RDONLY | os.O_NOFOLLOW)) as file:  # noqa: PTH123 - a descriptor
-                if os.fstat(file.fileno()).st_uid != os.geteuid():
-                    return False
-                lines = [words for line in file for words in [shlex.split(line)] if words]
+            lines = [words for line in left.read_text().splitlines() for words in [shlex.split(line)] if words]
         except (OSError, ValueError):
             return False
         for word, *values in lines:

@@ -194,6 +194,14 @@ def test_what_it_says_can_be_read_by_the_daemon_and_goes_through_no_link_of_othe
     assert (theirs.read_text(), job.lines("mode")) == ("mine", ["644"])
 
 
+def test_a_registration_is_written_through_no_link_that_somebody_has_put_in_its_way(job):
+    theirs, options = job.place / "precious", {"least": 1, "most": 4}
+    theirs.write_text("mine")
+    job.registration.with_name(f".{job.registration.name}.{os.getpid()}").symlink_to(theirs)
+    module._Job(JOB, ["true"], options, job.records, job.files)._register()
+    assert theirs.read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -468,7 +468,7 @@ def test_only_a_job_that_ran_a_moment_ago_is_registered_while_it_waits(place):
     def told(now, *states):
         jobs = pending(3, user=me, state=states, held_nodes=[(at,) if state else () for at, state in enumerate(states)])
         snapshot = make_snapshot(jobs, now=now)
-        return [*lately_running(registered(place, snapshot.jobs), snapshot, ran)]
+        return sorted(lately_running(registered(place, snapshot.jobs), snapshot, ran))
 
     ran = dict[int, float]()
     waits, runs = JobState.PENDING, JobState.RUNNING
@@ -477,6 +477,39 @@ def test_only_a_job_that_ran_a_moment_ago_is_registered_while_it_waits(place):
     assert told(NOW + 900.0, waits, waits, runs) == [2, 3]
     assert told(NOW + 960.0, waits, waits, waits) == [3]
     assert [*ran] == [3], "of jobs that have ended nothing is kept"
+
+
+def test_of_registrations_so_many_are_looked_at_and_of_others_so_many_removed_in_a_cycle(place, monkeypatch):
+    there, jobs = place / "elastic", make_snapshot(pending(3, user=str(os.geteuid()))).jobs
+    there.mkdir()
+    for job in (1, 2, 3):
+        (there / f"{os.geteuid()}.{job}").write_text('{"version": 1, "least": 1, "most": 4, "cost": 240.0}')
+    with monkeypatch.context() as few:
+        few.setattr(module, "MOST_LISTED", 2)
+        assert len(registered(place, jobs)) == 2
+    monkeypatch.setattr(module, "MOST_REMOVED", 2)
+    for number in range(5):
+        (there / f"other{number}").touch()
+    assert len(registered(place, jobs)) == 3
+    assert len([*there.iterdir()]) == 3 + 3
+
+
+def test_a_registration_through_a_pipe_or_for_more_nodes_than_there_are_is_none(place):
+    there, jobs = place / "elastic", make_snapshot(pending(2, user=str(os.geteuid()))).jobs
+    there.mkdir()
+    os.mkfifo(there / f"{os.geteuid()}.1")
+    pipe = os.open(there / f"{os.geteuid()}.1", os.O_RDWR | os.O_NONBLOCK)
+    os.write(pipe, b'{"version": 1, "least": 1, "most": 4, "cost": 240.0}')
+    (there / f"{os.geteuid()}.2").write_text('{"version": 1, "least": 1, "most": 10001, "cost": 240.0}')
+    assert registered(place, jobs) == {}
+    os.close(pipe)
+
+
+def test_a_file_system_that_takes_an_access_list_and_does_not_keep_it_gets_no_record(place, monkeypatch):
+    monkeypatch.setattr(module.os, "setxattr", lambda *_: None)
+    uid = os.geteuid()
+    assert str(place / str(uid)) in write_all_records(place, records(uid))
+    assert not (place / str(uid) / NAME).exists()
 
 
 def test_what_jobs_that_are_gone_have_left_is_removed(place):
