@@ -330,7 +330,7 @@ class Daemon:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self.permissions.alarms and not stopped)
         with self._phase("forecast"):
-            starts = None
+            starts, facts = None, self.slurmctld.facts
             if self.start_times is not None and forecasts(self.config.forecast):
                 settings = () if facts is None else facts.not_simulated
                 starts = self.start_times.look(made, policy, settings, moves=writes)
