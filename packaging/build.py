@@ -37,7 +37,7 @@ VENV = "opt/rltuned/venv"
 MAINTAINER = "rltuned <rltuned@localhost>"
 REVISION = 1
 """Of the package; grows when the same version is packaged again."""
-PYTHONS = {"deb12": "3.11", "deb13": "3.13", "ubuntu24.04": "3.12", "rpm": "3.12"}
+PYTHONS = {"deb12": "3.11", "deb13": "3.13", "deb14": "3.14", "ubuntu24.04": "3.12", "rpm": "3.12"}
 """Of each distribution. RHEL 8 (8.10), 9 (9.4) and 10 and their rebuilds all have a 3.12, hence one RPM for them."""
 DEBIAN_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 OLDEST_GLIBC = "2.28"
