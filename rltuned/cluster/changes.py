@@ -57,8 +57,8 @@ class Outcome(enum.StrEnum):
     ALTERED = "altered"
     """Written, and its request changed with it: by a job_submit plugin of the site's, or by a person that moment."""
     UNDONE = "undone"
-    """Written, and squeue shows an older priority: Slurm's backfill has put it back. Written again in the next
-    cycle."""
+    """Written, and squeue shows an older priority: Slurm's backfill has put it back. Written again soon
+    (`Daemon.look_again`)."""
     DENIED = "denied"
     THROTTLED = "throttled"
     """Not sent: the write budget of this cycle was spent."""

@@ -68,6 +68,10 @@ class Execution:
         self._tell(plan, results)
         return restored, results
 
+    def again(self, changes: Sequence[Change]) -> None:
+        """Write once more what Slurm has taken and backfill undone. SlurmError, JournalError: as of `carry_out`."""
+        self._tell(self._batch(changes, {}, only_one=False))
+
     def _spread(self, changes: Sequence[Change], shares: Mapping[int, OverSubscribe], until: float) -> list[Result]:
         """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment."""
         slurmctld, clock = self.restoring.slurmctld, self.runtime.clock

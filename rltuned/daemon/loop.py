@@ -7,13 +7,13 @@ given. Which stage is in force is decided anew in each cycle (`runtime`).
 import gc
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
 from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, Field, Outcome
+from rltuned.cluster.changes import TAKEN, Applied, Change, Field, Outcome
 from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
 from rltuned.daemon.apply import Result
@@ -32,7 +32,7 @@ from rltuned.daemon.primacy import Primacy, own_names
 from rltuned.daemon.reconcile import Reconciler, orphans, undone, view
 from rltuned.daemon.restore import left_alone
 from rltuned.daemon.restore.by_daemon import MOST_NAMED, DaemonRestore
-from rltuned.daemon.rpc_budget import SNAPSHOT_RPCS
+from rltuned.daemon.rpc_budget import LEAST_BURST, SNAPSHOT_RPCS, STATUS_RPCS
 from rltuned.daemon.runtime import Permissions, Runtime
 from rltuned.daemon.slurmctld import Slurmctld
 from rltuned.daemon.start_times import StartTimes
@@ -125,6 +125,10 @@ class Daemon:
         self._newly_undone = 0
         self._counted: set[int] = set()
         """Jobs whose last write was undone, and counted as that."""
+        self._sent: Sequence[Change] = ()
+        """Site factors that the last cycle wrote, and …"""
+        self._undoable_until = 0.0
+        """… until when backfill may undo them (monotonic)."""
         self._nice: dict[int, int] = {}
         """Of the jobs that are raised."""
         self._turn = threading.Lock()
@@ -187,6 +191,26 @@ class Daemon:
         self.liveness.beat()
         return report
 
+    def look_again(self) -> None:
+        """Between two cycles: write again what backfill has undone of the last one's writes. Never raises."""
+        clock, budget = self.runtime.clock, self.slurmctld.budget
+        if not self._sent or self.execution.stopping.is_set() or not self._turn.acquire(blocking=False):
+            return
+        try:
+            self._look_at_lock()
+            if clock.monotonic() > self._undoable_until or not self.permissions.writes:
+                self._sent = ()
+            elif budget.allowance(1, clock.monotonic(), keep=LEAST_BURST):
+                seen = self._reader.status([change.job_id for change in self._sent])
+                budget.spend(STATUS_RPCS, clock.monotonic())
+                self._look_at_undone(undone(self.journal, seen))
+                if again := [change for change in self._sent if change.job_id in self._undone]:
+                    self.execution.again(again)
+        except RltunedError:
+            self._sent = ()  # the next cycle finds the same, and says so
+        finally:
+            self._turn.release()
+
     def _overrun(self, why: str) -> None:
         self.runtime.metrics.overruns.inc()
         sentence = f"{why}; the next one starts when it is due."
@@ -241,6 +265,7 @@ class Daemon:
             wait = max(0.0, slurmctld.breaker.until - clock.monotonic())
             return CycleReport(CycleOutcome.WAITING, self.stage, f"Slurm is left alone for another {wait:.0f} s")
         slurmctld.budget.start_cycle()
+        self._sent = ()
         with self._phase("read"):
             if slurmctld.refresh_facts():
                 self.restoring.retries.soon()
@@ -322,6 +347,10 @@ class Daemon:
                     restored, results = self.execution.carry_out(snapshot, made, self._began, book.offers, against)
                 except JournalError as error:
                     blocked = str(error)
+            self._sent = [
+                change for change, outcome, _ in results if outcome in TAKEN and change.field is Field.SITE_FACTOR
+            ]
+            self._undoable_until = self.runtime.clock.monotonic() + settling_seconds(self.slurmctld.facts)
         self._lending.take_in(made, self.journal, book, results)
         of = {item.change.job_id: item.outcome for item in results if item.change.field is Field.SITE_FACTOR}
         self._counted |= {job for job, outcome in of.items() if outcome is Outcome.UNDONE}

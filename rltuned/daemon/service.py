@@ -49,6 +49,8 @@ CYCLE: Final = "cycle"
 """Id of the scheduler's job: a cycle that is due while the one before runs is left out."""
 AT_ONCE: Final = DateTrigger(datetime(1970, 1, 1, tzinfo=UTC))
 """A time that has passed, wherever the wall clock is set to."""
+LOOK_AGAIN: Final = 5.0
+"""Seconds from one look at what was written to the next, between two cycles."""
 WAITS: Final = (0.5, 1.5)
 """Least and most intervals from one cycle to the next."""
 RESTORE_WAIT: Final = 40.0
@@ -225,11 +227,13 @@ def _run(
         pace = Pace(clock.monotonic(), rng)
         scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE)
         notifier.status(f"{daemon.stage}: first cycle runs", "READY=1")
-        pause = min(10.0, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else 10.0
+        pause = min(LOOK_AGAIN, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else LOOK_AGAIN
         while True:
             caught = wait(min(pause, pace.left(clock.monotonic(), daemon.config.cycle.interval)))
             if pace.is_due(clock.monotonic(), daemon.config.cycle.interval):
                 scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE, replace_existing=True)
+            else:
+                scheduler.add_job(daemon.look_again, AT_ONCE, id="look again", replace_existing=True)
             if daemon.liveness.healthy():
                 notifier.send("WATCHDOG=1")
             if caught & {signal.SIGTERM, signal.SIGINT}:

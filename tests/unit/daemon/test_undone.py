@@ -135,6 +135,79 @@ def test_what_was_given_back_is_counted_again_each_time_that_it_is_undone(tmp_pa
     assert undone_changes(run) == 6
 
 
+def undone_and_looked_at(directory, between=lambda _: None, seconds=5.0, **values):
+    """A cycle whose raises backfill undoes; what happens `between`; and a look so long after."""
+    run = house(directory, jobs=4, **values)
+    run.daemon.tick()
+    run.slurm.backfill_goes_on()
+    run.slurm.log.clear()
+    between(run)
+    run.slurm.clock.sleep(seconds)
+    run.daemon.look_again()
+    return run
+
+
+def test_a_raise_that_backfill_undoes_is_written_again_before_the_next_cycle(tmp_path):
+    run = undone_and_looked_at(tmp_path)
+    assert run.slurm.order() == [4, 3, 2, 1]
+    assert undone_changes(run) == 3
+    assert not shown(run)
+    reads = run.slurm.reads
+    run.daemon.look_again()
+    assert (len(run.slurm.log), run.slurm.reads) == (3, reads + 1), "one look, and nothing to do"
+    run.slurm.clock.sleep(120.0)
+    run.daemon.look_again()
+    assert run.slurm.reads == reads + 1, "no backfill cycle can undo it any more"
+    report = run.tick()
+    assert (report.planned, undone_changes(run)) == (0, 3)
+
+
+def shadow(run):
+    run.daemon.permissions.demoted = "for a test"
+
+
+def steering_is_forbidden(run):
+    run.slurm.scheduler_parameters = "enable_user_top,bf_continue"
+
+
+def hold(run):
+    for job in (2, 3, 4):
+        run.slurm.hold(job)
+
+
+def somebody_sets(run):
+    for job in (2, 3, 4):
+        run.slurm.jobs[job].site_factor = 5
+
+
+def asks_for_more(run):
+    for job in (2, 3, 4):
+        run.slurm.jobs[job].time_limit += 600.0
+
+
+def is_to_stop(run):
+    run.daemon.request_stop()
+
+
+def ends_another_cycle(run):
+    run.slurm.clock.sleep(55.0)
+    run.daemon.tick()
+    run.slurm.put_back.clear()
+    run.slurm.log.clear()
+
+
+@pytest.mark.parametrize(
+    "between", [shadow, steering_is_forbidden, hold, somebody_sets, asks_for_more, is_to_stop, ends_another_cycle]
+)
+def test_between_two_cycles_nothing_is_written_but_what_backfill_undid_and_may_be_written(tmp_path, between):
+    assert undone_and_looked_at(tmp_path, between).slurm.log == []
+
+
+def test_a_look_between_two_cycles_never_raises(tmp_path):
+    run = undone_and_looked_at(tmp_path, lambda run: setattr(run.slurm, "up", False))
+    assert run.slurm.log == []
+
+
 def leaves_active(run):
     run.daemon.reload(
         lambda: run.daemon.config.model_copy(
