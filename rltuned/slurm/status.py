@@ -54,13 +54,14 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
     Raises:
         SlurmUnavailableError, SlurmParseError: no, late or cut-short answer, or one of a format that is not known.
     """
-    if job_ids is None:
-        return _read_status(runner, None, Unread())
-    narrow, unread = _RowsOf(runner, job_ids), Unread()
+    narrow, unread = _RowsOf(runner, job_ids or ()), Unread()
     try:
-        found = _read_status(narrow, job_ids, unread)
-        if not unread:
-            return found
+        # sprio comes first: a job that starts between the two commands is seen to run, not to wait without site factor.
+        multifactor(narrow, Unread())
+        if job_ids is not None:
+            found = _read_status(narrow, job_ids, unread)
+            if not unread:
+                return found
     except SlurmParseError:
         pass
     # What is strange is judged by all rows.

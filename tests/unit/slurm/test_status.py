@@ -25,6 +25,25 @@ def test_with_ids_a_running_one_is_told_not_pending_and_an_unknown_one_is_absent
     assert not found[8].pending
 
 
+@pytest.mark.parametrize("ids", [[7], None])
+def test_a_job_that_starts_between_two_commands_does_not_wait_without_a_site_factor(slurm, ids):
+    slurm.queue([job(7)], factors={7: 500})
+    asked = slurm.runner()
+
+    class Starting(Runner):
+        def __init__(self):
+            pass
+
+        def run(self, name, argument=None, stdin="", second=None):
+            answer = asked.run(name, argument, stdin, second)
+            if name in {"status", "status-exclusive", "site-factors"}:
+                slurm.queue([job(7, **RUNNING)])
+            return answer
+
+    found = read_status(Starting(), ids).get(7)
+    assert found is None or not found.pending
+
+
 def test_no_ids_at_all_is_not_the_same_as_all(slurm):
     assert read(slurm, [job(7)], []) == {}
 
