@@ -104,8 +104,9 @@ coverage: images  ## The same tests, and which lines none of them runs
 
 # What the state machine's and the soak's seeds find; each ends with 1 on a violation.
 SOAK_MINUTES ?= 10
-soak: images  ## Chaos on the real clusters, ten minutes each (SOAK_MINUTES=60, SEED=7)
+soak: images  ## Chaos on the real clusters, ten minutes each (SOAK_MINUTES=60, SEED=7), and twenty on a site of each release
 	for release in 22.05 24.11 26.05; do $(TESTBED) soak --slurm $$release --minutes $(SOAK_MINUTES) --seed $(or $(SEED),1) || exit 1; done
+	for release in 22.05 24.11 26.05; do $(TESTBED) site --slurm $$release --minutes 20 --share 1.0 || exit 1; done
 
 soak-machine: export RLTUNED_TEST_MACHINE_MINUTES ?= 30
 soak-machine: venv  ## The state machine of the whole daemon with random seeds for half an hour (RLTUNED_TEST_MACHINE_MINUTES=30)

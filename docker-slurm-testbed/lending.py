@@ -135,8 +135,10 @@ class Measured:
     """Readings of jobs below all that Slurm alone has given them lately."""
     older: int = 0
     """Readings with a priority of Slurm's own of before the last calculation: backfill has put it back."""
+    raised: int = 0
+    """Readings of raised jobs, and …"""
     undone: int = 0
-    """Readings of raised jobs without what raises them: likewise."""
+    """… those without what raises them: likewise."""
     least: int = 0
     """Site factor that was seen or written."""
     wanted: list[int] = field(default_factory=list)
@@ -153,6 +155,9 @@ class Measured:
 class Lending:
     """One run."""
 
+    profile = "paper"
+    shapes = SHAPES
+
     def __init__(self, project: testbed.Project, options: argparse.Namespace) -> None:
         """Nothing is started yet. `options`: of the command line."""
         self.project = project
@@ -168,12 +173,17 @@ class Lending:
         """By job: when Slurm alone gave it which priority."""
         self.carried: set[int] = set()
         """Jobs that were seen with a site factor."""
+        self.conf = self.slurm_conf()
         self.users = (*USERS, *MORE_USERS)
         # A pass of backfill may end after the calculation that it began before; what it puts back stays until the next.
-        self.memory = 2.0 * 60.0 * float(slurm_conf(self.minutes)["PriorityCalcPeriod"] or 0) + 120.0
+        self.memory = 2.0 * 60.0 * float(self.conf.get("PriorityCalcPeriod") or 5) + 120.0
         self.log_offset = 0
         self.since = 0.0
         """Epoch seconds of the start."""
+
+    def slurm_conf(self) -> dict[str, str | None]:
+        """What differs from the profile's slurm.conf."""
+        return slurm_conf(self.minutes)
 
     # --- commands
 
@@ -209,9 +219,8 @@ class Lending:
             f"add user {name} account={account} cluster=testbed\n" for name, (account, _) in MORE_USERS.items()
         )
         self.project.execute("sacctmgr -i >/dev/null", text_input=added, check=False)  # they may be there
-        changes = slurm_conf(self.minutes)
-        lines = "".join(f"{name}={value}\n" for name, value in changes.items() if value is not None)
-        replaced = "|".join(f"{name}=" for name in changes)
+        lines = "".join(f"{name}={value}\n" for name, value in self.conf.items() if value is not None)
+        replaced = "|".join(f"{name}=" for name in self.conf) or "$"
         self.project.execute(f"(cat; grep -vE '^({replaced})' {CONF}.testbed) >{CONF}", text_input=lines)
         self.restart_slurmctld()
         try:
@@ -244,7 +253,7 @@ class Lending:
 
     def job(self, user: str) -> str:
         """One sbatch command; run times are log-normal."""
-        shape = self.rng.choices(list(SHAPES), weights=list(SHAPES.values()))[0]
+        shape = self.rng.choices(list(self.shapes), weights=list(self.shapes.values()))[0]
         seconds = self.interval * min(max(self.runs * self.rng.lognormvariate(0.0, 0.8), 0.5), 8.0 * self.runs)
         return self.command(user, shape, seconds)
 
@@ -270,7 +279,7 @@ class Lending:
 
     def install(self) -> None:
         """A wheel of this source tree, as an operator would, with the defaults but for the cycle and the share."""
-        self.project.install_rltuned()
+        self.install_program()
         settings: Mapping[str, Mapping[str, Any]] = {
             "cycle": {"interval": self.interval, "stage": "active"},
             "lend": {"share": self.share},
@@ -290,6 +299,10 @@ class Lending:
             f"{{ cp {STATE}/loans.json {BOOKS}.last && cat {BOOKS}.last >>{BOOKS} && echo >>{BOOKS}; }}; done"
         )
         self.sh(f"nohup setsid bash -c {shlex.quote(watch)} lending-books >/dev/null 2>&1 </dev/null &")
+
+    def install_program(self) -> None:
+        """The wheel."""
+        self.project.install_rltuned()
 
     def start(self) -> None:
         """``systemctl start rltuned``; its first cycle is over."""
@@ -354,7 +367,9 @@ class Lending:
                 lately.popleft()
             if factor:
                 self.carried.add(job)
-            seen.undone += factor > 0 and shown < alone + factor - ROUNDING
+            seen.raised += factor > 0
+            # One of an earlier calculation with our value on it is in force, too.
+            seen.undone += factor > 0 and all(shown < value + factor - ROUNDING for _, value in lately)
             if shown < alone - ROUNDING:
                 # Nobody saw what Slurm gave it between its submission and the first look: backfill puts that back, too.
                 known = job in self.carried or lately[0][0] < look.at - self.memory + 2.0 * LOOK
@@ -478,12 +493,14 @@ class Lending:
         """The jobs, and tasks of arrays, that have started."""
         since = self.sh(f"date -d @{self.since:.0f} +%Y-%m-%dT%H:%M:%S").strip()
         columns = "JobIDRaw,Start,ElapsedRaw,State"
-        rows = self.sh(f"SLURM_TIME_FORMAT=%s sacct -nPXa -S {since} -o {columns}").splitlines()
+        rows = self.sh(f"SLURM_TIME_FORMAT=%s sacct -nPXaD -S {since} -o {columns}").splitlines()
         found = {}
         for row in rows:
             job, start, elapsed, state = row.split("|")
             if job.isdigit() and start.isdigit():
-                found[int(job)] = Run(float(start), float(elapsed), ended=state != "RUNNING")
+                # Of several runs of a job (preempted, requeued) the book's is not told.
+                once = int(job) not in found
+                found[int(job)] = Run(float(start), float(elapsed), ended=once and state != "RUNNING")
         return found
 
     def summary(self, written: Sequence[Write], agreement: Agreement) -> dict[str, Any]:
@@ -526,6 +543,7 @@ class Lending:
             "readings": seen.readings,
             "below_own": seen.below,
             "put_back_by_backfill": {"own": seen.older, "raised": seen.undone},
+            "raised_readings": seen.raised,
             "raised_wanted_mean": _mean(seen.wanted),
             "raised_in_force_mean": _mean(seen.in_force),
             "restore": seen.restore,
@@ -705,7 +723,7 @@ def table(summary: Mapping[str, Any]) -> str:
         "least SiteFactor": (summary["least_site_factor"],),
         "looks, missed, readings of jobs": (summary["looks"], summary["missed"], summary["readings"]),
         "of these below Slurm's own": (summary["below_own"],),
-        "put back by backfill: all, raised": (undone["own"], undone["raised"]),
+        "put back by backfill: all, raised, of": (undone["own"], undone["raised"], summary["raised_readings"]),
         "raised: wanted, in force, mean": (summary["raised_wanted_mean"], summary["raised_in_force_mean"]),
         "restore: jobs, seconds": (restore["carried"], restore["seconds"]),
         "started raised, without a loan": (book["started_raised"], book["without_a_loan"]),
@@ -721,11 +739,11 @@ def table(summary: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *(f"  BROKEN: {text}" for text in summary["broken"])])
 
 
-def main() -> int:
+def main(kind: type[Lending] = Lending) -> int:
     """0, or 1 where a promise is broken or the testbed does not work."""
-    arguments = argparse.ArgumentParser(
-        prog="testbed lending", description=(__doc__ or "").split("\n\n", maxsplit=1)[0]
-    )
+    name = kind.__name__.lower()
+    about = sys.modules[kind.__module__].__doc__ or ""
+    arguments = argparse.ArgumentParser(prog=f"testbed {name}", description=about.split("\n\n", maxsplit=1)[0])
     arguments.add_argument(
         "--project", type=str.lower, help="a cluster that is up (default: one is brought up, and removed)"
     )
@@ -743,11 +761,11 @@ def main() -> int:
             project, mine = testbed.discover(options.project), False
         else:
             testbed.ensure_engine()
-            name = f"rltuned-lending-{options.slurm.replace('.', '')}"
-            project, mine = testbed.Project(name, options.slurm, testbed.build(options.slurm)), True
+            name = f"rltuned-{name}-{options.slurm.replace('.', '')}"
+            project, mine = testbed.cluster(name, options.slurm, profile=kind.profile), True
             project.up()
         try:
-            summary = Lending(project, options).run()
+            summary = kind(project, options).run()
         finally:
             if mine:
                 project.down()

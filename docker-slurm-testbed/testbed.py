@@ -38,8 +38,10 @@ ROOT = HERE.parent
 
 # Debian's packages decide the release of Slurm.
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
+PACKAGES = {"22.05": "deb12", "24.11": "deb13", "26.05": "deb14"}
+"""rltuned's package for each (packaging/build.py)."""
 # The stages of the Dockerfile, in its order; and the image of deploy/Dockerfile.
-STAGES = ("slurm", "forecast", "systemd", "prometheus")
+STAGES = ("slurm", "systemd", "forecast", "prometheus")
 TARGETS = (*STAGES, "daemon")
 DAEMON_FILE = "deploy/Dockerfile"
 SOURCE = "rltuned-testbed.source"
@@ -48,7 +50,11 @@ REPOSITORY = "rltuned-testbed"
 DEFAULT_RELEASE = "24.11"
 DEFAULT_PROJECT = "rltuned-testbed"
 USERS = ("alice", "bob", "carol", "dave")
-NODES_OF = {"paper": 5, "mixed": 12, "pair": 4}
+NODES_OF = {"paper": 5, "mixed": 12, "pair": 4, "site": 11}
+COMPOSE_OF = {"paper": "compose.yaml", "site": "compose.mixed.yaml"}
+"""Of other profiles: `compose.PROFILE.yaml`."""
+TARGET_OF = {"site": "systemd"}
+"""Stage of the image of a profile; "slurm" of others. rltuned's package depends on systemd."""
 SCALE_GPUS = 4
 READY_SECONDS = 300
 
@@ -237,8 +243,8 @@ class Project:
 
     def compose(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs compose on this project."""
-        files = "compose.yaml" if self.profile == "paper" else f"compose.{self.profile}.yaml"
-        env = {**os.environ, "RLTUNED_TESTBED_IMAGE": self.image}
+        files = COMPOSE_OF.get(self.profile, f"compose.{self.profile}.yaml")
+        env = {**os.environ, "RLTUNED_TESTBED_IMAGE": self.image, "RLTUNED_TESTBED_PROFILE": self.profile}
         if self.scale:
             env |= {"RLTUNED_TESTBED_SCALE": str(self.scale), "RLTUNED_TESTBED_SCALE_GPUS": str(self.gpus)}
         return run([HERE / "compose.sh", "-p", self.name, "-f", HERE / files, *arguments], env=env)
@@ -279,6 +285,13 @@ class Project:
             """
         )
 
+    def install_package(self) -> None:
+        """Installs the source tree's rltuned in ctl from its Debian package, in the place of what the image has."""
+        with tempfile.TemporaryDirectory(prefix="rltuned-package-") as scratch:
+            package = build_package(Path(scratch), PACKAGES[self.release])
+            run(["docker", "cp", package, f"{self.container()}:/tmp/rltuned.deb"])
+        self.execute("rm -rf /opt/rltuned /{etc,var/lib,run}/rltuned; dpkg -i /tmp/rltuned.deb && rm /tmp/rltuned.deb")
+
     def up(self) -> None:
         """Starts the cluster and waits until every node is usable: idle, or busy where it was up already."""
         began = time.monotonic()
@@ -299,6 +312,11 @@ class Project:
     def down(self) -> None:
         """Removes the containers and all that was in them."""
         self.compose("down", "-v", "--remove-orphans", "-t", "1")
+
+
+def cluster(name: str, release: str, scale: int = 0, gpus: int = SCALE_GPUS, *, profile: str = "paper") -> Project:
+    """A project with its image, which is built where it is missing."""
+    return Project(name, release, build(release, TARGET_OF.get(profile, "slurm")), scale, profile, gpus)
 
 
 def discover(name: str) -> Project:
@@ -466,6 +484,17 @@ def build_wheel(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
+def build_package(folder: Path, distribution: str) -> Path:
+    """Builds the Debian package of the source tree, with the programs that releases are made with."""
+    wheel, programs = build_wheel(folder), ROOT / "build/publish/bin"
+    with locked("publish"):
+        run(["make", "-C", ROOT, "build/publish/.installed"])
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{programs}:{os.environ['PATH']}"}
+    words = [project_python(), ROOT / "packaging/build.py", "deb", "--for", distribution]
+    run([*words, "--wheel", wheel, "--out", folder], env=env)
+    return next(folder.glob("rltuned_*.deb"))
+
+
 def install_and_start(project: Project) -> str:
     """Installs the source tree's rltuned in ctl and starts it; returns the address of its metrics."""
     project.install_rltuned()
@@ -532,7 +561,7 @@ def command_build(options: argparse.Namespace) -> int:
     ensure_engine()
     wanted = dict.fromkeys(options.slurm or SUITES, options.target)
     if options.all:
-        wanted = {release: TARGETS if release == DEFAULT_RELEASE else STAGES[:1] for release in SUITES}
+        wanted = {release: TARGETS if release == DEFAULT_RELEASE else STAGES[:2] for release in SUITES}
     # The stages of a release one after the other, each is the cache of the next. The daemon's image shares none of
     # them.
     chains = [
@@ -565,8 +594,7 @@ def command_prune(_: argparse.Namespace) -> int:
 def command_up(options: argparse.Namespace) -> int:
     """`testbed up`."""
     ensure_engine()
-    release = options.slurm or DEFAULT_RELEASE
-    Project(options.project, release, build(release), options.scale[0], options.profile, options.scale[1]).up()
+    cluster(options.project, options.slurm or DEFAULT_RELEASE, *options.scale, profile=options.profile).up()
     return 0
 
 
@@ -635,6 +663,11 @@ def command_soak(options: argparse.Namespace) -> int:
 def command_lending(options: argparse.Namespace) -> int:
     """`testbed lending`: lending.py."""
     become(sys.executable, "lending.py", options.arguments)
+
+
+def command_site(options: argparse.Namespace) -> int:
+    """`testbed site`: site_soak.py."""
+    become(sys.executable, "site_soak.py", options.arguments)
 
 
 def command_ab(options: argparse.Namespace) -> int:
@@ -706,7 +739,7 @@ def parser() -> argparse.ArgumentParser:
         "--profile",
         choices=NODES_OF,
         default="paper",
-        help="mixed: kinds of node that real sites have; pair: two controllers",
+        help="mixed: kinds of node that real sites have; pair: two controllers; site: a site's settings, all at once",
     )
     sub = add("demo", command_demo, "bring a cluster up, submit a workload, install rltuned and let it steer")
     sub.add_argument("--slurm", choices=SUITES, help=f"release (default: {DEFAULT_RELEASE})")
@@ -734,6 +767,8 @@ def parser() -> argparse.ArgumentParser:
         "lending", add_help=False, help="a long queue for an hour: writes, raised jobs, and the book of loans"
     )
     sub.set_defaults(function=command_lending)
+    sub = commands.add_parser("site", add_help=False, help="the same on a site with everything, from its package")
+    sub.set_defaults(function=command_site)
     sub = commands.add_parser(
         "ab", add_help=False, help="the same jobs on clusters of their own, with and without rltuned"
     )
@@ -748,7 +783,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Runs one command; 0, 1 with the reason on stderr, or the status of what `exec` ran."""
     options, more = parser().parse_known_args()
-    if options.function in {command_replay, command_soak, command_lending, command_ab}:
+    if options.function in {command_replay, command_soak, command_lending, command_site, command_ab}:
         options.arguments = more
     elif more:
         parser().error(f"unrecognized arguments: {' '.join(more)}")

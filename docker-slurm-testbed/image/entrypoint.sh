@@ -40,7 +40,8 @@ write_config() {
         sed -i -E "/^($(grep -oE '^[A-Za-z]+=' "$nodes" | sort -u | paste -sd'|'))/d" $conf
         cat "$nodes" >>$conf
         cp "/usr/share/testbed/etc/gres-$profile.conf" /etc/slurm/gres.conf
-        [[ $profile != mixed ]] || cp /usr/share/testbed/etc/topology-mixed.conf /etc/slurm/topology.conf
+        local topology=/usr/share/testbed/etc/topology-$profile.conf
+        [[ ! -e $topology ]] || cp "$topology" /etc/slurm/topology.conf
     fi
     # What a test changes is put back from this copy.
     cp $conf /etc/slurm/slurm.conf.testbed
@@ -67,6 +68,17 @@ start_munge() {
 
 wait_for() { # HOST PORT
     until (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; do sleep 0.1; done
+}
+
+nodes_of() { # [CLOUD]: the profile's nodes that are always up, or those that Slurm switches on
+    local name line
+    while read -r name line; do
+        case $name:$line in
+        NodeName=DEFAULT:* | *State=FUTURE*) ;;
+        NodeName=*State=CLOUD*) [[ -z ${1:-} ]] || scontrol show hostnames "${name#*=}" ;;
+        NodeName=*) [[ ${1:-} ]] || scontrol show hostnames "${name#*=}" ;;
+        esac
+    done <"/usr/share/testbed/etc/nodes-$profile.conf"
 }
 
 stub_gpus() { # COUNT
@@ -133,25 +145,18 @@ scale)
     done
     exec sleep infinity
     ;;
-pair)
+mixed | pair)
     stub_gpus 4
     wait_for ctl 6817
-    for node in n0 n1 n2 n3; do
-        mkdir -p "/var/spool/slurmd/$node"
-        slurmd -N "$node"
-    done
-    exec sleep infinity
-    ;;
-mixed)
-    stub_gpus 4
-    wait_for ctl 6817
-    for node in core1 plain1 auto1 mig1 shard1 multi1 smt1 cpu1 maint1 resv1; do
+    for node in $(nodes_of); do
         mkdir -p "/var/spool/slurmd/$node"
         slurmd -N "$node"
     done
     # The power switch of the cloud nodes: on where Slurm waits for one, unless a test keeps /run/no-power.
+    clouds=$(nodes_of CLOUD | paste -sd,)
+    [[ $clouds ]] || exec sleep infinity
     while sleep 1; do
-        mapfile -t shown < <(scontrol -o show node cloud1,cloud2 2>/dev/null)
+        mapfile -t shown < <(scontrol -o show node "$clouds" 2>/dev/null)
         for line in "${shown[@]}"; do
             node=${line#NodeName=} node=${node%% *} state=${line#* State=} state=${state%% *} pid=
             [[ ! -e /run/slurmd-$node.pid ]] || read -r pid <"/run/slurmd-$node.pid" || true
