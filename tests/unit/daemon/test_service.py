@@ -125,6 +125,14 @@ def test_it_says_ready_feeds_the_watchdog_shows_the_cycle_and_stops_on_sigterm(s
     assert not (tmp_path / "state" / HEARTBEAT_NAME).exists()
 
 
+def test_what_backfill_undoes_is_written_again_long_before_the_next_cycle(start, tmp_path):
+    (tmp_path / "config.toml").write_text(CONFIG.format(root=tmp_path).replace("interval = 1", "interval = 3600"))
+    daemon = start("--undone")
+    daemon.logged("cycle.done")
+    daemon.logged("writes.undone")
+    assert TURNED in daemon.end()[0]
+
+
 def test_it_is_ready_while_slurmctld_is_down_and_does_not_crash_loop(start, tmp_path):
     daemon = start("--down")
     daemon.told("READY=1")
