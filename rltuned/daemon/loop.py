@@ -192,7 +192,10 @@ class Daemon:
         return report
 
     def look_again(self) -> None:
-        """Between two cycles: write again what backfill has undone of the last one's writes. Never raises."""
+        """Between two cycles: write again what backfill has undone of the last one's writes.
+
+        Trouble with Slurm or the disk is left to the next cycle.
+        """
         clock, budget = self.runtime.clock, self.slurmctld.budget
         if not self._sent or self.execution.stopping.is_set() or not self._turn.acquire(blocking=False):
             return

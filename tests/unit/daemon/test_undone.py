@@ -203,7 +203,7 @@ def test_between_two_cycles_nothing_is_written_but_what_backfill_undid_and_may_b
     assert undone_and_looked_at(tmp_path, between).slurm.log == []
 
 
-def test_a_look_between_two_cycles_never_raises(tmp_path):
+def test_a_look_between_two_cycles_leaves_a_slurmctld_that_is_down_to_the_next_cycle(tmp_path):
     run = undone_and_looked_at(tmp_path, lambda run: setattr(run.slurm, "up", False))
     assert run.slurm.log == []
 
