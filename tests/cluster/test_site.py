@@ -31,6 +31,6 @@ def test_on_a_site_with_everything_raises_are_in_force_are_lent_for_and_go_away(
     assert told["broken"] == []
     assert told["cycles_done"] == told["cycles"] > 5
     assert told["raised_readings"] > 30
-    assert told["held"] >= 0.98
+    assert told["held"] >= 0.9
     assert told["least_site_factor"] == told["below_own"] == 0
     assert abs(told["book"]["difference"]) <= 0.02
