@@ -68,9 +68,13 @@ class Execution:
         self._tell(plan, results)
         return restored, results
 
-    def again(self, changes: Sequence[Change]) -> None:
-        """Write once more what Slurm has taken and backfill undone. SlurmError, JournalError: as of `carry_out`."""
-        self._tell(self._batch(changes, {}, only_one=False))
+    def again(self, plan: Plan, changes: Sequence[Change]) -> list[Result]:
+        """Write once more what Slurm has taken of this plan, and backfill undone. SlurmError, JournalError: as of
+        `carry_out`.
+        """
+        results = self._batch(changes, {}, only_one=False)
+        self._tell(plan, results)
+        return results
 
     def _spread(self, changes: Sequence[Change], shares: Mapping[int, OverSubscribe], until: float) -> list[Result]:
         """Write, and under Slurm's RPC limiter go on as the bucket refills, up to a moment."""

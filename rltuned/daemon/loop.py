@@ -125,8 +125,8 @@ class Daemon:
         self._newly_undone = 0
         self._counted: set[int] = set()
         """Jobs whose last write was undone, and counted as that."""
-        self._sent: Sequence[Change] = ()
-        """Site factors that the last cycle wrote, and …"""
+        self._sent: tuple[Plan, Sequence[Change]] | None = None
+        """The last cycle's plan and the site factors of it that were written, and …"""
         self._undoable_until = 0.0
         """… until when backfill may undo them (monotonic)."""
         self._nice: dict[int, int] = {}
@@ -197,22 +197,29 @@ class Daemon:
         Trouble with Slurm or the disk is left to the next cycle.
         """
         clock, budget = self.runtime.clock, self.slurmctld.budget
-        if not self._sent or self.execution.stopping.is_set() or not self._turn.acquire(blocking=False):
+        if self._sent is None or self.execution.stopping.is_set() or not self._turn.acquire(blocking=False):
             return
+        made, sent = self._sent
         try:
             self._look_at_lock()
             if clock.monotonic() > self._undoable_until or not self.permissions.writes:
-                self._sent = ()
+                self._sent = None
             elif budget.allowance(1, clock.monotonic(), keep=LEAST_BURST):
-                seen = self._reader.status([change.job_id for change in self._sent])
+                seen = self._reader.status([change.job_id for change in sent])
                 budget.spend(STATUS_RPCS, clock.monotonic())
                 self._look_at_undone(undone(self.journal, seen))
-                if again := [change for change in self._sent if change.job_id in self._undone]:
-                    self.execution.again(again)
+                if again := [change for change in sent if change.job_id in self._undone]:
+                    self._counts(self.execution.again(made, again))
         except RltunedError:
-            self._sent = ()  # the next cycle finds the same, and says so
+            self._sent = None  # the next cycle finds the same, and says so
         finally:
             self._turn.release()
+
+    def _counts(self, results: Sequence[Result]) -> None:
+        """Note whose last write was counted as undone."""
+        of = {item.change.job_id: item.outcome for item in results if item.change.field is Field.SITE_FACTOR}
+        self._counted |= {job for job, outcome in of.items() if outcome is Outcome.UNDONE}
+        self._counted -= {job for job, outcome in of.items() if outcome is Outcome.APPLIED}
 
     def _overrun(self, why: str) -> None:
         self.runtime.metrics.overruns.inc()
@@ -268,7 +275,7 @@ class Daemon:
             wait = max(0.0, slurmctld.breaker.until - clock.monotonic())
             return CycleReport(CycleOutcome.WAITING, self.stage, f"Slurm is left alone for another {wait:.0f} s")
         slurmctld.budget.start_cycle()
-        self._sent = ()
+        self._sent = None
         with self._phase("read"):
             if slurmctld.refresh_facts():
                 self.restoring.retries.soon()
@@ -350,14 +357,13 @@ class Daemon:
                     restored, results = self.execution.carry_out(snapshot, made, self._began, book.offers, against)
                 except JournalError as error:
                     blocked = str(error)
-            self._sent = [
-                change for change, outcome, _ in results if outcome in TAKEN and change.field is Field.SITE_FACTOR
-            ]
+            taken = (change for change, outcome, _ in results if outcome in TAKEN)
+            sent = [change for change in taken if change.field is Field.SITE_FACTOR]
+            self._sent = (made, sent) if sent else None
             self._undoable_until = self.runtime.clock.monotonic() + settling_seconds(self.slurmctld.facts)
         self._lending.take_in(made, self.journal, book, results)
-        of = {item.change.job_id: item.outcome for item in results if item.change.field is Field.SITE_FACTOR}
-        self._counted |= {job for job, outcome in of.items() if outcome is Outcome.UNDONE}
-        self._counted -= {*restored, *(job for job, outcome in of.items() if outcome is Outcome.APPLIED)}
+        self._counts(results)
+        self._counted -= set(restored)
         if writes:
             stopped = not restored and bool(results) and all(item.outcome is Outcome.THROTTLED for item in results)
             acted = resumes or (not blocked and not shed and not self.permissions.alarms and not stopped)
