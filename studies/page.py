@@ -267,11 +267,23 @@ def in_short(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
         of = [one for one in confirmed if one["trace"] == trace]
         best = min(of, key=lambda one: float(one["j"]), default=None)
         for one in of:
-            as_installed = one["policy"] == "rl" and float(one["share"]) == DEFAULT_SHARE
-            if as_installed or one is best:
-                yield row(_in_short(one, as_installed=as_installed))
-    if uncertain := [trace for trace in traces if not any(one["trace"] == trace for one in confirmed)]:
-        yield from ("", f"Measured, too, and nothing is certain: {', '.join(uncertain)}.")
+            if _is_default(one) or one is best:
+                yield row(_in_short(one, as_installed=_is_default(one)))
+    without = [trace for trace in traces if not any(one["trace"] == trace for one in confirmed)]
+    if without:
+        said = (_not_confirmed(next(one for one in measured if one["trace"] == trace and _is_default(one)))
+                for trace in without)  # fmt: skip
+        yield from ("", f"Measured as installed, too, and not confirmed: {'; '.join(said)}.")
+
+
+def _is_default(one: Mapping[str, str]) -> bool:
+    return one["policy"] == "rl" and float(one["share"]) == DEFAULT_SHARE
+
+
+def _not_confirmed(one: Mapping[str, str]) -> str:
+    """Why the gate does not confirm a row."""
+    why = f"against it: {one['harms'].replace('; ', ', ')}" if one["certain"] == "yes" else "nothing is certain"
+    return f"{one['trace']}, mean wait {_wait(one)} ({why})"
 
 
 def _in_short(one: Mapping[str, str], *, as_installed: bool) -> tuple[str, ...]:

@@ -258,13 +258,16 @@ def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
         lent("saf", "0.5", "0.6", certain="yes"),
         lent("rl", "0.1", "0.3", certain="yes", weights="age", wait="0.01"),
         lent("rl", "0.1", "0.9", certain="no", trace="Graham"),
+        lent("rl", "0.1", "0.9", "p99 of the wait; GPUs in use", certain="yes", trace="Philly"),
     ]
     shown = [line for line in with_results(empty, rows).splitlines() if line.startswith("| Venus")]
     assert [line.strip("| ").split(" | ")[1:4] for line in shown] == [
         ["as installed", "5.5 h", "0.73 [0.50, 0.50]"],
         ["as its gate chooses (saf, lends 0.5)", "0.5 h", "0.50 [0.50, 0.50]"],
     ]
-    assert "nothing is certain: Graham." in with_results(empty, rows)
+    others = " ".join(with_results(empty, rows).split())
+    assert "not confirmed: Graham, mean wait 0.50 [0.50, 0.50] (nothing is certain); Philly" in others
+    assert "Philly, mean wait 0.50 [0.50, 0.50] (against it: p99 of the wait, GPUs in use)." in others
     for none in ([], rows[:1], rows[2:3]):
         assert "No figures stand here until" in with_results(empty, none)
     with pytest.raises(EvaluationError, match="are missing"):
