@@ -66,7 +66,7 @@ class Site(Lending):
     def install_program(self) -> None:
         """The package; and what a site's admins do beside it."""
         self.project.install_package()
-        words = "StartTime=now+20minutes Duration=60 Nodes=v100-2 Users=root Flags=MAINT"
+        words = "StartTime=now+20minutes Duration=60 Nodes=v100-2 Users=root Flags=MAINT,IGNORE_JOBS"
         self.sh(f"scontrol delete ReservationName=upkeep; scontrol create reservation ReservationName=upkeep {words}")
 
     def kill(self) -> None:

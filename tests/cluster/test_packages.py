@@ -247,7 +247,7 @@ SMALL = {
     "report": ["--workers", "2"],
     "tune": ["--from-sacct", "1", "--window", "2", "--budget", "5", "--no-rltuned", "--workers", "2"],
 }
-"""What the forty jobs of the test are enough for, and two processes wherever a command may have them."""
+"""What the jobs of the test are enough for, and two processes wherever a command may have them."""
 UNPROVEN = (0, 14)
 """14: Slurm's own order is as good."""
 
@@ -259,9 +259,10 @@ def test_every_command_of_the_first_pages_works_from_the_packages_and_without_th
     commands = commands_of("README.md", "docs/first-two-weeks.md")
     assert {"doctor", "plan", "explain", "when", "restore", "gate", "report", "tune", "check-config"} <= set(commands)
     host.cluster.cancel_all()  # the nodes are idle again
-    ended = host.cluster.submit_many([("carol", "-p", "gpu", "--gres=gpu:1", "-t", "10")] * 40, command="true")
+    # `tune` wants thirty windows of two jobs in the later half.
+    ended = host.cluster.submit_many([("carol", "-p", "gpu", "--gres=gpu:1", "-t", "10")] * 130, command="true")
     shown = f"sacct -nPX -j {','.join(map(str, ended))} -o State"
-    wait_until(lambda: host.cluster.sh(shown).stdout.split() == ["COMPLETED"] * 40, "slurmdbd has forty ended jobs")
+    wait_until(lambda: host.cluster.sh(shown).stdout.split() == ["COMPLETED"] * 130, "slurmdbd has the ended jobs")
     host.jobs = host.cluster.queue_longest_first()
 
     def rltuned(*words: str, ends: Collection[int] = (0,)) -> subprocess.CompletedProcess[str]:

@@ -57,7 +57,7 @@ def test_ten_thousand_jobs_take_as_many_slurm_commands_as_ten_and_the_daemon_sta
     count_commands(cluster)
     sections = {"slurm": {"bin_dir": COUNTED}, "policy": {"name": "sjf"}, "cycle": {"stage": "active", "interval": 5.0}}
     with (
-        Rltuned(cluster, user=SLURM_USER, **sections, log={"level": "info", "format": "json"}) as rltuned,
+        Rltuned(cluster, user=SLURM_USER, **sections, log={"level": "debug", "format": "json"}) as rltuned,
         queue_at_rest(cluster),
     ):
         submit(cluster, FEW)
