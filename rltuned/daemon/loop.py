@@ -202,18 +202,27 @@ class Daemon:
         made, sent = self._sent
         try:
             self._look_at_lock()
-            if clock.monotonic() > self._undoable_until or not self.permissions.writes:
+            if clock.monotonic() > self._undoable_until or not self.permissions.writes or self.liveness.given_up():
                 self._sent = None
             elif budget.allowance(1, clock.monotonic(), keep=LEAST_BURST):
-                seen = self._reader.status([change.job_id for change in sent])
+                jobs = {change.job_id for change in sent}
+                seen = self._reader.status(sorted(jobs))
                 budget.spend(STATUS_RPCS, clock.monotonic())
-                self._look_at_undone(undone(self.journal, seen))
-                if again := [change for change in sent if change.job_id in self._undone]:
+                # Of all others nothing new is known.
+                others = {job: older for job, older in self._undone.items() if job not in jobs}
+                self._look_at_undone({**others, **undone(self.journal, seen)})
+                again = [change for change in sent if change.job_id in self._undone and self._claims(change)]
+                if again:
                     self._counts(self.execution.again(made, again))
         except RltunedError:
             self._sent = None  # the next cycle finds the same, and says so
         finally:
             self._turn.release()
+
+    def _claims(self, change: Change) -> bool:
+        """Whether this is the last that was written to the job: it may have been given back since."""
+        entry = self.journal.entries.get(change.job_id)
+        return entry is not None and entry.applied.site_factor == change.after
 
     def _counts(self, results: Sequence[Result]) -> None:
         """Note whose last write was counted as undone."""
@@ -263,6 +272,7 @@ class Daemon:
         return CycleReport(CycleOutcome.FAILED, self.stage, why)
 
     def _failed(self) -> None:
+        self._sent = None
         if self.slurmctld.breaker.failure(self.runtime.clock.monotonic()):
             self.permissions.alarm("the circuit breaker opened")
 
@@ -551,6 +561,7 @@ class Daemon:
             log.warning("reload.partial", sentence=f"[{'], ['.join(changed)}] change only with a restart.")
         with self._turn:
             self.runtime.config = config.model_copy(update=kept)
+            self._sent = None  # by this configuration, nobody may want it
             self.choice.replace(policy)
             self.permissions.forgive()
             self.restoring.retries.soon()

@@ -185,6 +185,29 @@ def asks_for_more(run):
         run.slurm.jobs[job].time_limit += 600.0
 
 
+def reloads_for_others(run):
+    """From now on, somebody else's jobs alone are managed."""
+    scope = run.daemon.config.scope.model_copy(update={"users": ("nobody",)})
+    run.daemon.reload(lambda: run.daemon.config.model_copy(update={"scope": scope}))
+
+
+def is_given_back(run):
+    """All of it; and backfill brings the raises back."""
+    run.slurm.put_back.clear()
+    run.daemon.restoring.give_all_back()
+    run.slurm.backfill_goes_on()
+    run.slurm.log.clear()
+
+
+def fails_to_end_its_cycle(run):
+    run.daemon._failed()
+
+
+def gives_up(run):
+    """The dead-man timer may be at work."""
+    run.daemon.liveness._acted_at -= 3 * run.daemon.config.write.give_back_after
+
+
 def is_to_stop(run):
     run.daemon.request_stop()
 
@@ -197,10 +220,43 @@ def ends_another_cycle(run):
 
 
 @pytest.mark.parametrize(
-    "between", [shadow, steering_is_forbidden, hold, somebody_sets, asks_for_more, is_to_stop, ends_another_cycle]
+    "between",
+    [
+        shadow,
+        steering_is_forbidden,
+        hold,
+        somebody_sets,
+        asks_for_more,
+        reloads_for_others,
+        is_given_back,
+        fails_to_end_its_cycle,
+        gives_up,
+        is_to_stop,
+        ends_another_cycle,
+    ],
 )
 def test_between_two_cycles_nothing_is_written_but_what_backfill_undid_and_may_be_written(tmp_path, between):
     assert undone_and_looked_at(tmp_path, between).slurm.log == []
+
+
+def test_what_a_look_between_two_cycles_does_not_see_is_not_counted_anew(tmp_path):
+    run = house(tmp_path, jobs=4)
+    run.tick()
+    run.slurm.backfill_goes_on(120.0)
+    # One of three fits into the cycle.
+    write = run.daemon.config.write.model_copy(update={"per_cycle": 1})
+    run.daemon.reload(lambda: run.daemon.config.model_copy(update={"write": write}))
+    run.daemon.tick()
+    assert undone_changes(run) == 3
+    run.slurm.clock.sleep(5.0)
+    run.daemon.slurmctld.budget.start_cycle()  # as a bucket that has filled again
+    reads = run.slurm.reads
+    run.daemon.look_again()
+    assert run.slurm.reads == reads + 1
+    run.slurm.clock.sleep(55.0)
+    run.tick()
+    assert undone_changes(run) == 3
+    assert len(run.events("writes.undone")) == 1
 
 
 def test_a_look_between_two_cycles_leaves_a_slurmctld_that_is_down_to_the_next_cycle(tmp_path):
