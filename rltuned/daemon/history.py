@@ -222,6 +222,8 @@ class Known:
         for kind, (mark, job) in zip(kinds, new.items(), strict=True):
             self._recent[mark] = None
             self.history.ended(kind, job.run_time, job.end)
+        # What is read again after a restart is not new, but may be what an open loan waits for.
+        for job in jobs:
             self._took.pop(job.job_id, None)
             self._took[job.job_id] = job.end - job.run_time, job.run_time
         for forgotten in list(self._took)[:-MOST_TOLD]:

@@ -133,6 +133,14 @@ def test_of_single_jobs_the_last_are_remembered(monkeypatch):
     assert [*told.cancelled] == [27, 28, 29]
 
 
+def test_what_a_job_took_that_ended_before_a_restart_is_told_once_it_is_read_again():
+    known = Known()
+    known.learn([ended(7, 1000.0, 60.0)], 1000.0)
+    known = Known.from_json(known.to_json())
+    assert known.learn([ended(7, 1000.0, 60.0)], 1010.0) == 0
+    assert known.told().took(7) == (940.0, 60.0)
+
+
 def test_who_has_run_nothing_before_is_expected_to_be_like_everybody_or_to_reach_the_limit(tmp_path):
     site = Site(tmp_path, *(EndedJob(n, "ann", "", "other", 4, 3600.0, 10.0, NOW - 50 + n) for n in range(9)))
     site.refresh()
