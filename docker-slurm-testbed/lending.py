@@ -36,7 +36,7 @@ import testbed
 from testbed import OPERATOR_UID, USERS, TestbedError, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
 CONFIG: Final = "/etc/rltuned/config.toml"
@@ -516,7 +516,8 @@ class Lending:
         if not sum(seen.wanted):
             seen.broken.append("no job was raised: nothing was tried")
         if agreement.settled and abs(agreement.difference) > ALIKE:
-            seen.broken.append(f"the book of loans differs from the accounting by {agreement.difference:+.1%}")
+            apart = "; ".join(agreement.apart)
+            seen.broken.append(f"the book of loans differs from the accounting by {agreement.difference:+.1%}: {apart}")
         if agreement.missing:
             seen.broken.append(f"{len(agreement.missing)} jobs started raised, and nobody lends: {agreement.missing}")
         return {
@@ -617,6 +618,8 @@ class Agreement:
     """Jobs that started raised, by slurmctld's log, with a lender that waits on …"""
     missing: list[int] = field(default_factory=list)
     """… and those of them for which the book has no loan."""
+    apart: list[str] = field(default_factory=list)
+    """Where the two differ by more than a GPU-second, for people."""
 
     @property
     def difference(self) -> float:
@@ -644,7 +647,7 @@ def books(text: str) -> list[Book]:
         found.append(
             Book(
                 data["time"],
-                {int(job): _by_lender(offer[-2]) for job, offer in data["offers"].items()},
+                {int(job): _by_lender(_for_one(offer[-2], offer[3])) for job, offer in data["offers"].items()},
                 frozenset(int(job) for job, offer in data["offers"].items() if offer[1] > 1),
                 {int(job): Loan(loan[3], loan[4], _by_lender(loan[6])) for job, loan in data["loans"].items()},
                 {int(job): (given[1], given[2], given[3]) for job, given in data["given"].items()},
@@ -653,7 +656,15 @@ def books(text: str) -> list[Book]:
     return found
 
 
-def _by_lender(parts: Sequence[Sequence[float]]) -> dict[int, float]:
+def _for_one(parts: Sequence[Sequence[float]], size: float) -> Iterator[tuple[float, float, float]]:
+    """What is lent for one task of those that an offer is for: the first parts, until its size is covered."""
+    for lender, submitted, gpus in parts:
+        if size > 0:
+            yield lender, submitted, min(gpus, size)
+            size -= gpus
+
+
+def _by_lender(parts: Iterable[Sequence[float]]) -> dict[int, float]:
     found: dict[int, float] = defaultdict(float)
     for lender, _, gpus in parts:
         found[int(lender)] += gpus
@@ -682,8 +693,12 @@ def agree(versions: Sequence[Book], runs: Mapping[int, Run], raised: AbstractSet
                 found.unknown += new
             elif new:
                 found.settled += new
+                by_sacct = sum(filter(None, amounts))
                 found.by_book += seconds - known
-                found.by_sacct += sum(filter(None, amounts))
+                found.by_sacct += by_sacct
+                if abs(seconds - known - by_sacct) > 1.0:
+                    amount = f"{seconds - known:.1f} by the book, {by_sacct:.1f} by sacct"
+                    found.apart.append(f"{lender} lent {amount} to {sorted(over)} until {after.time:.0f}")
     borrowed = {job for book in versions for job in book.loans}
     borrowed |= {job for book in versions for _, _, borrowers in book.given.values() for job in borrowers}
     lenders = {job: parts for book in versions for job, parts in book.offers.items()}

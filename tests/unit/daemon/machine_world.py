@@ -556,7 +556,7 @@ class World:
                     seen = loan.began <= read - SLACK
                     # What ends while the queue is being read is read as ended.
                     lent += gpus * (loan.more * loan.charged(read + SLACK) if seen else loan.seconds)
-                slack += gpus * (SLACK + self.jumped)
+                slack += gpus * loan.more * (SLACK + self.jumped)
             claimed = lenders.claims.get(job.key, 0.0)
             if claimed + slack < lent:
                 self.complain(
