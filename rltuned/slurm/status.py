@@ -1,5 +1,6 @@
 """The few facts about jobs that are re-read right before and right after a write."""
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -55,15 +56,14 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
         SlurmUnavailableError, SlurmParseError: no, late or cut-short answer, or one of a format that is not known.
     """
     narrow, unread = _RowsOf(runner, job_ids or ()), Unread()
-    try:
-        # sprio comes first: a job that starts between the two commands is seen to run, not to wait without site factor.
-        multifactor(narrow, Unread())
-        if job_ids is not None:
+    # sprio is asked first: a job that starts between the two commands is seen to run, not to wait without site factor.
+    # Its rows are chosen afterwards, by what squeue says of the tasks of arrays.
+    narrow.run("site-factors")
+    if job_ids is not None:
+        with contextlib.suppress(SlurmParseError):
             found = _read_status(narrow, job_ids, unread)
             if not unread:
                 return found
-    except SlurmParseError:
-        pass
     # What is strange is judged by all rows.
     narrow.whole = True
     return _read_status(narrow, job_ids, Unread())
