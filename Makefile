@@ -104,7 +104,7 @@ coverage: images  ## The same tests, and which lines none of them runs
 
 # What the state machine's and the soak's seeds find; each ends with 1 on a violation.
 SOAK_MINUTES ?= 10
-soak: images  ## Chaos on the real clusters, ten minutes each (SOAK_MINUTES=60, SEED=7), and twenty on a site of each release
+soak: images  ## Chaos on the real clusters, ten minutes each (SOAK_MINUTES=60, SEED=7), twenty on a site of each
 	for release in 22.05 24.11 26.05; do $(TESTBED) soak --slurm $$release --minutes $(SOAK_MINUTES) --seed $(or $(SEED),1) || exit 1; done
 	for release in 22.05 24.11 26.05; do $(TESTBED) site --slurm $$release --minutes 20 --share 1.0 || exit 1; done
 
