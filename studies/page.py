@@ -228,21 +228,29 @@ def _real_cell(cluster: RealCluster, arm: str, metric: str) -> str:
 def _lending(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Of each trace and kind of weights: the default, and the best that harms nobody."""
     ours = ("wait", "slowdown", "p99", "GPUs in use", "accounts worse off", "worst tenth", "late")
-    yield from heading(("trace, nodes × GPUs", "decides", "", "load", "Slurm waits, h", "lent", *ours), 3 + len(ours))
-    for _, these in groupby(rows, lambda row: (row["trace"], row["nodes"], row["weights"])):
+    yield from heading(("trace, nodes × GPUs", "decides", "", "load", "Slurm waits", "lent", *ours), 3 + len(ours))
+    traces = list(dict.fromkeys(row["trace"] for row in rows))  # a later run adds what was still missing
+    ordered = sorted(rows, key=lambda row: traces.index(row["trace"]))
+    for _, these in groupby(ordered, lambda row: (row["trace"], row["nodes"], row["weights"])):
         several = list(these)
         harmless = [row for row in several if not row["harms"] and float(row["j"]) < 1.0]
         best = min(harmless, key=lambda row: float(row["j"]), default=None)
         for one in several:
             if one is not best and float(one["share"]) != DEFAULT_SHARE:
                 continue
-            load, waits = number(float(one["load"]), 2), number(float(one["slurm_wait_h"]), 1)
+            load, waits = number(float(one["load"]), 2), _hours(one)
             shown = f"**{_wait(one)}**" if one is best else _wait(one)
             ratios = (f"{float(one[of]):.2f}" for of in ("slowdown", "p99", "gpus"))
             digits = {"worse": 2, "worst_tenth": 1, "late": 3}
             shares = (f"{float(one[of]):.{n}f} ({float(one[f'{of}_chance']):.{n}f})" for of, n in digits.items())
             about = (_where(one), one["weights"], one["policy"], load, waits, one["share"])
             yield row((*about, shown, *ratios, *shares))
+
+
+def _hours(one: Mapping[str, str]) -> str:
+    """Mean wait in Slurm's own order."""
+    hours = float(one["slurm_wait_h"])
+    return f"{hours:.1f} h" if hours >= 1.0 else f"{60.0 * hours:.0f} min"
 
 
 def _where(one: Mapping[str, str]) -> str:
@@ -290,7 +298,7 @@ def _in_short(one: Mapping[str, str], *, as_installed: bool) -> tuple[str, ...]:
     order = "the model" if one["policy"] == "rl" else one["policy"]
     what = "as installed" if as_installed else f"as its gate chooses ({order}, lends {one['share']})"
     others = (f"{float(one[of]):.2f}" for of in ("slowdown", "p99"))
-    return f"{_where(one)} GPUs", what, f"{float(one['slurm_wait_h']):.1f} h", _wait(one), *others
+    return f"{_where(one)} GPUs", what, _hours(one), _wait(one), *others
 
 
 def with_results(readme: str, rows: Sequence[Mapping[str, str]]) -> str:

@@ -244,8 +244,9 @@ def test_the_page_shows_the_default_share_and_the_best_one_that_harms_nobody(tmp
     ]
     assert shown[0][6] == "0.59 [0.52, 0.68]"
     assert shown[0][10] == "0.12 (0.36)"
-    assert (shown[1][0], shown[1][3:5], shown[1][6]) == ("Venus, 64 × 8", ["1.05", "5.8"], "**0.50 [0.50, 0.50]**")
+    assert (shown[1][0], shown[1][3:5], shown[1][6]) == ("Venus, 64 × 8", ["1.05", "5.8 h"], "**0.50 [0.50, 0.50]**")
     assert shown[1][-1] == "0.012 (0.040)"
+    assert shown[0][4] == "30 min"
     assert not shown[2][6].startswith("**"), "it gains nothing"
 
 
@@ -263,7 +264,7 @@ def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
     shown = [line for line in with_results(empty, rows).splitlines() if line.startswith("| Venus")]
     assert [line.strip("| ").split(" | ")[1:4] for line in shown] == [
         ["as installed", "5.5 h", "0.73 [0.50, 0.50]"],
-        ["as its gate chooses (saf, lends 0.5)", "0.5 h", "0.50 [0.50, 0.50]"],
+        ["as its gate chooses (saf, lends 0.5)", "30 min", "0.50 [0.50, 0.50]"],
     ]
     others = " ".join(with_results(empty, rows).split())
     assert "not confirmed: Graham, mean wait 0.50 [0.50, 0.50] (nothing is certain); Philly" in others
