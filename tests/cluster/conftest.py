@@ -29,7 +29,7 @@ from cluster.support import (
 from pytest_docker.plugin import get_docker_services
 
 LONGEST = (
-    *("test_ab", "test_elastic", "test_failures", "test_lending", "test_order", "test_packages", "test_replay"),
+    *("test_ab", "test_elastic", "test_failures", "test_order", "test_packages", "test_replay"),
     *("test_scale", "test_site", "test_soak", "test_systemd"),
 )
 """Modules whose tests take a minute and more."""

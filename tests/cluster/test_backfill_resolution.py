@@ -2,7 +2,8 @@
 
 import time
 
-from cluster.support import Cluster, wait_until
+import pytest
+from cluster.support import OLD_AND_NEW, Cluster, wait_until
 
 from rltuned.cluster.shape import parse_shape
 from rltuned.policy.heuristics import by_name
@@ -59,11 +60,16 @@ def changed(cluster: Cluster, **parameters: int) -> dict[str, str]:
     )
 
 
+# 24.11 and 26.05 plan alike.
+both = pytest.mark.parametrize("cluster", OLD_AND_NEW, indirect=True)
+
+
 def long_step() -> int:
     """Seconds: a step that does not end soon."""
     return next(step for step in range(3600, 1800, -1) if time.time() % step < step - LEFT)
 
 
+@both
 def test_a_job_shorter_than_bf_resolution_reserves_its_nodes_for_a_whole_step(cluster: Cluster):
     coarse = long_step()
     with cluster.conf(changed(cluster, bf_resolution=coarse)):
@@ -73,6 +79,7 @@ def test_a_job_shorter_than_bf_resolution_reserves_its_nodes_for_a_whole_step(cl
     assert started(cluster, ids) == simulated(FINE) == {"running", "short"}
 
 
+@both
 def test_backfill_starts_nothing_while_bf_window_ends_before_the_next_step(cluster: Cluster):
     # The head comes too late to be planned.
     coarse = long_step()

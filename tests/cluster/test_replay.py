@@ -10,6 +10,9 @@ from cluster.conftest import Clusters
 from cluster.support import WANTED, Cluster, run_testbed
 from fidelity import Fidelity, compare
 
+from rltuned.config import DEFAULT_MODEL
+from rltuned.policy import files
+
 STEERED = "24.11"
 JOBS = 200
 SEED, STEERED_SEED = "37", "16"
@@ -40,7 +43,7 @@ def assert_alike(replay: dict[str, Any], enough: int = ENOUGH, leeway: float = 1
 
     `enough`: jobs from which on a class is compared; `leeway`: what it, and all, may differ by is multiplied by it.
     """
-    found = compare(replay)
+    found = compare(replay, files.load(DEFAULT_MODEL))
     assert found.total.jobs == JOBS
     assert found.total.real > 20.0, "the queue must be long against the seconds of Slurm's passes"
     shown = {"all": found.total, **found.classes}
@@ -58,7 +61,7 @@ def assert_alike(replay: dict[str, Any], enough: int = ENOUGH, leeway: float = 1
     return found
 
 
-# One replay of two minutes on each release: plain Slurm here, 24.11, which makes its passes as 26.05 does, under the
+# One replay of two minutes on each release: plain Slurm here; 24.11, which makes its passes as 26.05 does, under the
 # daemon below.
 @pytest.mark.parametrize("cluster", [of for of in WANTED if of != STEERED] or [STEERED], indirect=True)
 def test_200_jobs_wait_as_long_as_in_the_simulator(cluster: Cluster, tmp_path: Path):
@@ -74,16 +77,17 @@ def test_200_jobs_wait_as_long_as_in_the_simulator(cluster: Cluster, tmp_path: P
     assert re.search(r"PriorityWeightAge\s+= 10000\n", cluster.sh("scontrol show config").stdout)
 
 
-def test_a_daemon_that_steers_by_saf_shortens_the_wait_as_in_the_simulator(clusters: Clusters, tmp_path: Path):
+def test_a_daemon_that_steers_by_the_shipped_model_shortens_the_wait_as_in_the_simulator(
+    clusters: Clusters, tmp_path: Path
+):
     """One release is enough for what the daemon does; its order is the same on all (test_order)."""
     cluster = clusters.get(STEERED)
     cluster.reset()
-    replay = replayed(cluster, tmp_path, "--jobs", str(JOBS), "--seed", STEERED_SEED, "--policy", "daemon:saf")
+    replay = replayed(cluster, tmp_path, "--jobs", str(JOBS), "--seed", STEERED_SEED, "--policy", "daemon:model")
     assert replay["meta"]["daemon"]["cycles"] > 20
     assert replay["meta"]["daemon"]["changes"] > JOBS / 2
-    # The daemon's cycles come every 1 to 3 s. Small classes hang on who gets one node in the first of them: in seven
-    # replays of the same jobs, those that want CPUs only waited 21 s, in four 11 s.
+    # The daemon's cycles come every 1 to 3 s: what small classes wait hangs on what one of them meets.
     steered = assert_alike(replay, MANY, leeway=2.0)
-    # The same jobs in order of submission, simulated (the test above shows that this is what Slurm does).
+    # The same jobs in order of submission, simulated (the test above shows that Slurm does so): 42 s, for 27 s.
     first_come = compare({**replay, "meta": {**replay["meta"], "policy": "fifo", "interval": None}})
-    assert steered.total.real < 0.95 * first_come.total.simulated
+    assert steered.total.real < 0.8 * first_come.total.simulated

@@ -30,7 +30,13 @@ def test_on_a_site_with_everything_raises_are_in_force_are_lent_for_and_go_away(
     told = json.loads(summary.read_text())
     assert told["broken"] == []
     assert told["cycles_done"] == told["cycles"] > 5
+    assert told["readings"] > 2_000
     assert told["raised_readings"] > 30
+    assert told["raised_in_force_mean"] > 1.0
     assert told["held"] >= 0.9
     assert told["least_site_factor"] == told["below_own"] == 0
+    assert 0 < told["writes"]["mean"] <= 16.0, "no more than are raised"
+    assert told["book"]["settled"] > 5
     assert abs(told["book"]["difference"]) <= 0.02
+    assert told["restore"]["seconds"] <= 30.0
+    assert [kill["book_lost"] for kill in told["kills"]] == [0]
