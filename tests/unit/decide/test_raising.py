@@ -462,6 +462,21 @@ def test_one_that_is_wanted_less_is_left_out_where_there_is_room_for_one_only():
     assert (made.targets, made.order) == ({3: 501, 4: 501}, [1, 4, 3, 2])
 
 
+def test_of_those_without_room_the_last_is_left_out_which_may_make_room_for_the_others():
+    """There is no number for 4 and for 5; once 5 is left out, there is one for 4."""
+    made = decided(
+        8,
+        [2, 8, 4, 3, 7, 5],
+        priority=[507, 504, 501, 502, 504, 505, 505, 506],
+        submit_time=[NOW - HOUR - 13.0 * (job == 3) for job in range(1, 9)],
+        user=["a", "a", "b", "c", "b", "d", "a", "e"],
+        cpus=[3, 3, 1, 1, 1, 1, 3, 1],
+        seconds=[100.0, 100.0, 100.0, 60.0, 100.0, 100.0],
+        book=has_lent(WHOLE, job=4),
+    )
+    assert made.targets == {2: 505, 4: 506, 7: 507, 8: 508}
+
+
 def test_one_that_is_wanted_less_does_not_go_past_one_that_is_raised_and_lends_nothing():
     # The third is wanted first, but the first cannot lend so much; to the fourth it could.
     columns = {"eligible_time": [NOW - HOUR, NOW - 2 * HOUR, NOW - HOUR, NOW - HOUR], "seconds": [370.0, 60.0]}
