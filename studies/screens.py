@@ -1,12 +1,10 @@
 """``python -m studies.screens``: pictures of what an admin sees, taken of the cluster of ``make testbed``.
 
-Needs the cluster, an hour or so old, and Chromium for the graphs. Writes docs/images/screens.
+Writes docs/images/screens.
 """
 
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -46,22 +44,11 @@ def terminal(name: str, *words: str) -> None:
     (OUT / f"{name}.svg").write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n")
 
 
-def page(name: str, address: str, size: str) -> None:
-    """A picture of a page."""
-    browser = shutil.which("chromium") or sys.exit("needs chromium")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=60000"]
-    picture = f"--screenshot={OUT / name}.png"
-    subprocess.run([browser, *options, f"--window-size={size}", picture, address], check=True, capture_output=True)
-
-
 def main() -> None:
     """Takes all pictures."""
-    if len(sys.argv) != 2 or not re.match(r"http://", sys.argv[1]):
-        sys.exit("usage: python -m studies.screens ADDRESS     (as `make testbed` has printed it)")
     OUT.mkdir(parents=True, exist_ok=True)
     terminal("doctor", "rltuned", "doctor")
     terminal("plan", "rltuned", "plan")
-    page("graphs", sys.argv[1], "1280,2300")
 
 
 if __name__ == "__main__":
