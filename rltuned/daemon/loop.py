@@ -216,6 +216,10 @@ class Daemon:
                     self._counts(self.execution.again(made, again))
         except RltunedError:
             self._sent = None  # the next cycle finds the same, and says so
+        except Exception:
+            self._sent = None
+            self.runtime.metrics.errors.labels("other").inc()
+            self.runtime.log.exception("look.defect", sentence="This is a defect; please report it.")
         finally:
             self._turn.release()
 

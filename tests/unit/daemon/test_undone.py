@@ -264,6 +264,12 @@ def test_a_look_between_two_cycles_leaves_a_slurmctld_that_is_down_to_the_next_c
     assert run.slurm.log == []
 
 
+def test_a_defect_in_a_look_between_two_cycles_is_told_and_ends_that_look_only(tmp_path):
+    run = undone_and_looked_at(tmp_path, lambda run: setattr(run.slurm, "jobs", None))
+    assert run.slurm.log == []
+    assert len(run.events("look.defect")) == 1
+
+
 def leaves_active(run):
     run.daemon.reload(
         lambda: run.daemon.config.model_copy(
