@@ -191,6 +191,17 @@ def test_a_reload_waits_for_the_cycle_while_the_watchdog_is_fed_and_every_signal
     assert "stage active" in daemon.logged("reload.done")["sentence"]
 
 
+def test_a_daemon_whose_cycle_hangs_feeds_the_watchdog_no_more(start, tmp_path):
+    (tmp_path / "config.toml").write_text(CONFIG.format(root=tmp_path) + "[slurm]\ntimeout = 0.2\n")
+    daemon = start("--wait", WATCHDOG_USEC="300000")
+    assert daemon.process.stdout.readline() == "reading\n"
+    daemon.told("WATCHDOG=1")
+    daemon.socket.settimeout(3.0)
+    with pytest.raises(TimeoutError):
+        all(daemon.told("WATCHDOG=1") for _ in range(150))  # of a quarter of a minute
+    assert daemon.process.poll() is None
+
+
 def test_no_part_of_the_daemon_keeps_the_log_that_a_reload_replaces():
     keepers = [
         f"{path.name}:{node.lineno}"
