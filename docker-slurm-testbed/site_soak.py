@@ -88,7 +88,7 @@ class Site(Lending):
         began = time.monotonic()
         super().restore()
         gone = 0.0
-        while (passed := time.monotonic() - began) < GIVEN_BACK + AFTERWARDS:
+        while (passed := time.monotonic() - began) < (gone or GIVEN_BACK) + AFTERWARDS:
             left = self.above()
             gone = gone if left else gone or passed
             if left and passed > GIVEN_BACK:
