@@ -312,9 +312,7 @@ class MetricsSection(_Section):
 
 
 class UsersSection(_Section):
-    """What users may see of their own jobs (docs/lending.md). Off unless a directory is named; a change needs a
-    restart.
-    """
+    """What users may see of their own jobs (docs/lending.md). Off unless a directory is named. A restart is needed."""
 
     directory: OptionalPath = None
     """Directory, absolute, that belongs to the daemon's user and whose file system has POSIX access control lists: each
@@ -470,11 +468,13 @@ _SUCCESSORS: Final = {
 def _explain(item: Any, name: str, sources: Mapping[str, str], lines: Mapping[str, int]) -> str:
     path = [str(part) for part in item["loc"]]
     dotted = ".".join(path[:2])
-    where = sources.get(dotted) or (f"{name}:{lines[path[0]]}" if path and path[0] in lines else name)
+    section = path[0] if path else ""
+    of_section = (place for key, place in sources.items() if key.startswith(f"{section}."))
+    where = sources.get(dotted) or (f"{name}:{lines[section]}" if section in lines else next(of_section, name))
     if item["type"] == "extra_forbidden":
-        if path[0] in _SUCCESSORS:
-            return f"{where}: section '{path[0]}' is gone: {_SUCCESSORS[path[0]]}"
-        what, known = ("key", _keys(path[0])) if len(path) > 1 else ("section", Config.model_fields)
+        if section in _SUCCESSORS:
+            return f"{where}: section '{section}' is gone: {_SUCCESSORS[section]}"
+        what, known = ("key", _keys(section)) if len(path) > 1 else ("section", Config.model_fields)
         return (
             f"{where}: unknown {what} '{dotted}'; known here: {', '.join(sorted(known))}{did_you_mean(path[-1], known)}"
         )

@@ -31,6 +31,8 @@ def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) 
         from rltuned.daemon.policy_choice import load_policy
 
         remarks = _of_this_host(effective)
+        if chosen is None and not DEFAULT_PATH.exists():
+            remarks.append(f"{DEFAULT_PATH}: there is no such file: every value is a default, or of the environment")
         policy = load_policy(effective.config.policy)
     except RltunedError as error:
         if not as_json:

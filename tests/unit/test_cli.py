@@ -280,6 +280,23 @@ def test_a_variable_with_one_underscore_is_not_ignored(tmp_path, capsys, monkeyp
     assert "did you mean RLTUNED_CYCLE__STAGE?" in said
 
 
+@pytest.mark.parametrize("variable", ["RLTUNED_CYLE__STAGE", "RLTUNED_DECIDE__DWELL", "RLTUNED_CYCLE__STAGGE"])
+def test_what_the_environment_names_and_nobody_knows_is_told_of_the_variable(variable, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "config.toml"
+    path.write_text("[log]\n")
+    monkeypatch.setenv(variable, "shadow")
+    code, _, said = run(capsys, "check-config", path)
+    assert (code, said.startswith(f"rltuned: {variable}: ")) == (3, True), said
+
+
+def test_that_there_is_no_configuration_at_the_usual_place_is_remarked_upon(site, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("rltuned.commands.configuration.DEFAULT_PATH", tmp_path / "none.toml")
+    monkeypatch.setattr("rltuned.commands.common.DEFAULT_PATH", tmp_path / "none.toml")
+    code, said, _ = run(capsys, "check-config")
+    assert (code, f"note: {tmp_path}/none.toml: there is no such file" in said) == (0, True), said
+    assert "no such file" not in run(capsys, "check-config", site)[1]
+
+
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path, capsys):
     path = tmp_path / "config.toml"
     path.write_bytes(b"\xef\xbb\xbf" + b"[cycle]\nintervall = 3\n")
