@@ -34,7 +34,7 @@ more than a site knows; the clusters are smaller than what the traces' users nee
 and the order is that of a version before jobs lent a part of their wait."""
 _REAL: Final = """\
 `testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm side by side, one for each arm.
-*multifactor-again* is Slurm alone once more: what chance does. *rl* is rltuned as it is installed. Fair share is in
+*multifactor-again* is Slurm alone once more: what chance does. *rl* is rltuned as installed then. Fair share is in
 force. PAI names no users, so they are drawn; the jobs of Venus are in the training part of another trace. Intervals are
 over blocks of neighbouring jobs. In brackets: what the simulator predicted less what came, in per cent of Slurm's."""
 _REAL_ROWS: Final = (
@@ -46,7 +46,7 @@ _REAL_ROWS: Final = (
     ("gpus", "GPUs in use"),
     ("gpus_waiting", "GPUs in use while jobs wait"),
 )
-_FREE: Final = "equal weights, no bound on what accounts borrow"
+_FREE: Final = "equal weights, nothing bounds the order"
 _OF: Final = {
     clusters.TUNED: ", a tuned slurm.conf beside the site's (`rltuned tune` on the jobs before each window)",
     "ab-24.11-graham": " (tune found nothing better than the site's slurm.conf, so *tuned* is chance)",
@@ -67,19 +67,18 @@ _SITE: Final = """\
 Windows of the last 15 % of each trace under Slurm's own backfill and placement. *Run times* is what the policies know:
 all of them; estimates with an error of σ = 1.5 (one of three is wrong by more than a factor of 4.5); what the daemon
 predicts from finished jobs; the users' time limits. The plain rules rank on the same estimates. The best of them is
-chosen after the fact: no admin could have chosen better. No budgets between accounts here: most of these jobs name no
-user."""
+chosen after the fact: no admin could have chosen better."""
 KNOWN: Final = {"true": "all", NOISY: "σ = 1.5", HISTORY: "predicted", "limit": "users' limits"}
 """What is known of run times, in words, by `Protocol.estimates`."""
 _CONFIRMED: Final = """\
-What `rltuned gate` confirms, over Slurm's own order on the same jobs ([how it is measured](docs/results.md)): at a
-site's load, fair share deciding, limits as users write them, run times as the daemon predicts them. Jobs certainly wait
-less, and no more accounts wait longer than by chance."""
+What `rltuned gate` confirms, over Slurm's own order on the same jobs of published traces ([how it is
+measured](docs/results.md)): at a site's load, fair share deciding, time limits as users write them (drawn like those
+for Venus and Philly), run times as the daemon predicts them. Jobs certainly wait less, and accounts, longest waits and
+GPUs in use stay within [the gate's bounds](docs/evaluation.md#the-gate)."""
 NONE_CONFIRMED: Final = """\
 No figures stand here until they are measured as a site runs: at a site's load, with time limits as users write them,
 with the daemon's own predictions of run times, and confirmed by `rltuned gate` on the same jobs. Those of earlier
-versions ([results](docs/results.md)) knew more than a site knows: waits on Graham became 0.81 of Slurm's there, and the
-gate says that nothing is certain."""
+versions ([results](docs/results.md)) knew more than a site knows."""
 README_MARKS: Final = ("<!-- results: make pages -->\n", "<!-- end of results -->\n")
 """Between these two lines of README.md stands `in_short`."""
 
@@ -274,7 +273,7 @@ def in_short(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     for trace in traces:
         of = [one for one in confirmed if one["trace"] == trace]
         best = min(of, key=lambda one: float(one["j"]), default=None)
-        for one in of:
+        for one in sorted(of, key=_is_default, reverse=True):
             if _is_default(one) or one is best:
                 yield row(_in_short(one, as_installed=_is_default(one)))
     without = [trace for trace in traces if not any(one["trace"] == trace for one in confirmed)]
@@ -295,8 +294,8 @@ def _not_confirmed(one: Mapping[str, str]) -> str:
 
 
 def _in_short(one: Mapping[str, str], *, as_installed: bool) -> tuple[str, ...]:
-    order = "the model" if one["policy"] == "rl" else one["policy"]
-    what = "as installed" if as_installed else f"as its gate chooses ({order}, lends {one['share']})"
+    order = "the model" if one["policy"] == "rl" else "smallest area first"
+    what = "as installed" if as_installed else f"by its gate ({order}, `lend.share` {one['share']})"
     others = (f"{float(one[of]):.2f}" for of in ("slowdown", "p99"))
     return f"{_where(one)} GPUs", what, _hours(one), _wait(one), *others
 

@@ -254,9 +254,9 @@ def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
     empty = "".join(["before\n", *README_MARKS, "after\n"])
     rows = [
         lent("saf", "0.1", "0.7", certain="no"),
+        lent("saf", "0.5", "0.6", certain="yes"),
         lent("rl", "0.1", "0.8", certain="yes", wait="0.731", slurm_wait_h="5.49"),
         lent("rl", "0.2", "0.5", "GPUs in use", certain="yes"),
-        lent("saf", "0.5", "0.6", certain="yes"),
         lent("rl", "0.1", "0.3", certain="yes", weights="age", wait="0.01"),
         lent("rl", "0.1", "0.9", certain="no", trace="Graham"),
         lent("rl", "0.1", "0.9", "p99 of the wait; GPUs in use", certain="yes", trace="Philly"),
@@ -264,12 +264,12 @@ def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
     shown = [line for line in with_results(empty, rows).splitlines() if line.startswith("| Venus")]
     assert [line.strip("| ").split(" | ")[1:4] for line in shown] == [
         ["as installed", "5.5 h", "0.73 [0.50, 0.50]"],
-        ["as its gate chooses (saf, lends 0.5)", "30 min", "0.50 [0.50, 0.50]"],
+        ["by its gate (smallest area first, `lend.share` 0.5)", "30 min", "0.50 [0.50, 0.50]"],
     ]
     others = " ".join(with_results(empty, rows).split())
     assert "not confirmed: Graham, mean wait 0.50 [0.50, 0.50] (nothing is certain); Philly" in others
     assert "Philly, mean wait 0.50 [0.50, 0.50] (against it: p99 of the wait, GPUs in use)." in others
-    for none in ([], rows[:1], rows[2:3]):
+    for none in ([], rows[:1], rows[3:4]):
         assert "No figures stand here until" in with_results(empty, none)
     with pytest.raises(EvaluationError, match="are missing"):
         with_results("no marks\n", [])
