@@ -69,7 +69,7 @@ def load(directory: Path) -> DecisionRecord:
         return DecisionRecord.from_json(path.read_bytes())
     except FileNotFoundError:
         raise RltunedError(
-            f"{path}: no decision record yet; is the daemon running? (`rltuned plan` makes one)"
+            f"{path}: no decision record yet: `systemctl start rltuned`; `rltuned plan` shows what it would decide"
         ) from None
     except OSError as error:
         raise RltunedError(f"{path}: cannot be read: {error}") from error
