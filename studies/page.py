@@ -73,8 +73,9 @@ KNOWN: Final = {"true": "all", NOISY: "σ = 1.5", HISTORY: "predicted", "limit":
 _CONFIRMED: Final = """\
 What `rltuned gate` confirms, over Slurm's own order on the same jobs of published traces ([how it is
 measured](docs/results.md)): at a site's load, fair share deciding, time limits as users write them (drawn like those
-for Venus and Philly), run times as the daemon predicts them. Jobs certainly wait less, and accounts, longest waits and
-GPUs in use stay within [the gate's bounds](docs/evaluation.md#the-gate)."""
+for Venus and Philly), run times as the daemon predicts them. Below 1 is better; in brackets is the 95 % interval. Jobs
+certainly wait less, and accounts, longest waits and GPUs in use stay within [the gate's
+bounds](docs/evaluation.md#the-gate)."""
 NONE_CONFIRMED: Final = """\
 No figures stand here until they are measured as a site runs: at a site's load, with time limits as users write them,
 with the daemon's own predictions of run times, and confirmed by `rltuned gate` on the same jobs. Those of earlier
@@ -268,7 +269,7 @@ def in_short(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
         yield NONE_CONFIRMED
         return
     yield from (*_CONFIRMED.split("\n"), "")
-    yield from heading(("jobs of", "", "Slurm's mean wait", "mean wait", "slowdown", "p99 of the wait"), 4)
+    yield from heading(("jobs of", "", "Slurm's mean wait", "wait / Slurm's", "slowdown", "p99 of the wait"), 4)
     traces = list(dict.fromkeys(one["trace"] for one in measured))
     for trace in traces:
         of = [one for one in confirmed if one["trace"] == trace]
