@@ -33,13 +33,16 @@ class Promise:
     seconds: float
     size: float
     parts: list[Lent]
+    able: int = 1
+    """Tasks that the parts are for, together."""
+    started: int = 0
     left: list[Lent] = field(default_factory=list)
     """Of an array, what those that have started have left."""
 
     def take(self) -> list[Lent]:
         """Who lends for the one that starts now."""
-        left, need = self.left or list(self.parts), self.size
-        taken, self.left = [], []
+        left, need = self.left if self.started % self.able else list(self.parts), self.size
+        taken, self.left, self.started = [], [], self.started + 1
         for lender, gpus in left:
             used = min(gpus, need)
             need -= used
@@ -107,17 +110,19 @@ class Lenders:
             return False
         self._seen, self.time = data, book["time"]
         before, self.promises, self.claims = self.promises, {}, {}
-        for job, (submit, tasks, _able, size, seconds, parts, _unwanted) in book["offers"].items():
+        for job, (submit, tasks, able, size, seconds, parts, _unwanted) in book["offers"].items():
             lent = [Lent((lender, submitted), gpus) for lender, submitted, gpus in parts]
             known = before.get(int(job))
             # The same parts for fewer tasks are those of another plan.
             same = known is not None and (known.submit_time, known.tasks, known.parts) == (submit, tasks, lent)
-            self.promises[int(job)] = Promise(submit, tasks, seconds, size, lent, known.left if same and known else [])
+            self.promises[int(job)] = promise = Promise(submit, tasks, seconds, size, lent, able)
+            if known is not None and same:
+                promise.started, promise.left = known.started, known.left
             self._claim(parts, seconds)
             # Whoever started since the reading that this is about borrows as it says.
             for loan in self.loans:
                 if not same and loan.borrower == (int(job), submit) and loan.ended is None:
-                    loan.seconds, loan.parts = seconds, self.promises[int(job)].take()
+                    loan.seconds, loan.parts = seconds, promise.take()
         for job, (submit, seconds, began, _start, used, _ended, parts) in book["loans"].items():
             self._claim(parts, max(seconds, book["time"] - began) if used < 0 else used)
             if used < 0 and int(job) not in self.promises:  # should it have been requeued since that reading
