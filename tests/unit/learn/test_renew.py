@@ -244,7 +244,7 @@ def learnt(tmp_path, jobs, window, *words):
     return done, config, root
 
 
-def test_the_command_trains_a_candidate_and_says_how_it_compares(tmp_path):
+def test_the_command_trains_a_candidate_and_says_how_it_compares(tmp_path, small_trainings):
     done, _, root = learnt(tmp_path, JOBS, 14, "--budget", "0.1", "--steps", "1,1")
     assert re.search(r"The candidate is (refused: .*|in force as version 2)\.", done.stdout)
     assert "│ rl " in done.stdout, "with the shares that were tried"

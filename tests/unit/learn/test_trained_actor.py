@@ -11,7 +11,7 @@ from rltuned.workload.write import write_csv
 pytestmark = pytest.mark.learn
 
 
-def test_what_is_trained_is_judged_on_the_last_windows_and_kept(tmp_path, monkeypatch):
+def test_what_is_trained_is_judged_on_the_last_windows_and_kept(tmp_path, monkeypatch, small_trainings):
     pytest.importorskip("tensorflow")
     write_csv(busy_jobs(300), tmp_path / "small.csv")
     places = {name: tmp_path / name.lower() for name in ("WORK", "TABLE", "CURVES")}

@@ -1,4 +1,4 @@
-"""Small windows for the tests of training."""
+"""Small windows and settings for the tests of training."""
 
 import numpy as np
 from unit.evaluate.small import jobs_of
@@ -6,8 +6,23 @@ from unit.evaluate.small import jobs_of
 from rltuned.cluster.shape import parse_shape
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Window
+from rltuned.learn.curriculum import CurriculumSettings
+from rltuned.learn.evolution import EvolutionSettings
+from rltuned.learn.training_settings import PPOSettings, TrainSettings
 from rltuned.workload.jobs import Workload
 from rltuned.workload.simulated_estimates import estimate
+
+SMALL = TrainSettings(
+    name="small",
+    steps=(4, 4),
+    check=3,
+    estimates="noisy:1",
+    validation_window=20,
+    validation_windows=3,
+    curriculum=CurriculumSettings(window=(15, 20), candidates=6, estimates="noisy:1"),
+    evolution=EvolutionSettings(pairs=2, windows=3),
+    ppo=PPOSettings(windows=2, trajectories=2, most_steps=8, minibatch=16, heads=3),
+)
 
 
 def case_of(jobs: Workload, cluster: str = "2x4", estimates: str = "true") -> Case:
