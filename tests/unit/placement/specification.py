@@ -8,7 +8,6 @@ of `integer_program` are exact. Solved with GLPK_MI as in the paper, which CVXPY
 from dataclasses import dataclass
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
@@ -29,6 +28,8 @@ class Specification:
     """The model for instances up to `shape`, canonicalised by CVXPY once and solved with different numbers."""
 
     def __init__(self, shape: Shape) -> None:
+        import cvxpy as cp  # two seconds, which only who makes one waits for
+
         self.shape = shape
         depth = shape.types + 3
         cells = shape.nodes * depth
