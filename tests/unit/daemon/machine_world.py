@@ -839,9 +839,7 @@ class World:
                     continue
             elif job.hold:
                 since = max(since, job.held_since)
-            if self._may_be_another(job):
-                continue  # As in `leave`.
-            if now - since > BOUND:
+            if now - since > BOUND and not self._may_be_another(job):  # as in `leave`
                 found.append(self._describe(job, of, now - since))
         return found
 
@@ -851,8 +849,10 @@ class World:
         It has another submit time (it was requeued), and no job of the journal has kept its own: slurmctld may have
         lost its state, and ids may have started over.
         """
-        entries, listed = self.on_disk().entries, not job.hold and job.explicit is None
-        if listed or job.job_id not in entries or entries[job.job_id].submit_time == job.submit_time:
+        if not job.hold and job.explicit is None:
+            return False  # the journal need not be read for a job that sprio lists
+        entries = self.on_disk().entries
+        if job.job_id not in entries or entries[job.job_id].submit_time == job.submit_time:
             return False
         return not any(
             other.job_id in entries and entries[other.job_id].submit_time == other.submit_time
