@@ -1,5 +1,6 @@
 """The command line on recorded answers of real clusters: what it prints, its exit codes, its errors."""
 
+import io
 import json
 import os
 import pwd
@@ -486,17 +487,17 @@ def test_bench_prints_its_figures_for_machines_and_for_people(capsys, monkeypatc
 )
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 @pytest.mark.parametrize("site", ["24.11"], indirect=True)
-def test_a_console_that_is_not_utf_8_gets_all_that_it_can_show(site, command, encoding):
-    code = "from rltuned.commands.main import main; main()"
+def test_a_console_that_is_not_utf_8_gets_all_that_it_can_show(site, command, encoding, monkeypatch):
     options = [] if command[0] in {"traces", "--help"} else ["--config", str(site)]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *command, *options],
-        check=False,
-        capture_output=True,
-        env=os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "120"},
-    )
-    assert b"Traceback" not in done.stderr
-    assert done.stdout + done.stderr
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2)]
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit):
+        main([*command, *options])
+    for stream in streams:
+        stream.flush()
+    assert b"".join(stream.buffer.getvalue() for stream in streams)
 
 
 def test_a_version_that_was_released_is_not_that_of_what_comes_after_it():
@@ -567,7 +568,7 @@ def test_a_command_that_needs_the_simulator_names_the_extra_where_it_is_missing(
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
-def test_under_systemd_an_error_has_its_priority_in_the_journal(site, tmp_path):
+def test_under_systemd_an_error_has_its_priority_in_the_journal(tmp_path):
     command = [
         sys.executable,
         "-c",
