@@ -168,9 +168,14 @@ def test_queue_and_gpus_over_time_add_up_to_the_waits_and_the_work(made, site):
     assert sum(series["gpus_real"]) * step == pytest.approx(held.sum(), rel=0.02)
 
 
-def test_in_active_stage_it_says_what_was_done_and_holds_the_replay_of_its_own_order_against_reality(tmp_path):
-    site = make_site(tmp_path, jobs=300, stage=Stage.ACTIVE)
-    report = reported(tmp_path / "r.json", *site.words)
+@pytest.fixture(scope="module")
+def active(tmp_path_factory):
+    """A site with a daemon in stage active."""
+    return make_site(tmp_path_factory.mktemp("active"), jobs=300, stage=Stage.ACTIVE)
+
+
+def test_in_active_stage_it_says_what_was_done_and_holds_the_replay_of_its_own_order_against_reality(active, tmp_path):
+    report = reported(tmp_path / "r.json", *active.words)
     assert report["mode"] == "active"
     assert report["replay"]["nearness"]["of"] == "saf:0.1"
     assert report["log"]["results"]["applied"] > 0
@@ -179,21 +184,20 @@ def test_in_active_stage_it_says_what_was_done_and_holds_the_replay_of_its_own_o
     assert lent > 0
     assert sum(row["lent"] for row in rows) == pytest.approx(lent, rel=0.1)
     assert sum(row["borrowed"] for row in rows) > 0
-    assert {row["name"] for row in rows} <= set(accounting(site).account.names)
+    assert {row["name"] for row in rows} <= set(accounting(active).account.names)
     (table,) = [table for _, table in report_tables.tables(report) if table.title == "Who lent, and to whom"]
     assert [row[0] for row in table.rows] == [row["name"] for row in rows]
-    nameless = reported(tmp_path / "n.json", *site.words, "--no-names")
-    assert [row["name"] for row in nameless["replay"]["lending"]] == [""]
 
 
-def test_without_names_no_user_account_or_job_id_is_in_it(made, site, tmp_path, capsys):
-    run(*site.words, "--no-names", "--json", tmp_path / "r.json", "--html", tmp_path / "r.html")
-    jobs = accounting(site)
+def test_without_names_no_user_account_or_job_id_is_in_it(made, site, active, tmp_path, capsys):
+    replay = reported(tmp_path / "r.json", *active.words, "--no-names", "--html", tmp_path / "r.html")["replay"]
+    jobs = accounting(active)
     shown = (tmp_path / "r.json").read_text() + (tmp_path / "r.html").read_text() + capsys.readouterr().out
     for name in (*jobs.user.names, *jobs.account.names):
         assert not re.search(rf"\b{name}\b", shown), name
-    assert json.loads((tmp_path / "r.json").read_text())["replay"]["losses"] == [], "one job tells whose it is"
-    assert any(name in json.dumps(made[0]) for name in jobs.user.names)
+    assert replay["losses"] == [], "one job tells whose it is"
+    assert [row["name"] for row in replay["lending"]] == [""]
+    assert any(name in json.dumps(made[0]) for name in accounting(site).user.names)
 
 
 def test_the_log_alone_gives_a_report_at_once(site, tmp_path, capsys):
@@ -265,7 +269,8 @@ def test_without_a_trace_jobs_cluster_and_scheduler_are_those_of_slurm_itself(si
     unsaid, said = sorted(report["missing"], key=lambda text: not text.startswith("The replay: not simulated"))
     assert unsaid == "The replay: not simulated, though it changes who starts when: LLN=YES (partition main)."
     assert "since when 1 of 7 nodes are out of use is not known" in said
-    nameless = reported(tmp_path / "n.json", "--config", config, *words, "--no-names")
+    last_day = ("--since", stamp(site.until - 86_400.0), *words[2:])
+    nameless = reported(tmp_path / "n.json", "--config", config, *last_day, "--no-names")
     assert sorted(nameless["missing"]) == [
         "The replay leaves something out; whoever made this report was told what.",
         unsaid,
