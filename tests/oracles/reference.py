@@ -18,7 +18,7 @@ from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Rows, concatenate_nodes
 from rltuned.policy.protocol import QueueView
 from rltuned.simulate.engine import Predictor
-from rltuned.simulate.requests import CPU, GPU, MEM, TMP, requests
+from rltuned.simulate.requests import CPU, GPU, MEM, TMP, Requests, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, Runs, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Workload
 
@@ -179,12 +179,13 @@ class Reference:
         settings: SimulationSettings | None = None,
         isolated: Iterable[int] = (),
         predictor: Predictor | None = None,
+        asked: Requests | None = None,
     ) -> None:
         """`isolated`: rows with OverSubscribe=NO; `ranker`: a `RuleRanker`, say. The rest as for `engine.simulate`."""
         self.shape, self.jobs, self.estimates, self.ranker = shape, jobs, estimates, ranker
         self.settings = settings or SimulationSettings()
         self.predictor = predictor
-        self.asked = asked = requests(shape, jobs, estimates.time_limit)
+        self.asked = asked = asked or requests(shape, jobs, estimates.time_limit)
         self.now = 0.0
         apart = frozenset(isolated)
         self.every = []

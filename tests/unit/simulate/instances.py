@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationResult, SimulationSettings
 from rltuned.workload.jobs import Source, Workload, workload
 
@@ -30,8 +32,9 @@ def compiled(
     settings: SimulationSettings,
     isolated: Sequence[int] = (),
     predictor: Any = None,
+    asked: Requests | None = None,
 ) -> SimulationResult:
-    simulation = Simulation(shape, jobs, estimates, settings, predictor)
+    simulation = Simulation(shape, jobs, estimates, settings, predictor, asked)
     for row in isolated:
         simulation.set_isolated(row, isolated=True)
     simulation.run(ranker)
@@ -122,10 +125,14 @@ class Instance:
     settings: SimulationSettings
     isolated: tuple[int, ...] = ()
 
+    @cached_property
+    def asked(self) -> Requests:
+        return requests(self.shape, self.jobs, self.estimates.time_limit)
+
     def run(self, simulator: Simulator, ranker: Any = None, predictor: Any = None) -> SimulationResult:
         estimates = Estimates(self.estimates.time_limit.copy(), self.estimates.run_time.copy())
         ranker = ranker or RuleRanker(by_name(self.rule))
-        return simulator(self.shape, self.jobs, estimates, ranker, self.settings, self.isolated, predictor)
+        return simulator(self.shape, self.jobs, estimates, ranker, self.settings, self.isolated, predictor, self.asked)
 
 
 def random_cluster(rng: np.random.Generator, named: tuple[str, str, str] = ("p100", "v100", "p100")) -> ClusterShape:
