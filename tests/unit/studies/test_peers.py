@@ -10,6 +10,8 @@ from unit.policy.conftest import observation
 from rltuned.cluster.shape import parse_shape
 from rltuned.config import Config
 from rltuned.errors import ModelError
+from rltuned.evaluate.case import cases
+from rltuned.evaluate.windows import Window
 from rltuned.observe import FEATURES
 from rltuned.policy import by_name, files
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
@@ -65,10 +67,8 @@ def burst(jobs=240):
 
 
 def window(shape="1x1", length=BURST):
-    from studies.peers.__main__ import TrainingData
-
     jobs = burst()
-    return TrainingData(jobs, estimate(jobs, "true", 1), parse_shape(shape)).window(0, length)
+    return next(cases(jobs, estimate(jobs, "true", 1), parse_shape(shape), [Window(0, 0, length)]))
 
 
 # --- what they decide
@@ -171,7 +171,7 @@ def test_a_peer_learns_and_the_same_seed_gives_the_same_weights(peer, kept):
     from studies.peers.ppo import PeerPPOSettings
 
     ppo = PeerPPOSettings(policy_rate=2e-2, value_steps=20)
-    settings = PeerSettings(peer, seed=2, epochs=8, trajectories=8, jobs=BURST, ppo=ppo)
+    settings = PeerSettings(peer, seed=2, epochs=7, trajectories=8, jobs=BURST, ppo=ppo)
     data = TrainingData(burst(), estimate(burst(), "true", 1), parse_shape("1x1"))
     (one, rewards), (other, _) = (train_peer(data, settings, lambda: 0.0) for _ in range(2))
     assert np.mean(rewards[-3:]) > kept * rewards[0], "they are negative"
