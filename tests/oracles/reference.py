@@ -589,7 +589,8 @@ class Reference:
     def plan(self, job: Job, second: float, plans: Plans) -> None:
         """Reserve the whole nodes on which the job is expected to start first, if that is within `bf_window`."""
         latest = second + self.settings.bf_window
-        since = second
+        since, listed = second, self.releases()
+        found: dict[tuple[int, ...], tuple[float, list[int]] | None] = {}  # nothing begins or ends meanwhile
         while since <= self.end_of_plans(second) and since < math.inf:
             nodes = self.unplanned(job, since, plans)
             # When more nodes become usable.
@@ -602,7 +603,9 @@ class Reference:
                 if begin <= until
             ]
             later = min((end for end in ends if end > since), default=math.inf)
-            expected = self.expected(job, nodes, second)
+            if tuple(nodes) not in found:
+                found[tuple(nodes)] = self.expected(job, nodes, second, listed)
+            expected = found[tuple(nodes)]
             if expected is None or later < max(expected[0], since):
                 since = later
                 continue
@@ -632,16 +635,17 @@ class Reference:
         pool = set(job.pool)
         return [node for node in nodes if node in pool]
 
-    def expected(self, job: Job, nodes: list[int], second: float) -> tuple[float, list[int]] | None:
+    def expected(self, job: Job, nodes: list[int], second: float, listed: list[Job]) -> tuple[float, list[int]] | None:
         """When the job fits on these nodes if running jobs go on to their limits, and where; None: never.
+
+        `listed`: `releases`.
 
         Running jobs are taken away in groups, and the job is expected to start when the last of a group has ended.
         """
-        then = self.room.copy()
         able = self.able(job, nodes)
-        if (given := self.choose(job, then, able)) is not None:
+        if (given := self.choose(job, self.room, able)) is not None:
             return second, list(given)
-        listed, mine = self.releases(), set(nodes)
+        then, mine = self.room.copy(), set(nodes)
         ends = [float(math.floor(other.ends_by)) for other in listed]
         first: float | None = None
         window = GROUP
