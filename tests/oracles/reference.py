@@ -595,14 +595,9 @@ class Reference:
             nodes = self.unplanned(job, since, plans)
             # When more nodes become usable.
             until = since + job.limit
-            ends = [
-                end
-                for node in self.partition_nodes[job.partition]
-                if self.usable[node]
-                for begin, end in plans[node]
-                if begin <= until
-            ]
-            later = min((end for end in ends if end > since), default=math.inf)
+            usable = [node for node in self.partition_nodes[job.partition] if self.usable[node]]
+            ends = [end for node in usable for begin, end in plans[node] if begin <= until and end > since]
+            later = min(ends, default=math.inf)
             if tuple(nodes) not in found:
                 found[tuple(nodes)] = self.expected(job, nodes, second, listed)
             expected = found[tuple(nodes)]
