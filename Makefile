@@ -68,7 +68,7 @@ images: venv
 	$(TESTBED) build --all
 
 unit: export RLTUNED_TEST_PLACEMENT_INSTANCES ?= 2000
-unit: export RLTUNED_TEST_SIMULATIONS ?= 1500
+unit: export RLTUNED_TEST_SIMULATIONS ?= 800
 # Real traces, where somebody has put them: they are not part of the project.
 unit: export RLTUNED_TEST_TRACES ?= $(wildcard ../shared/traces)
 unit: venv
