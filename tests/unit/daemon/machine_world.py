@@ -1097,5 +1097,8 @@ def _meet(one: Task, other: Task) -> bool:
     """Whether two jobs stand in one queue, and share nodes."""
     parts = [job.partition.split(",") for job in (one, other)]
     tiers = [{TIERS.get(part, 1) for part in names} for names in parts]
-    nodes = [{node for part in names for node in PARTITIONS[part]} for names in parts]
+    nodes = [
+        {node for part in names for node in PARTITIONS[part]} - {*job.exc_nodes.split(",")}
+        for names, job in zip(parts, (one, other), strict=True)
+    ]
     return bool(tiers[0] & tiers[1] and nodes[0] & nodes[1])
