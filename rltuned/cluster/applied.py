@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from rltuned.cluster.changes import Applied
-from rltuned.cluster.tables import Floats, Ints, JobTable, Rows
+from rltuned.cluster.tables import Floats, Ints, JobTable, Rows, Snapshot
 
 
 class Request(NamedTuple):
@@ -46,12 +46,18 @@ class LargestRequests:
             np.array([of.time_limit for of in columns], dtype=np.float64),
         )
 
-    def grown(self, jobs: JobTable) -> "LargestRequests":
-        """With what the pending jobs of a reading ask for; without the jobs that are not among them."""
-        rows = jobs.pending[np.argsort(jobs.job_id[jobs.pending])]
-        shown = self.shown_by(jobs)
-        submit = jobs.submit_time[rows].astype(np.int64)
-        return LargestRequests(jobs.job_id[rows], submit, shown.gpus[rows].astype(np.int64), shown.time_limit[rows])
+    def grown(self, snapshot: Snapshot) -> "LargestRequests":
+        """With what the pending jobs of a reading ask for; without the jobs that are not among them. Of those whose
+        rows cannot be understood, what they asked for before stands.
+        """
+        jobs = self.shown_by(snapshot.jobs)
+        rows = jobs.pending[~np.isin(jobs.job_id[jobs.pending], list(snapshot.unread.jobs))]
+        at = np.array([*map(snapshot.is_unread, self.job_id.tolist())], dtype=np.bool_)
+        kept = self.job_id, self.submit_time, self.gpus, self.time_limit
+        shown = jobs.job_id[rows], jobs.submit_time[rows].astype(np.int64), jobs.gpus[rows], jobs.time_limit[rows]
+        ids, *others = (np.append(old[at], new) for old, new in zip(kept, shown, strict=True))
+        order = np.argsort(ids)
+        return LargestRequests(ids[order], *(of[order] for of in others))
 
     def shown_by(self, jobs: JobTable) -> JobTable:
         """The table in which each pending job asks for the largest that it has shown, this reading included."""

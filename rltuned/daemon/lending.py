@@ -153,9 +153,8 @@ class Lending:
         stand = {job: before.offers[job]._replace(unwanted=True) for job in wanted - written if job in before.offers}
         book = self.book.offering({**self.book.offers, **stand})
         self.book = book.carried(_raised(journal) | before.offers.keys())
-        jobs = plan.snapshot.jobs
-        self.largest = self.largest.grown(jobs)
-        self._shrunk = self.largest.shrunk(jobs)
+        self.largest = self.largest.grown(plan.snapshot)
+        self._shrunk = self.largest.shrunk(plan.snapshot.jobs)
         self._keep(self.book)
 
     def _keep(self, book: Book, *, durable: bool = False) -> str:

@@ -373,12 +373,11 @@ class _Step:
         `tasks`: of the array, those that have a record of their own.
         """
         jobs, row = self.jobs, self.jobs.row_of.get(job)
-        if row is None and self.snapshot.is_unread(job):
-            self.offers[job] = offer
-            return
         waits = row is not None and jobs.state[row] == JobState.PENDING
         submit, waiting = (int(jobs.submit_time[row]), max(int(jobs.array_tasks[row]), 1)) if waits else (0, 0)
         rest, seen = offer.parts, self.new_tasks(job, tasks)
+        if (waits or row is None) and self.snapshot.is_unread(job):  # nothing tells that the others do not wait
+            waits, submit, waiting = True, offer.submit_time, max(offer.tasks - len(seen), 0)
         for nth, at in enumerate(seen):
             rest = rest if nth % offer.able else offer.parts
             taken, rest = _split(rest, offer.size)

@@ -338,6 +338,23 @@ def test_nor_of_a_raise_or_of_what_was_given():
     assert world.read().lent() == 150.0
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_raised_array_whose_row_cannot_be_understood_lends_for_the_tasks_that_start(there):
+    world = array(3, 3)
+    task_starts(world, 20)
+    was, world.now = world.rows[11], world.now + MINUTE
+    if there:  # and says something else
+        world.rows[11] = Row(submit=0.0, user="borrower", tasks=0)
+        strange = replace(world.snapshot(), unread=Unread(jobs={11: "column SubmitTime: cannot understand it"}))
+    else:
+        world.unread = {11}
+        strange = world.snapshot()
+    world.book = world.book.advanced(strange, world.now)
+    world.rows[11], world.unread = was, set()
+    assert (world.lent(), set(world.book.loans), world.book.offers[11].tasks) == (100.0, {20}, 2)
+    assert (world.read().lent(), world.book.given) == (120.0, {})
+
+
 def test_a_task_of_before_that_cannot_be_understood_for_a_while_is_not_new():
     world = World({1: Row(), 11: Row(tasks=3)})
     task_starts(world, 20)

@@ -406,7 +406,18 @@ def test_fewer_gpus_than_before_do_not_move_a_job_forward():
     assert queue_after(plan(make_snapshot(jobs), by_name("saf"), QUIET)) == [3, 2, 1]
     result = plan(make_snapshot(jobs), by_name("saf"), QUIET, AppliedChanges(largest=before))
     assert queue_after(result) == [2, 1, 3]
-    assert set(before.grown(jobs).shrunk(jobs)) == {3}
+    assert set(before.grown(make_snapshot(jobs)).shrunk(jobs)) == {3}
     # Another job has the id now.
     another = LargestRequests.of({3: Request(int(jobs.submit_time[2]) - 5, 8, 3600.0)})
     assert queue_after(plan(make_snapshot(jobs), by_name("saf"), QUIET, AppliedChanges(largest=another))) == [3, 2, 1]
+
+
+def test_what_a_row_that_cannot_be_understood_seems_to_ask_for_is_not_remembered_and_what_it_asked_for_before_is():
+    jobs = pending(3, gpus=[4, 2, 1], time_limit=[3600.0, np.inf, np.inf])
+    before = LargestRequests.of({job: Request(int(jobs.submit_time[0]), 8, 60.0) for job in (3, 7)})
+    before = replace(before, submit_time=jobs.submit_time[[2, 2]].astype(np.int64))
+    # Job 7 has no row of its own.
+    strange = replace(make_snapshot(jobs), unread=Unread(jobs=dict.fromkeys((2, 3, 7), "column TimeLimit")))
+    grown = before.grown(strange)
+    assert (grown.job_id.tolist(), grown.gpus.tolist()) == ([1, 3, 7], [4, 8, 8])
+    assert grown.time_limit.tolist() == [3600.0, 60.0, 60.0]
