@@ -447,11 +447,11 @@ class _Step:
         jobs, given, inherited = self.jobs, dict(book.given), dict(book.inherited)
         cancelled = sorted((job for job, one in left.items() if one.cancelled), key=lambda job: left[job].last)
         owners = {left[job].owner for job in cancelled}
-        next_ones = _of_owners(jobs, owners, inherited, min(cancelled)) if cancelled else {}
+        next_ones = _of_owners(jobs, owners, inherited) if cancelled else {}
         for job in cancelled:
             gone, rows = left[job], next_ones.get(left[job].owner)
             # The last one that was submitted: nobody looks through thousands of jobs of one request.
-            if not rows or int(jobs.job_id[rows[-1]]) < job or not (wait := _waited_before(jobs, gone, rows[-1])):
+            if not rows or (wait := _waited_before(jobs, gone, rows[-1])) <= GRACE:  # it was there as early
                 continue
             row = rows.pop()
             heir, submit = int(jobs.job_id[row]), int(jobs.submit_time[row])
@@ -486,11 +486,10 @@ def _owner(jobs: JobTable, row: int) -> str:
     return "\0".join(map(str, (jobs.user.value(row), *asked)))
 
 
-def _of_owners(jobs: JobTable, owners: Collection[str], but: Collection[int], first: int) -> dict[str, list[int]]:
-    """Rows of the waiting jobs of these owners, as submitted; without `but`, and with ids above `first`."""
+def _of_owners(jobs: JobTable, owners: Collection[str], but: Collection[int]) -> dict[str, list[int]]:
+    """Rows of the waiting jobs of these owners, as submitted; without `but`."""
     users = {owner.partition("\0")[0] for owner in owners}
-    rows = jobs.pending[jobs.job_id[jobs.pending] > first]
-    rows = rows[jobs.user.take(rows).mapped(users.__contains__, none=False)]
+    rows = jobs.pending[jobs.user.take(jobs.pending).mapped(users.__contains__, none=False)]
     found: dict[str, list[int]] = defaultdict(list)
     for row in rows[np.lexsort((jobs.job_id[rows], jobs.submit_time[rows]))].tolist():
         if int(jobs.job_id[row]) not in but:

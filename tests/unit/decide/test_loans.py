@@ -518,13 +518,15 @@ def test_a_cancelled_job_passes_its_wait_and_what_it_lent_to_the_next_of_the_sam
     assert [world.lent(job) for job in (13, 14, 15, 16)] == [0, 100.0, 0, 0]
 
 
-def test_the_next_one_may_be_submitted_before_the_first_is_cancelled():
-    world = World()
-    world.rows[12] = Row(submit=world.now)
-    wait = world.read().wait()
-    cancel(world)
+@pytest.mark.parametrize(("first", "following"), [(1, 12), (67_043_327, 1), (4_294_967_293, 12)])
+def test_the_next_one_may_be_submitted_before_the_first_is_cancelled_and_have_a_smaller_id(first, following):
+    """Ids start over behind slurm.conf's MaxJobId."""
+    world = World({first: Row()})
+    world.rows[following] = Row(submit=world.now)
+    wait = world.read().wait(first)
+    cancel(world, first)
     world.read()
-    assert world.wait(12) == pytest.approx(wait + 2 * MINUTE)
+    assert world.wait(following) == pytest.approx(wait + 2 * MINUTE)
 
 
 def test_who_submits_again_each_hour_gains_nothing():
