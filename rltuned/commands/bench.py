@@ -15,7 +15,7 @@ STAGES = {
 
 @click.command()
 @click.option("--repeats", default=200, show_default=True, type=click.IntRange(min=5), help="Calls per stage.")
-@click.option("--seed", default=1, show_default=True, help="Of the synthetic queue.")
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Of the synthetic queue.")
 @json_option
 def bench(repeats: int, seed: int, *, as_json: bool) -> None:
     """Speed of each stage of the daemon on this machine, on a synthetic queue. Asks no Slurm."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,17 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE_OR_DASH = click.Path(dir_okay=False, allow_dash=True)
 NUMBER = click.IntRange(min=1)
+
+
+class Real(click.FloatRange):
+    """A finite number between bounds; no comparison refuses NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See click."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number", param, ctx)
+        return number
 
 
 def as_objective(_context: click.Context, _option: click.Parameter, value: str | None) -> Objective | None:
@@ -204,7 +216,9 @@ def emit(value: Any) -> None:
 
 def remark(sentence: str) -> None:
     """Something that the user should know, and that stops nothing."""
-    click.echo(f"rltuned: {sentence}", err=True)
+    from rltuned.daemon.logs import printable
+
+    click.echo(f"rltuned: {printable(sentence, len(sentence))}", err=True)
 
 
 NICE = 10

@@ -13,6 +13,7 @@ from rltuned.commands.common import (
     EXIT_FINDINGS,
     NUMBER,
     TIME,
+    Real,
     anywhere,
     config_option,
     console,
@@ -66,7 +67,7 @@ def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | Non
 )
 @click.option(
     "--if-stale",
-    type=click.FloatRange(min=0),
+    type=Real(min=0),
     metavar="SECONDS",
     help="Do nothing unless the daemon's heartbeat is older (what the dead-man timer runs).",
 )
@@ -149,7 +150,7 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
 @config_option
 @click.option("--user", default="", help="Only the jobs of this user.")
 @click.option("--partition", default="", help="Only jobs that may run in this partition.")
-@click.option("--limit", default=40, show_default=True, help="Jobs to print.")
+@click.option("--limit", type=click.IntRange(min=0), default=40, show_default=True, help="Jobs to print.")
 @json_option
 def plan(config_path: Path | None, user: str, partition: str, limit: int, *, as_json: bool) -> None:
     """One cycle, printed as a diff against Slurm's own order. Writes nothing."""

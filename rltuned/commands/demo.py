@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rltuned.commands.common import EXIT_FINDINGS, FOLDER, console, emit, json_option
+from rltuned.commands.common import EXIT_FINDINGS, FOLDER, Real, console, emit, json_option
 from rltuned.config import PlacementApply
 
 
@@ -25,7 +25,7 @@ from rltuned.config import PlacementApply
     "--load",
     default=1.4,
     show_default=True,
-    type=click.FloatRange(0, 100, min_open=True),
+    type=Real(0, 100, min_open=True),
     help="Demand over capacity while jobs come; above 1 the queue grows.",
 )
 @click.option("--cluster", default="", help="For example 20x8:a100, or FILE.json. [default: 80 nodes, three GPU types]")
@@ -43,10 +43,8 @@ from rltuned.config import PlacementApply
     type=click.Choice([how.value for how in PlacementApply]),
     help="How placement reaches Slurm. What oversubscribe does cannot all be undone on Slurm 24.11.",
 )
-@click.option(
-    "--speed", default=0.0, type=click.FloatRange(0), help="Virtual seconds per second at most. [default: no bound]"
-)
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many real seconds.")
+@click.option("--speed", default=0.0, type=Real(0), help="Virtual seconds per second at most. [default: no bound]")
+@click.option("--seconds", type=Real(0, min_open=True), help="Stop after so many real seconds.")
 @click.option(
     "--metrics-port", default=0, type=click.IntRange(0, 65535), help="Port on 127.0.0.1. [default: any free one]"
 )

@@ -14,6 +14,7 @@ from rltuned.commands.common import (
     FILE,
     FILE_OR_DASH,
     NUMBER,
+    Real,
     as_objective,
     check_outputs,
     config_option,
@@ -195,7 +196,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 @_of_both
 @click.option(
     "--from-sacct",
-    type=click.FloatRange(0, 366, min_open=True),
+    type=Real(0, 366, min_open=True),
     metavar="DAYS",
     help="Jobs of the last DAYS from sacct, instead of --trace.",
 )
@@ -210,9 +211,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     metavar="VERDICT.json",
     help="Write the verdict there.",
 )
-@click.option(
-    "--valid-days", type=click.FloatRange(1, 366), help="For how long the daemon goes by the verdict. [default: 90]"
-)
+@click.option("--valid-days", type=Real(1, 366), help="For how long the daemon goes by the verdict. [default: 90]")
 @click.option(
     "--json",
     "report_path",

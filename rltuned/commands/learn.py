@@ -11,6 +11,7 @@ from rltuned.commands.common import (
     EXIT_UNPROVEN,
     NUMBER,
     STORE_OPTION,
+    Real,
     config_option,
     console,
     emit,
@@ -34,7 +35,7 @@ MOST_WORKERS = 8
 @STORE_OPTION
 @click.option(
     "--from-sacct",
-    type=click.FloatRange(0, 366, min_open=True),
+    type=Real(0, 366, min_open=True),
     metavar="DAYS",
     help="Learn from the jobs of the last DAYS.  [default: 60]",
 )
@@ -44,7 +45,7 @@ MOST_WORKERS = 8
     "--budget",
     default=BUDGET,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=Real(min=0),
     metavar="MINUTES",
     help="Of the training, on 2 cores; 0: no candidate, only the verdict is renewed.",
 )
@@ -53,7 +54,7 @@ MOST_WORKERS = 8
 @click.option("--windows", type=click.IntRange(min=2), help="Windows of the gate, at most. [default: 30]")
 @click.option("--shares", metavar="SHARE,SHARE…", help="As of `rltuned gate`.")
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of training and gate.")
-@click.option("--valid-days", type=click.FloatRange(1, 366), help="Of the verdict. [default: 90]")
+@click.option("--valid-days", type=Real(1, 366), help="Of the verdict. [default: 90]")
 @click.option("--workers", type=NUMBER, help="Processes. [default: cores, at most 8; beside slurmctld 1]")
 @config_option
 @json_option

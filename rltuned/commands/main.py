@@ -101,10 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("rltuned: interrupted", err=True)
         sys.exit(130)
     except RltunedError as error:
-        from rltuned.daemon.logs import prioritised
+        from rltuned.daemon.logs import printable, prioritised
 
         for line in str(error).splitlines() or [type(error).__name__]:
-            click.echo(prioritised("error", f"rltuned: {line}", sys.stderr), err=True)
+            click.echo(prioritised("error", f"rltuned: {printable(line, len(line))}", sys.stderr), err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         from rltuned import installed

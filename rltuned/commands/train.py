@@ -11,6 +11,7 @@ from rltuned.cluster.objective import DEFAULT
 from rltuned.commands.common import (
     FOLDER,
     NUMBER,
+    Real,
     as_objective,
     config_option,
     emit,
@@ -28,7 +29,7 @@ from rltuned.config import DEFAULT_MODEL
 @click.option(
     "--cluster", "clusters", multiple=True, help="Cluster of each trace, in their order: 16x8:a100, FILE.json."
 )
-@click.option("--from-sacct", type=click.FloatRange(min=0, min_open=True), metavar="DAYS", help="This site's own jobs.")
+@click.option("--from-sacct", type=Real(min=0, min_open=True), metavar="DAYS", help="This site's own jobs.")
 @config_option
 @click.option("--out", type=FOLDER, help="Run directory: model, curves, checkpoints.")
 @click.option("--name", default="site", show_default=True, help="Name of the model.")
@@ -52,7 +53,7 @@ from rltuned.config import DEFAULT_MODEL
     "--budget",
     "--minutes",
     "budget",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Real(min=0, min_open=True),
     metavar="MINUTES",
     help="On 2 cores. [default: 30]",
 )

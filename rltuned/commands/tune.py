@@ -11,6 +11,7 @@ from rltuned.cluster.objective import DEFAULT
 from rltuned.commands.common import (
     EXIT_UNPROVEN,
     NUMBER,
+    Real,
     as_objective,
     config_option,
     console,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--trace", metavar="FILE", help="Jobs: CSV or sacct -P; gzip or not. See `rltuned traces`.")
 @click.option(
     "--from-sacct",
-    type=click.FloatRange(0, 366, min_open=True),
+    type=Real(0, 366, min_open=True),
     metavar="DAYS",
     help="Jobs of the last DAYS from sacct, instead of --trace.",
 )

@@ -81,9 +81,10 @@ def plan(config: Config, tell: Tell, *, user: str = "", partition: str = "") -> 
     """
     made, jobs = decide(config, tell)
     rows = jobs.pending.tolist()
-    for option, wanted, column in (("--user", user, jobs.user), ("--partition", partition, jobs.partition)):
+    several = "--partition", partition, jobs.partition, ","
+    for option, wanted, column, between in (("--user", user, jobs.user, "\0"), several):
         if wanted:
-            names = {row: column.value(row).split(",") for row in rows}
+            names = {row: column.value(row).split(between) for row in rows}
             known = {name for of in names.values() for name in of}
             if wanted not in known:
                 near = did_you_mean(wanted, sorted(known))

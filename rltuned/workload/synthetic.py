@@ -63,8 +63,8 @@ def generate(preset: str, jobs: int, shape: ClusterShape, seed: int, load: float
         raise ConfigError(f"number of jobs: expected 1 to 10,000,000, not {jobs}")
     if seed < 0:
         raise ConfigError(f"seed: expected a number from 0, not {seed}")
-    if not 0 < load <= 1000:
-        raise ConfigError(f"load: expected a number above 0 and up to 1000, not {load:g}")
+    if not 1e-3 <= load <= 1000:
+        raise ConfigError(f"load: expected a number from 0.001 to 1000, not {load:g}")
     if not shape.gpus:
         raise ConfigError(f"{shape.text}: a cluster without GPUs; the presets are GPU jobs")
     made = tables.presets[preset]

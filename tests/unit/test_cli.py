@@ -89,6 +89,44 @@ def test_plan_shows_the_jobs_of_a_user_or_partition_and_names_the_nearest_where_
         assert f"no pending job is of that {option[2:]}; did you mean {wanted}?" in " ".join(said.split())
 
 
+def test_a_name_may_hold_a_comma_and_does_a_terminal_no_harm(named, capsys):
+    path, slurm = named
+    path.write_text(path.read_text().replace(SCOPE, ""))
+    slurm.queue([job(7, UserName="a,b"), job(8, UserName="bo\x07b"), job(9, Partition="gpu,ur\u202egent")])
+
+    def left(*words):
+        return [one["id"] for one in json.loads(run(capsys, "plan", "--json", "--config", path, *words)[1])["left"]]
+
+    assert (left("--user", "a,b"), left("--partition", "gpu"), left("--partition", "ur\u202egent")) == (
+        [7],
+        [7, 8, 9],
+        [9],
+    )
+    assert run(capsys, "plan", "--config", path, "--user", "a")[0] == 1
+    for option, wanted, meant in (("--user", "boob", "bo\\x07b"), ("--partition", "urgent", "ur\\u202egent")):
+        assert f"did you mean {meant}?" in run(capsys, "plan", "--config", path, option, wanted)[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("restore", "--if-stale", "nan"),
+        ("train", "--from-sacct", "inf"),
+        ("learn", "--budget", "nan"),
+        ("gate", "--valid-days", "nan"),
+        ("demo", "--speed", "nan"),
+        ("demo", "--seconds", "inf"),
+        ("plan", "--limit", "-1"),
+        ("bench", "--seed", "-1"),
+    ],
+)
+def test_a_number_that_means_nothing_is_refused(words, capsys, monkeypatch):
+    monkeypatch.setenv("RLTUNED_CYCLE__STAGE", "none")  # nothing is done where it is not
+    code, _, said = run(capsys, *words)
+    assert code == 2
+    assert words[1] in said
+
+
 def test_the_example_of_jq_prints_who_goes_ahead(site, capsys):
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     (program,) = re.findall(r"rltuned plan --json \| jq -r '(.*)'", page)

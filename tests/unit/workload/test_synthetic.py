@@ -168,6 +168,7 @@ def test_a_handful_of_jobs_is_possible(jobs: int) -> None:
         ("pai", 0, "2x8:p100", 1.0, "number of jobs"),
         ("pai", 10, "2x8:p100", 0.0, "load"),
         ("pai", 10, "2x8:p100", float("nan"), "load"),
+        ("pai", 10, "2x8:p100", 1e-300, "load"),
         ("pai", 10, "2x0", 1.0, "without GPUs"),
     ],
 )
