@@ -37,16 +37,17 @@ def ended_jobs(answer: str) -> Past:
     left_out = [misfit.reason for misfit in misfits]
     requests: dict[tuple[str, str], tuple[int, int]] = {}
     jobs = []
-    never_ran: list[str] = []
+    never_ran: list[int] = []
     for job, user, account, partition, state, stamp, elapsed, limit, asked, got in zip(*table, strict=True):
-        column = ""
+        column = "JobIDRaw"
         try:
+            number = notation.job_id(job)
             column = "ElapsedRaw"
             seconds = notation.count(elapsed)
             column = "End"
             end = notation.epoch(stamp)
             if math.isnan(end) or only_waited(state, seconds):
-                never_ran.append(job)
+                never_ran.append(number)
                 continue
             column = "TimelimitRaw"
             most = _limit(limit)
@@ -57,8 +58,6 @@ def ended_jobs(answer: str) -> Past:
                 allocated, wanted = notation.tres(got), notation.tres(asked)
                 known = wanted if wanted.cpu else allocated
                 requests[got, asked] = known.gpus or 0, known.cpu
-            column = "JobIDRaw"
-            number = notation.job_id(job)
         except SlurmParseError as error:
             left_out.append(f"sacct, job {job[:20]!r}, column {column}: {error}")
             continue
@@ -69,8 +68,7 @@ def ended_jobs(answer: str) -> Past:
         raise SlurmParseError(left_out[0])
     separated.refuse_unknown(left_out, len(table[0]) + len(misfits))
     jobs.sort(key=lambda one: (one.end, one.job_id))
-    cancelled = [int(job) for job in never_ran if job.isascii() and job.isdigit()]
-    return Past(jobs, left_out, cancelled)
+    return Past(jobs, left_out, never_ran)
 
 
 class TraceRows(NamedTuple):

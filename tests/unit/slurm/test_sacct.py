@@ -62,7 +62,8 @@ def test_jobs_that_never_ran_or_have_no_end_say_nothing():
 
 def test_a_job_that_was_cancelled_before_it_ran_is_told_apart_from_one_that_ran():
     cancelled = {"State": "CANCELLED by 2001", "ElapsedRaw": "0"}
-    past = ended_jobs(said({**cancelled, "JobIDRaw": "8"}, {**cancelled, "JobIDRaw": "9", "ElapsedRaw": "5"}, {}))
+    rows = {**cancelled, "JobIDRaw": "8"}, {**cancelled, "JobIDRaw": "9", "ElapsedRaw": "5"}, {}
+    past = ended_jobs(said(*rows, {**cancelled, "JobIDRaw": "1" * 5000}))  # the last one costs itself
     assert (past.cancelled, [job.job_id for job in past.jobs]) == ([8], [7, 9])
 
 
