@@ -2,10 +2,12 @@
 
 import contextlib
 import errno
+import json
+import math
 import os
 import pwd
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
@@ -102,6 +104,34 @@ def sync_directory(directory: Path) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def read_json(path: Path, most: int = 1 << 20) -> Any:
+    """What a file of JSON holds, of `most` bytes at most. The numbers in it are finite, and 64 bits hold the integers.
+
+    Raises:
+        OSError, ValueError: it cannot be read; it is not that.
+    """
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"is longer than {most} bytes")
+    try:
+        return json.loads(data, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+    except RecursionError as error:
+        raise ValueError("its lists are nested too deep") from error
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or abs(number := int(text)) >= 1 << 63:
+        raise ValueError(f"{text[:20]}… is no number of 64 bits")
+    return number
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:20]} is no finite number")
+    return number
 
 
 def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int = FILE_MODE) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.daemon.clock import Moment
-from rltuned.safe_files import write_atomic
+from rltuned.safe_files import read_json, write_atomic
 
 HEARTBEAT_NAME: Final = "heartbeat.json"
 DEAD_MAN_PATIENCE: Final = 2.0
@@ -69,7 +69,7 @@ def read_heartbeat(now: Moment, *directories: Path | None) -> Heartbeat | None:
         if directory is None:
             continue
         try:
-            data = json.loads((directory / HEARTBEAT_NAME).read_text(encoding="utf-8"))
+            data = read_json(directory / HEARTBEAT_NAME)
             at = Moment(float(data["time"]), float(data["monotonic"]), str(data["host"]), str(data["boot"]))
             condition = Condition(
                 bool(data["writing"]), float(data["inactive"]), tuple(int(job) for job in data["unreturned"])

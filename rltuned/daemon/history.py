@@ -23,7 +23,7 @@ from rltuned.decide.loans import Told
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.estimates.run_time_history import Kind, RunTimeHistory, predict_table
-from rltuned.safe_files import write_atomic
+from rltuned.safe_files import read_json, write_atomic
 from rltuned.slurm.port import HistoryReader
 
 FILE_NAME: Final = "history.json"
@@ -293,13 +293,10 @@ def load(directory: Path) -> Known | None:
     """What a daemon left in its state directory; None where there is nothing. RltunedError: it cannot be used."""
     path = directory / FILE_NAME
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES)
-        # What is larger has been cut off, and is no JSON any more.
-        return Known.from_json(json.loads(data))
+        return Known.from_json(read_json(path, MAX_BYTES))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, OverflowError, RecursionError, WorkloadError) as error:
+    except (OSError, ValueError, OverflowError, WorkloadError) as error:
         raise RltunedError(f"{path}: cannot be used: {error}") from error
 
 

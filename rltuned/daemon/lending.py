@@ -24,7 +24,7 @@ from rltuned.decide.managed import managed_jobs
 from rltuned.decide.plan import Plan
 from rltuned.decide.raising import lendable
 from rltuned.errors import RltunedError
-from rltuned.safe_files import write_atomic
+from rltuned.safe_files import read_json, write_atomic
 
 FILE_NAME: Final = "loans.json"
 BEFORE: Final = "borrowed.json"
@@ -40,7 +40,7 @@ def read_book(directory: Path) -> tuple[Book, LargestRequests] | None:
     try:
         data = _read(path)
         return None if data is None else (Book.from_dict(data["book"]), _largest(data))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise RltunedError(
             f"{path}: cannot be used: {error}; delete it: waiting jobs then count as having lent all that they could"
         ) from error
@@ -48,8 +48,7 @@ def read_book(directory: Path) -> tuple[Book, LargestRequests] | None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        with path.open("rb") as file:
-            data: dict[str, Any] = json.loads(file.read(MOST_BYTES))
+        data: dict[str, Any] = read_json(path, MOST_BYTES)
     except FileNotFoundError:
         return None
     return data
@@ -101,7 +100,7 @@ class Lending:
             if data is None:
                 return ""
             self.largest = _largest(data)
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (OSError, ValueError, TypeError, AttributeError, OverflowError):
             self._runtime.log.warning("loans.before_lost", detail=f"{path} cannot be used, and is dropped")
         if self._keeps:
             with contextlib.suppress(OSError):  # then the next start takes the book for lost once more

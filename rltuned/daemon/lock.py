@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from rltuned.errors import LockedError, StateError
-from rltuned.safe_files import FILE_MODE, give_all_to, give_to_owner_of, make_directory, user_name, write_all
+from rltuned.safe_files import FILE_MODE, give_all_to, give_to_owner_of, make_directory, read_json, user_name, write_all
 
 FILE_NAME: Final = "lock"
 NEEDS_LOCKS: Final = "put state.directory on a local file system of this host"
@@ -158,7 +158,7 @@ def _holder(path: Path) -> Holder | None:
 
 def _read(path: Path) -> Holder | None:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
         return Holder(
             int(data["pid"]), str(data["host"]), str(data["user"]), float(data["since"]), str(data["purpose"])
         )

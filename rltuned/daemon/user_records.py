@@ -29,7 +29,7 @@ from rltuned.decide.resizing import SOON, Registration
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
 from rltuned.elastic import REGISTERED, registration_name
 from rltuned.errors import RltunedError
-from rltuned.safe_files import write_all
+from rltuned.safe_files import read_json, write_all
 
 MOST_USERS: Final = 2000
 MOST_BYTES: Final = 4 * 1024 * 1024
@@ -337,7 +337,7 @@ def fetch(settings: UsersSection, uid: int) -> UserRecord:
 def published(directory: Path) -> tuple[float, float] | None:
     """Time of the reading whose records are in `users.directory`, epoch seconds, and seconds between two readings."""
     try:
-        mark = json.loads(_content(directory / MARK))
+        mark = read_json(directory / MARK)
         return float(mark["time"]), float(mark["interval"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -28,7 +28,7 @@ from rltuned.evaluate.frontier import TESTED
 from rltuned.evaluate.windows import Split, bounds, recent
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore, Version
-from rltuned.safe_files import write_atomic
+from rltuned.safe_files import read_json, write_atomic
 from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
@@ -85,7 +85,7 @@ def moment(work: Path, now: float) -> float:
     """
     run = work / "run.json"
     try:
-        begun = float(json.loads(run.read_bytes())["now"])
+        begun = float(read_json(run)["now"])
     except (OSError, ValueError, KeyError, TypeError):
         begun = float("-inf")
     if 0.0 <= now - begun < RESUMED:

@@ -11,7 +11,6 @@
 
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -23,7 +22,7 @@ from typing import Final, NamedTuple
 
 from rltuned.errors import LockedError, ModelError
 from rltuned.policy.files import MODEL_MODE, json_bytes, load, read
-from rltuned.safe_files import write_atomic
+from rltuned.safe_files import read_json, write_atomic
 
 CURRENT: Final = "current"
 MODEL_FILE: Final = "model.json"
@@ -157,7 +156,7 @@ class ModelStore:
         paths = self._versions.iterdir() if self._versions.is_dir() else ()
         for path in sorted(path for path in paths if _NUMBER.fullmatch(path.name)):
             with suppress(OSError, ValueError, KeyError, TypeError):
-                facts = json.loads((path / "version.json").read_bytes())
+                facts = read_json(path / "version.json")
                 version = Version(
                     number=int(path.name),
                     path=path,
@@ -203,7 +202,7 @@ class ModelStore:
                     one["back"] is True,
                     one["watched"] is True,
                 )
-                for one in json.loads(self._uses.read_bytes())
+                for one in read_json(self._uses)
             ]
         except FileNotFoundError:
             found = []

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from contextlib import suppress
@@ -15,9 +16,11 @@ from unit.daemon.test_user_records import records
 
 from rltuned import safe_files
 from rltuned.config import UsersSection
-from rltuned.daemon import history, lending, start_times, user_records
+from rltuned.daemon import heartbeat, history, lending, start_times, user_records
+from rltuned.daemon.clock import Moment
 from rltuned.daemon.journal import FILE_NAME, Journal
 from rltuned.errors import RltunedError
+from rltuned.policy.store import ModelStore
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="what others do to root")
 
@@ -145,3 +148,40 @@ def test_a_file_that_is_longer_than_its_limit_is_not_read_to_its_end(tmp_path, m
     monkeypatch.setattr(module, limit, 10_000)
     with suppress(RltunedError):
         assert not used()
+
+
+def mangled(text):
+    """Of a file: lists without end, and each number as one that is none."""
+    yield from ("", "null", "[]", '{"a":' * 5000, "[" * 100_000)
+    for found in re.finditer(r"(?<=[:\[, ])-?[0-9][0-9.]*", text):
+        for number in ("NaN", "-Infinity", "1e999", "1" + "0" * 400):
+            yield text[: found.start()] + number + text[found.end() :]
+
+
+@pytest.mark.parametrize("name", ["loans.json", "history.json", "heartbeat.json", "published.json", "uses.json"])
+def test_what_is_no_such_file_is_refused_and_ends_nothing(tmp_path, name):
+    here, path = Moment(2.0, 2.0, "h", "b"), tmp_path / name
+    match name:
+        case "loans.json" | "history.json":
+            *_, path, _ = written(tmp_path, name)
+            good = path.read_text()
+        case "heartbeat.json":
+            assert heartbeat.beat([tmp_path], here, 60.0)
+            good = path.read_text()
+        case "published.json":
+            good = '{"time": 1.0, "interval": 60.0}'
+        case _:
+            good = '[{"version": 1, "since": 1.0, "why": "", "back": true, "watched": true}]'
+    read = {
+        "loans.json": lambda: lending.read_book(path.parent),
+        "history.json": lambda: history.load(path.parent),
+        "heartbeat.json": lambda: heartbeat.fresh_heartbeat(300.0, here, path.parent),
+        "published.json": lambda: user_records.published(path.parent),
+        "uses.json": lambda: ModelStore(path.parent).uses() or None,
+    }[name]
+    path.write_text(good)
+    assert read() is not None
+    for text in mangled(good):
+        path.write_text(text)
+        with suppress(RltunedError):
+            assert read() is None, text[:300]
