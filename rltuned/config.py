@@ -10,6 +10,7 @@ the objective, so every layer may use the sections as its settings.
 import difflib
 import enum
 import ipaddress
+import json
 import posixpath
 import re
 import textwrap
@@ -85,7 +86,7 @@ Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
 def _absolute(path: Path) -> Path:
     """The daemon's working directory is not that of who wrote the file."""
-    if not path.is_absolute():
+    if not path.is_absolute() or "\0" in str(path):
         msg = "an absolute path is wanted, one that begins with /"
         raise ValueError(msg)
     return path
@@ -378,7 +379,7 @@ def resolve(
     if text is not None:
         try:
             parsed = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # of a number that is too long, of lists without end
             raise ConfigError(f"{name}: not valid TOML: {error}") from error
         lines = _key_lines(text)
         for section, values in parsed.items():
@@ -432,7 +433,7 @@ def _environment_value(raw: str, section: str, key: str) -> Any:
     """Environment values are TOML values; what is not valid TOML is taken as text, lists may be comma-separated."""
     try:
         return tomllib.loads(f"v = {raw}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         pass
     field = _keys(section).get(key)
     if field is not None and "tuple" in str(field.annotation):
@@ -519,5 +520,4 @@ def toml_value(value: Any) -> str:
         case None:
             return '""'
         case _:
-            escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-            return f'"{escaped}"'
+            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

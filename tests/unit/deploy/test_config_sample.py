@@ -84,6 +84,7 @@ def test_what_show_config_prints_is_a_configuration_again(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(
         '[state]\nmirror = ""\n[policy]\nobjective = "idle=3,wait=1"\n[lend]\nmost = 8\n[cycle]\nstage = "active"\n'
+        '[scope]\nusers = ["a\\u001bb\\u007f", "c\\"d\\\\"]\n'
     )
     printed = CliRunner().invoke(cli, ["show-config", "--config", str(path)])
     assert printed.exit_code == 0
