@@ -100,7 +100,7 @@ def advice_of(records: Path, job: int, nodes: int) -> tuple[int, float, float]:
     """What the daemon advises for a job of this user on `nodes` nodes: another number of nodes (the same: no advice, or
     an old one), the share of the remaining run time that they save, and the seconds that are left of the time limit.
     """
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         record = json.loads((records / str(os.geteuid()) / "jobs.json").read_text())
         age = time.time() - record["time"]
         for each in record["elastic"]:

@@ -7,9 +7,10 @@ then for what is needed, gains nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from rltuned.cluster.changes import Applied
 from rltuned.cluster.tables import Floats, Ints, JobTable, Rows, Snapshot
@@ -53,9 +54,14 @@ class LargestRequests:
         jobs = self.shown_by(snapshot.jobs)
         rows = jobs.pending[~np.isin(jobs.job_id[jobs.pending], list(snapshot.unread.jobs))]
         at = np.array([*map(snapshot.is_unread, self.job_id.tolist())], dtype=np.bool_)
-        kept = self.job_id, self.submit_time, self.gpus, self.time_limit
-        shown = jobs.job_id[rows], jobs.submit_time[rows].astype(np.int64), jobs.gpus[rows], jobs.time_limit[rows]
-        ids, *others = (np.append(old[at], new) for old, new in zip(kept, shown, strict=True))
+        submit = jobs.submit_time[rows].astype(np.int64)
+        columns: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = [
+            (self.job_id[at], jobs.job_id[rows]),
+            (self.submit_time[at], submit),
+            (self.gpus[at], jobs.gpus[rows]),
+            (self.time_limit[at], jobs.time_limit[rows]),
+        ]
+        ids, *others = map(np.concatenate, columns)
         order = np.argsort(ids)
         return LargestRequests(ids[order], *(of[order] for of in others))
 

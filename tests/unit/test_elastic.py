@@ -222,7 +222,12 @@ def test_what_does_not_pay_or_does_not_hold_any_more_asks_for_nothing(job, how):
 
 
 def test_a_record_that_is_no_record_asks_for_nothing(job):
-    for text in ("", "[]", "{}", '{"time": "x"}', '{"time": 1, "interval": 60, "elastic": [3]}', "\0"):
+    advice = '{"job_id": %d, "nodes": 3, "advised": %s, "saves": 1, "left": 1}'
+    endless = [
+        f'{{"time": {time.time()}, "interval": 60, "elastic": [{advice % (JOB, of)}]}}' for of in ("1e999", "NaN")
+    ]
+    odd = "", "[]", "{}", '{"time": "x"}', '{"time": 1, "interval": 60, "elastic": [3]}', "\0", "[" * 100_000
+    for text in (*odd, *endless):
         (job.records / str(os.geteuid()) / "jobs.json").write_text(text)
         assert module.advice_of(job.records, JOB, 3) == (3, 0.0, 0.0)
 
