@@ -154,8 +154,7 @@ def num_ways(snapshot: Snapshot, rows: npt.NDArray[np.intp], pools: Pools, stats
     """(n,) distinct kinds of placement that are possible now, 0 … 3, by GPUs, CPUs, memory, disk and pool.
 
     Pack: all on nodes that run something already. Spread: all on idle nodes. Hierarchical: over several nodes, idle
-    ones and shared ones together, or, where the job lets Slurm split its GPUs, as many from each as it has
-    (`rltuned.placement.placement_values.Kind`).
+    ones and shared ones together, or, where the job lets Slurm split its GPUs, as many from each as it has.
     """
     jobs, pool = snapshot.jobs, pools.pool_of
     count, gpus, per_node, cpus = jobs.nodes[rows], jobs.gpus[rows], jobs.gpus_per_node[rows], jobs.cpus[rows]

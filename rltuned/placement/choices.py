@@ -53,19 +53,17 @@ def concrete(ways: WaySet, chosen: Rows) -> tuple[Way, ...]:
     result = []
     for k in np.flatnonzero(chosen >= 0).tolist():
         pattern = columns.patterns[chosen[k]]
-        spots = [(node, gpus, False) for node, gpus in pattern.parts]
-        spots = sorted(spots + [(left[n].pop(), gpus, True) for n, gpus in pattern.tokens])
-        shares = [problem.share(k, gpus) for _, gpus, _ in spots]
+        spots = sorted([*pattern.parts, *((left[n].pop(), gpus) for n, gpus in pattern.tokens)])
+        shares = [problem.share(k, gpus) for _, gpus in spots]
         result.append(
             Way(
                 job=k,
                 kind=pattern.kind,
-                nodes=tuple(node for node, _, _ in spots),
-                gpus=tuple(gpus for _, gpus, _ in spots),
+                nodes=tuple(node for node, _ in spots),
+                gpus=tuple(gpus for _, gpus in spots),
                 gpu_type=pattern.gpu_type,
                 cpus=tuple(cpus for cpus, _ in shares),
                 mem=tuple(mem for _, mem in shares),
-                whole=tuple(whole for _, _, whole in spots),
             )
         )
     return tuple(result)

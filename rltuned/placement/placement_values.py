@@ -11,14 +11,12 @@ from rltuned.errors import PlacementError
 
 
 class Kind(enum.StrEnum):
-    """Kinds of placement (paper Algorithm 1: pack and spread; hierarchical for jobs over several nodes)."""
+    """Kinds of placement (paper Algorithm 1)."""
 
     PACK = "pack"
-    """On the nodes that are left least fragmented, next to others."""
+    """By best fit, next to others."""
     SPREAD = "spread"
     """On idle nodes, which nobody else may join."""
-    HIERARCHICAL = "hierarchical"
-    """Several nodes, whole ones first, then the rest packed."""
 
 
 class SolveOutcome(enum.StrEnum):
@@ -148,8 +146,6 @@ class Way:
     """Column of the types, −1 for a job without GPUs."""
     cpus: tuple[int, ...]
     mem: tuple[float, ...]
-    whole: tuple[bool, ...] = ()
-    """Which of `nodes` the plan keeps free of others: all for SPREAD, the whole ones for HIERARCHICAL."""
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats, Ints, Rows
-from rltuned.placement.fragmentation import Demand, demand_mix
 from rltuned.placement.placement_values import Kind, PlacementProblem
 
-FRAGMENTATION: Final = 0.1
-"""Most that a way pays, per GPU of the job, for fragmenting its nodes."""
+WASTE: Final = 0.1
+"""Most that spread pays, per GPU of the job, for GPUs of its nodes that nobody else can use meanwhile."""
 CONTENTION: Final = 0.1
 """Most that a way pays, per GPU, for CPU or memory pressure of running co-tenants."""
 EXTRA_NODES: Final = 0.05
@@ -130,7 +129,7 @@ class Columns:
     token_class: Rows
     """One row per whole node of a pattern."""
     cost: Floats
-    """(P,) sum of the penalties: fragmentation, contention, extra nodes, isolation."""
+    """(P,) sum of the penalties: waste, contention, extra nodes, isolation."""
 
 
 @dataclass(frozen=True)
@@ -190,10 +189,9 @@ class _Cluster:
 class _Enumerator:
     """Finds ways for one job class on a given state of the cluster."""
 
-    def __init__(self, problem: PlacementProblem, classes: Classes, demand: Demand) -> None:
+    def __init__(self, problem: PlacementProblem, classes: Classes) -> None:
         self.p = problem
         self.classes = classes
-        self.demand = demand
         self.types = problem.types
         self.pressure = pressure(problem)
         first = classes.first_job
@@ -210,8 +208,6 @@ class _Enumerator:
         largest = np.argsort(-sizes, kind="stable")
         self._idle = largest[problem.idle[classes.first_node[largest]]][:IDLE_CLASSES]
         self.types_of = [self._types_of(c) for c in range(len(self.gpus))]
-        # A job that fits on one of its nodes is not spread over several on purpose.
-        self._largest = [int(problem.total_gpus[eligible].max(initial=0)) for eligible in self.eligible]
         self._uses: dict[tuple[int, int, int], Floats] = {}
 
     def _types_of(self, c: int) -> tuple[int, ...]:
@@ -353,36 +349,6 @@ class _Enumerator:
         tokens = tuple((n, taken) for (_, n), taken in zip(order[: len(gpus)], gpus, strict=True))
         return sum(self.class_gpus[n] for n, _ in tokens), Pattern(c, Kind.SPREAD, t, tokens=tokens)
 
-    def hierarchical(self, c: int, cluster: _Cluster) -> Pattern | None:
-        """For jobs over several nodes: nodes whose GPUs it uses up first, taken whole, then the rest packed."""
-        if self.exclusive[c] or self.gpus[c] == 0 or (self.nodes[c] == 1 and self.per_node[c] > 0):
-            return None
-        if self.nodes[c] == 1 and self.gpus[c] <= self._largest[c]:
-            return None
-        found = (self._whole_then_rest(c, t, cluster) for t in self.types_of[c])
-        return next((pattern for pattern in found if pattern is not None), None)
-
-    def _whole_then_rest(self, c: int, t: int, cluster: _Cluster) -> Pattern | None:
-        full = [found for found in self._whole(c, t, cluster) if found[0] == self.class_gpus[found[2]]]
-        if not self.equal(c):
-            full.sort(key=lambda found: (-found[0], found[2]))
-        rest = self.gpus[c]
-        tokens: _Parts = ()
-        parts: _Parts = ()
-        for gives, left, n in full:
-            take = min(left, rest // gives)
-            tokens += ((n, gives),) * take
-            rest -= take * gives
-        if rest > 0 and tokens and not self.equal(c):
-            # Not on a node that is wholly idle: that would be one more whole node.
-            fits = self._fits(c, self.use(c, t, rest), cluster.avail)
-            fits = fits[~self.p.idle[fits]]
-            if len(fits):
-                parts = ((int(fits[np.argmin(best_fit(cluster.avail[:, fits]))]), rest),)
-        if len(tokens) + len(parts) < max(2, self.nodes[c]) or (rest > 0 and not parts):
-            return None
-        return Pattern(c, Kind.HIERARCHICAL, t, parts, tokens)
-
 
 def _least(found: Iterable[_Found]) -> Pattern | None:
     """The first of those that cost least."""
@@ -399,7 +365,7 @@ def _greedy(finder: _Enumerator, order: Iterable[int]) -> list[Pattern | None]:
         c = int(finder.classes.job_of[k])
         if full[c]:  # capacity only shrinks during a pass
             continue
-        pattern = finder.hierarchical(c, cluster) or finder.pack(c, cluster)
+        pattern = finder.pack(c, cluster)
         if pattern is None and finder.exclusive[c]:
             pattern = finder.spread(c, cluster)
         if pattern is not None:
@@ -419,13 +385,10 @@ def _alone(finder: _Enumerator) -> list[Pattern | None]:
     found: list[Pattern | None] = list(_best_nodes(finder, single))
     idle = bool(finder.p.idle.any())
     for c in every:
-        several = finder.nodes[c] > 1
-        if several:
+        if finder.nodes[c] > 1:
             found.append(finder.pack(c, cluster))
         if idle:
             found.append(finder.spread(c, cluster))
-        if idle or several:
-            found.append(finder.hierarchical(c, cluster))
     return found
 
 
@@ -445,18 +408,12 @@ def _best_nodes(finder: _Enumerator, single: list[tuple[int, int]]) -> list[Patt
     count = min(2 * offers, len(free))
     short = np.sort(np.argpartition(keys, count - 1, axis=1)[:, :count], axis=1)
     found: list[Pattern] = []
-    flat = short.ravel()
-    before = free[flat]
-    after = before - np.repeat(uses, count, axis=0)
-    growth = (finder.demand.fragments(after) - finder.demand.fragments(before)) / finder.p.node_sizes[flat]
-    scores = FRAGMENTATION * finder.demand.scarcity * growth + CONTENTION * finder.pressure[flat]
-    scores = np.where(fits[np.repeat(np.arange(len(single)), count), flat], scores + 1e-6 * left[flat], np.inf)
-    order = np.argsort(scores.reshape(-1, count), axis=1, kind="stable")[:, :offers]
+    scores = np.where(np.take_along_axis(fits, short, axis=1), CONTENTION * finder.pressure[short], np.inf)
+    scores += 1e-6 * left[short]
+    order = np.argsort(scores, axis=1, kind="stable")[:, :offers]
     for row, (c, t) in enumerate(single):
-        for at in order[row]:
-            if np.isfinite(scores[row * count + at]):
-                node = int(short[row, at])
-                found.append(Pattern(c, Kind.PACK, t, ((node, gpus[row]),)))
+        nodes = short[row, order[row]][np.isfinite(scores[row, order[row]])].tolist()
+        found += [Pattern(c, Kind.PACK, t, ((node, gpus[row]),)) for node in nodes]
     return found
 
 
@@ -464,9 +421,9 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     """The ways on offer for each job class, with penalties, and the greedy choice among them.
 
     Two greedy passes (rank order; largest job first) make ways that go together; for each class come the best nodes
-    on the cluster as it is, spread and hierarchical.
+    on the cluster as it is, and spread.
     """
-    finder = _Enumerator(problem, classify(problem), demand_mix(problem))
+    finder = _Enumerator(problem, classify(problem))
     ranked = _greedy(finder, range(len(problem)))
     largest = _greedy(finder, np.argsort(-problem.size, kind="stable").tolist())
     patterns = dict.fromkeys(p for p in (*ranked, *largest, *_alone(finder)) if p is not None)
@@ -505,24 +462,18 @@ def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
             size[pattern] * np.where(gpus[pattern] > 0, taken / np.maximum(gpus[pattern], 1), 1 / spots[pattern])
         )
 
-    before = problem.free[part_node]
-    fragments = finder.demand.fragments(before - part_use) - finder.demand.fragments(before)
-    fragments /= finder.p.node_sizes[part_node]
-    part_share = share(part_pattern, part_use)
+    # Of a node taken whole nobody can use the rest; that counts where the queue asks for as many GPUs as are free.
     first = classes.first_node[token_class]
-    whole = problem.free[first]
-    # Of a node taken whole nobody can use the rest.
-    rest = (whole - token_use)[:, : finder.types].sum(axis=1) - finder.demand.fragments(whole)
-    token_share = share(token_pattern, token_use)
-    growth = np.zeros(count)
-    np.add.at(growth, part_pattern, part_share * fragments)
-    np.add.at(growth, token_pattern, token_share * rest / finder.p.node_sizes[first])
+    rest = (problem.free[first] - token_use)[:, : finder.types].sum(axis=1) / problem.node_sizes[first]
+    scarcity = min(1.0, float(problem.gpus.sum()) / max(float(problem.free[:, : finder.types].sum()), 1.0))
+    waste = np.zeros(count)
+    np.add.at(waste, token_pattern, scarcity * share(token_pattern, token_use) * rest)
     tenants = np.zeros(count)
-    np.add.at(tenants, part_pattern, part_share * finder.pressure[part_node])
+    np.add.at(tenants, part_pattern, share(part_pattern, part_use) * finder.pressure[part_node])
     least = problem.nodes[classes.first_job][job_class]
     chosen = np.array([p.kind is Kind.SPREAD and not finder.exclusive[p.job_class] for p in patterns], dtype=np.bool_)
     cost = (
-        FRAGMENTATION * finder.demand.scarcity * growth
+        WASTE * waste
         + CONTENTION * tenants
         + EXTRA_NODES * size * (1.0 - least / np.maximum(spots, 1.0))
         + np.where(chosen, ISOLATION * size, 0.0)

@@ -24,7 +24,7 @@ def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
             found.append(f"job {k} is placed twice")
         seen.add(k)
         tenants[where] += 1
-        whole[where] += np.array(way.whole, dtype=np.int64)
+        whole[where] += way.kind is Kind.SPREAD
         if way.gpu_type >= 0:
             used[where, way.gpu_type] += way.gpus
         used[where, types] += way.cpus
@@ -44,7 +44,7 @@ def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
     gpus, fixed = int(problem.gpus[k]), int(problem.gpus_per_node[k])
     where = np.array(way.nodes, dtype=np.intp)
     asked = int(problem.gpu_type[k])
-    whole = np.array(way.whole, dtype=np.bool_)
+    whole = way.kind is Kind.SPREAD
     checks = {
         "names a node twice or out of order": list(way.nodes) != sorted(set(way.nodes)),
         "has too few nodes": len(way.nodes) < problem.nodes[k],
@@ -57,8 +57,7 @@ def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
         "has too few CPUs": sum(way.cpus) < problem.cpus[k],
         "has too little memory": sum(way.mem) < problem.mem[k] * (1 - 1e-9) - 1e-6,
         "is on a node that it may not use": not problem.eligible[k, where].all(),
-        "shares a node that it must have for itself": bool(problem.exclusive[k]) and not all(way.whole),
-        "spreads onto shared nodes": way.kind is Kind.SPREAD and not all(way.whole),
-        "takes a node whole that is not idle": not problem.idle[where[whole]].all(),
+        "shares a node that it must have for itself": bool(problem.exclusive[k]) and not whole,
+        "takes a node whole that is not idle": whole and not problem.idle[where].all(),
     }
     return [f"job {k} {text}" for text, wrong in checks.items() if wrong]

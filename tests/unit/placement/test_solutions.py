@@ -101,17 +101,17 @@ def test_verify_finds_each_kind_of_violation():
     assert verify(problem, placed) == ()
     first, second, third = placed.ways
     assert "placed twice" in str(verify(problem, dataclasses.replace(placed, ways=(first, first))))
-    assert "too few nodes" in str(verify(problem, _broken(placed, nodes=(), gpus=(), cpus=(), mem=(), whole=())))
+    assert "too few nodes" in str(verify(problem, _broken(placed, nodes=(), gpus=(), cpus=(), mem=())))
     assert "wrong number of GPUs" in str(verify(problem, _broken(placed, gpus=(1,))))
     assert "wrong GPU type" in str(verify(problem, _broken(placed, gpu_type=-1)))
     assert "too few CPUs" in str(verify(problem, _broken(placed, cpus=(0,))))
     assert "too little memory" in str(verify(problem, _broken(placed, mem=(0.0,))))
     assert "gives more than it has" in str(verify(problem, _broken(placed, cpus=(41,))))
-    on_one = (dataclasses.replace(first, nodes=(0,), whole=(True,)), dataclasses.replace(second, nodes=(0,)), third)
+    on_one = (dataclasses.replace(first, nodes=(0,), kind=Kind.SPREAD), dataclasses.replace(second, nodes=(0,)), third)
     assert "has others" in str(verify(problem, dataclasses.replace(placed, ways=on_one)))
     nowhere: Bools = np.zeros((3, 3), dtype=np.bool_)
     assert "may not use" in str(verify(dataclasses.replace(problem, eligible=nowhere), placed))
-    assert "not idle" in str(verify(dataclasses.replace(problem, idle=nowhere[0]), _broken(placed, whole=(True,))))
+    assert "not idle" in str(verify(dataclasses.replace(problem, idle=nowhere[0]), _broken(placed, kind=Kind.SPREAD)))
     alone = dataclasses.replace(problem, exclusive=np.ones(3, dtype=np.bool_))
     assert "must have for itself" in str(verify(alone, placed))
 
@@ -127,7 +127,7 @@ def test_a_job_spreads_when_the_only_neighbours_press_and_nobody_wants_the_rest_
     greedy_job = problem_of([1], nodes=2, cpus=[39])
     assert place(crowded, SETTINGS).ways[0].nodes[0] in {2, 3}
     way = place(greedy_job, SETTINGS).ways[0]
-    assert (way.kind, way.whole) == (Kind.SPREAD, (True,))
+    assert way.kind is Kind.SPREAD
 
 
 def test_a_job_packs_when_nobody_presses():
@@ -142,14 +142,6 @@ def test_nobody_joins_a_spread_job():
     assert len(spread) == 2
     assert all(way.nodes[0] not in spread for way in placed.ways if way.kind is Kind.PACK)
     assert len(placed.ways) == 4
-
-
-def test_a_job_over_several_nodes_takes_whole_nodes_first_and_packs_the_rest():
-    problem = problem_of([10], nodes=4, held=[0, 0, 0, 2], held_cpus=[0, 0, 0, 2])
-    way = place(problem, SETTINGS).ways[0]
-    assert way.kind is Kind.HIERARCHICAL
-    assert sorted(way.gpus) == [2, 4, 4]
-    assert [gpus for node, gpus in zip(way.nodes, way.gpus, strict=True) if node == 3] == [2]
 
 
 def test_jobs_that_fit_nowhere_are_infeasible_and_no_error():

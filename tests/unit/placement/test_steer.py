@@ -59,7 +59,7 @@ def test_only_jobs_that_spread_onto_idle_nodes_are_isolated():
             _way(0, Kind.SPREAD, (1,)),
             _way(2, Kind.SPREAD, (3,)),
             _way(3, Kind.PACK, (4,)),
-            _way(4, Kind.HIERARCHICAL, (4, 5)),
+            _way(4, nodes=(4, 5)),
             _way(5, Kind.SPREAD, (0,)),
         ),
         problem,
