@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from rltuned.cluster.tables import Bools, Floats, Ints
+from rltuned.cluster.tables import Bools
 from rltuned.config import PlacementSection
-from rltuned.placement.choices import choose, concrete, round_relaxation, worth
+from rltuned.placement.choices import choose, concrete, worth
 from rltuned.placement.integer_program import formulate
 from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, SolveOutcome
 from rltuned.placement.solve import solve
@@ -27,22 +27,12 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
     ways = enumerate_ways(problem)
     if not ways.columns.patterns:
         return Placement(SolveOutcome.INFEASIBLE, (), 0.0)
-    model = formulate(ways)
-
-    greedy = np.bincount(ways.greedy[ways.greedy >= 0], minlength=model.patterns).astype(np.int64)
-    baseline = worth(ways, ways.greedy)
-
-    def rounding(relaxed: Floats) -> tuple[Ints, float]:
-        counts = round_relaxation(ways, relaxed)
-        value = worth(ways, choose(ways, counts))
-        return (counts, value) if value > baseline else (greedy, baseline)
-
-    solved = solve(model, settings.time_limit, settings.gap, rounding)
-    chosen, objective = ways.greedy, baseline
+    chosen, objective = ways.greedy, worth(ways, ways.greedy)
+    solved = solve(formulate(ways), settings.time_limit, settings.gap, objective)
     if solved.counts is not None:
         found = choose(ways, solved.counts)
         value = worth(ways, found)
-        if value > baseline:
+        if value > objective:
             chosen, objective = found, value
     return Placement(solved.outcome, concrete(ways, chosen), objective)
 

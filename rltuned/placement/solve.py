@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import swiglpk as glpk
 
-from rltuned.cluster.tables import Floats, Ints
+from rltuned.cluster.tables import Ints
 from rltuned.errors import PlacementError
 from rltuned.placement.integer_program import Model
 from rltuned.placement.placement_values import SolveOutcome
@@ -18,7 +18,7 @@ from rltuned.placement.placement_values import SolveOutcome
 GUARD: Final = 0.15
 """Share of the limit kept back: GLPK looks at its clock between nodes of the tree and rounds of cuts, not within."""
 ROOT_SHARE: Final = 0.75
-"""Share of what is left that the root relaxation may take: rounding it comes after."""
+"""Share of what is left that the root relaxation may take: the search tree comes after."""
 LEAST_MS: Final = 2
 """Time below which a search tree is not begun."""
 
@@ -48,17 +48,11 @@ def _check(model: Model) -> None:
         raise PlacementError("placement model: two coefficients share a cell")
 
 
-Rounding = Callable[[Floats], tuple[Ints, float]]
-"""From the relaxed (P,) pattern counts to whole ones and their objective."""
+def solve(model: Model, time_limit: float, gap: float, known: float = -math.inf) -> Solved:
+    """Solve `model` with GLPK within `time_limit` seconds, to relative gap `gap`. Where a solution that is `known` (its
+    objective) is within the gap of the root relaxation, none is searched for: OPTIMAL without counts.
 
-
-def solve(model: Model, time_limit: float, gap: float, rounding: Rounding | None = None) -> Solved:
-    """Solve `model` with GLPK within `time_limit` seconds, to relative gap `gap`.
-
-    With `rounding`, the rounded root relaxation is the first incumbent; where it is within the gap already, which is
-    the common case, the search tree is not begun.
-
-    OPTIMAL: proven within the gap. FEASIBLE: the limit came first, the incumbent counts. TIMEOUT: no incumbent.
+    OPTIMAL: proven within the gap. FEASIBLE: the limit came first. TIMEOUT: so it did, and nothing was found.
     Deterministic unless the limit strikes.
 
     Raises:
@@ -76,7 +70,7 @@ def solve(model: Model, time_limit: float, gap: float, rounding: Rounding | None
     lp = glpk.glp_create_prob()
     try:
         _load(lp, model)
-        return _run(lp, model, left, gap, rounding)
+        return _run(lp, model, left, gap, known)
     finally:
         glpk.glp_delete_prob(lp)
 
@@ -117,7 +111,7 @@ def _array(kind: Any, values: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
     return array
 
 
-def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: Rounding | None) -> Solved:
+def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, known: float) -> Solved:
     simplex = glpk.glp_smcp()
     glpk.glp_init_smcp(simplex)
     simplex.msg_lev = glpk.GLP_MSG_OFF
@@ -128,15 +122,11 @@ def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: R
         return Solved(SolveOutcome.TIMEOUT)
     if code != 0 or glpk.glp_get_status(lp) != glpk.GLP_OPT:
         return Solved(SolveOutcome.ERROR)
-    relaxed = float(glpk.glp_get_obj_val(lp))
-    start, value = None, -math.inf
-    if rounding is not None:
-        start, value = rounding(np.array([glpk.glp_get_col_prim(lp, j + 1) for j in range(model.patterns)]))
-        if relaxed - value <= gap * abs(value):
-            return Solved(SolveOutcome.OPTIMAL, start, value)
+    if known > -math.inf and float(glpk.glp_get_obj_val(lp)) - known <= gap * abs(known):
+        return Solved(SolveOutcome.OPTIMAL)
     limit = left()
     if limit < LEAST_MS:
-        return _late(start, value)
+        return Solved(SolveOutcome.TIMEOUT)
     branch = glpk.glp_iocp()
     glpk.glp_init_iocp(branch)
     branch.msg_lev = glpk.GLP_MSG_OFF
@@ -148,15 +138,8 @@ def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, rounding: R
     branch.bt_tech = glpk.GLP_BT_DFS
     branch.tm_lim = limit
     code = glpk.glp_intopt(lp, branch)
-    found, objective = start, value
-    if glpk.glp_mip_status(lp) in {glpk.GLP_OPT, glpk.GLP_FEAS} and glpk.glp_mip_obj_val(lp) > value:
-        objective = float(glpk.glp_mip_obj_val(lp))
-        found = np.rint([glpk.glp_mip_col_val(lp, j + 1) for j in range(model.patterns)]).astype(np.int64)
-    if code == glpk.GLP_ETMLIM:
-        return _late(found, objective)
-    solved = code == glpk.GLP_EMIPGAP or (code == 0 and found is not None)
-    return Solved(SolveOutcome.OPTIMAL if solved else SolveOutcome.ERROR, found, objective)
-
-
-def _late(found: Ints | None, objective: float) -> Solved:
-    return Solved(SolveOutcome.TIMEOUT if found is None else SolveOutcome.FEASIBLE, found, objective)
+    if glpk.glp_mip_status(lp) not in {glpk.GLP_OPT, glpk.GLP_FEAS}:
+        return Solved(SolveOutcome.TIMEOUT if code == glpk.GLP_ETMLIM else SolveOutcome.ERROR)
+    outcomes = {0: SolveOutcome.OPTIMAL, glpk.GLP_EMIPGAP: SolveOutcome.OPTIMAL, glpk.GLP_ETMLIM: SolveOutcome.FEASIBLE}
+    found = np.rint([glpk.glp_mip_col_val(lp, j + 1) for j in range(model.patterns)]).astype(np.int64)
+    return Solved(outcomes.get(code, SolveOutcome.ERROR), found, float(glpk.glp_mip_obj_val(lp)))
