@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Bools, Category, Floats
+from rltuned.cluster.tables import Bools, Category, Floats, Rows, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config
 from rltuned.estimates.predictions import PredictionError, prediction_error
 from rltuned.estimates.run_time_history import HistoryPredictor, RunTimeHistory, kinds_of
@@ -40,11 +40,13 @@ from rltuned.forecast.start_forecast import (
     known_at,
     sampled,
 )
-from rltuned.forecast.start_simulation import StartSimulation, planned_starts
+from rltuned.forecast.start_simulation import StartSimulation
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
+from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
+from rltuned.simulate.scenarios import SimulatedQueue, expected_scenario
 from rltuned.simulate.values import SimulationSettings
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.simulated_estimates import LONGEST, estimate
@@ -63,6 +65,19 @@ COLUMNS: Final = (
     *("window", "moment", "row", "gpus", "depth", "place", "started"),
     *("low", "middle", "high", "raw_low", "raw_middle", "raw_high", "squeue"),
 )
+
+
+def planned_starts(snapshot: Snapshot, rows: Rows, settings: SimulationSettings) -> Floats:
+    """(n,) seconds from now at which sched/backfill expects each of `rows` (pending jobs in the order of their
+    priorities) to start, as `squeue --start` shows it: one pass, by time limits, with nobody to come. NaN: it expects
+    nothing. The backfill of `settings` must be Slurm's.
+    """
+    limits = np.where(np.isfinite(snapshot.jobs.time_limit), snapshot.jobs.time_limit, 365 * 86_400.0)
+    state = initial_state(snapshot, rows, limits, settings)
+    state.jobs["planned"] = np.nan
+    queue = SimulatedQueue(len(rows), state, settings, [expected_scenario(state)], plan_all=True)
+    started = queue.starts(0, 0.0)
+    return np.where(np.isfinite(started), 0.0, queue.planned)
 
 
 class Watched:

@@ -9,7 +9,6 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from rltuned.safe_files import read_json, write_atomic
 from rltuned.slurm.port import HistoryReader
 
 FILE_NAME: Final = "history.json"
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_BYTES: Final = 64 * 1024 * 1024
 """A full history takes about 10 MB."""
 SLICE: Final = 6 * 3600.0
@@ -179,9 +178,9 @@ class Known:
         self.history = history if history is not None else RunTimeHistory()
         self.until = until
         """Epoch seconds: ends before this are known."""
-        self.last_ended: deque[tuple[float, float, float, int, int, int, float]] = deque(maxlen=MOST_ENDED)
+        self.last_ended: deque[tuple[float, float, float]] = deque(maxlen=MOST_ENDED)
         """The last jobs, as the fields of `rltuned.estimates.predictions.EndedJobs`: what was predicted of them before
-        their ends were known, their limits, what they took; ids, GPUs, CPUs and starts."""
+        their ends were known, their limits, what they took."""
         self._took: dict[int, tuple[float, float]] = {}
         """Start and run time by id of the last jobs that ended. Not kept on disk: a loan that nothing is known of is
         settled by what the readings showed."""
@@ -217,8 +216,7 @@ class Known:
             limit = math.inf if math.isnan(job.time_limit) else job.time_limit
             estimate = limit if math.isnan(expected) else expected
             if math.isfinite(estimate):
-                known = estimate, limit, job.run_time, job.job_id, job.gpus, job.cpus, job.end - job.run_time
-                self.last_ended.append(known)
+                self.last_ended.append((estimate, limit, job.run_time))
         for kind, (mark, job) in zip(kinds, new.items(), strict=True):
             self._recent[mark] = None
             self.history.ended(kind, job.run_time, job.end)
@@ -239,13 +237,7 @@ class Known:
 
     def ended(self) -> EndedJobs | None:
         """The last jobs that ended, with what was predicted of them; None where there are none."""
-        if not self.last_ended:
-            return None
-        columns = zip(fields(EndedJobs), zip(*self.last_ended, strict=True), strict=True)
-        found: dict[str, Any] = {
-            of.name: np.array(values, np.int64 if of.name == "job_id" else np.float64) for of, values in columns
-        }
-        return EndedJobs(**found)
+        return EndedJobs(*np.array(self.last_ended).T) if self.last_ended else None
 
     def to_json(self) -> dict[str, Any]:
         """For the disk."""
@@ -254,9 +246,7 @@ class Known:
             "until": self.until,
             "recent": [[job, end] for job, end in self._recent],
             "history": self.history.to_json(),
-            "ended": [
-                [known, limit if math.isfinite(limit) else None, *rest] for known, limit, *rest in self.last_ended
-            ],
+            "ended": [[known, limit if math.isfinite(limit) else None, took] for known, limit, took in self.last_ended],
         }
 
     @classmethod
@@ -281,9 +271,8 @@ class Known:
                     raise WorkloadError("a job of the history cannot be understood")
         for job in ended:
             match job:
-                case [int() | float(), int() | float() | None, int() | float(), int(), int(), int(), int() | float()]:
-                    limit = math.inf if job[1] is None else float(job[1])
-                    known.last_ended.append((float(job[0]), limit, float(job[2]), *job[3:6], float(job[6])))
+                case [int(said) | float(said), int() | float() | None as limit, int(took) | float(took)]:
+                    known.last_ended.append((float(said), math.inf if limit is None else float(limit), float(took)))
                 case _:
                     raise WorkloadError("a prediction of the history cannot be understood")
         return known

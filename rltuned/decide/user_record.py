@@ -237,7 +237,7 @@ class UserRecords:
             user=user,
             moves=self.moves,
             managed=self.managed,
-            jobs=tuple(self._job(*job) for job in self.jobs[front].tolist()),
+            jobs=tuple(self._job(row) for row in self.jobs[front]),
             left_out=len(mine) - len(front),
             outcomes=self.outcomes,
             probes=self.probes,
@@ -245,41 +245,26 @@ class UserRecords:
             elastic=tuple(self.elastic.get(user, ())) if user else (),
         )
 
-    def _job(
-        self,
-        job_id: int,
-        reason_code: int,
-        waited: float,
-        gpus: int,
-        limit: float,
-        longest: bool,
-        veto: int,
-        place: int,
-        slurm_place: int,
-        may_lend: float,
-        lent: float,
-        loans: int,
-        lenders: int,
-        stop: int,
-    ) -> UserJob:
-        reason = self.reasons[reason_code] if reason_code >= 0 else ""
-        words, managed = parse(reason), place >= 0
-        low, middle, high = self.starts.get(job_id, (None, None, None))
+    def _job(self, row: np.void) -> UserJob:
+        job: dict[str, Any] = {name: row[name].item() for name in _JOB.names or ()}
+        reason = self.reasons[job["reason"]] if job["reason"] >= 0 else ""
+        words, managed = parse(reason), job["place"] >= 0
+        low, middle, high = self.starts.get(job["job_id"], (None, None, None))
         return UserJob(
-            job_id=job_id,
-            waited=round(waited, 3),
-            gpus=gpus,
-            time_limit=limit if isfinite(limit) else None,
+            job_id=job["job_id"],
+            waited=round(job["waited"], 3),
+            gpus=job["gpus"],
+            time_limit=job["time_limit"] if isfinite(job["time_limit"]) else None,
             reason=reason,
             meaning=words.meaning,
-            help=(words.help, _LONGEST) if managed and longest else (words.help,),
-            place=place + 1 if managed else None,
-            slurm_place=slurm_place + 1 if managed else None,
-            may_lend=round(may_lend, 1) if may_lend >= 0 else None,
-            lent=round(lent, 1),
-            loans=loans,
-            lenders=lenders if lenders >= 0 else None,
-            note=_VETOES[list(Veto)[veto]] if veto >= 0 else STOP_MEANING.get(Stop(stop), ""),
+            help=(words.help, _LONGEST) if managed and job["longest"] else (words.help,),
+            place=job["place"] + 1 if managed else None,
+            slurm_place=job["slurm_place"] + 1 if managed else None,
+            may_lend=round(job["may_lend"], 1) if job["may_lend"] >= 0 else None,
+            lent=round(job["lent"], 1),
+            loans=job["loans"],
+            lenders=job["lenders"] if job["lenders"] >= 0 else None,
+            note=_VETOES[list(Veto)[job["veto"]]] if job["veto"] >= 0 else STOP_MEANING.get(Stop(job["stop"]), ""),
             start=None if low is None else (low, high),
             likely=middle,
         )

@@ -1,11 +1,10 @@
 """Run-time predictions, and how wrong they have been: what a plan and a forecast of start times expect of them."""
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats, Ints, Rows
+from rltuned.cluster.tables import Floats, Rows
 from rltuned.observe.features import known_run_times
 from rltuned.policy.protocol import Policy
 
@@ -41,8 +40,7 @@ class RunTimePredictions(NamedTuple):
         return RunTimePredictions(*(column[rows] for column in self))
 
 
-@dataclass(frozen=True)
-class EndedJobs:
+class EndedJobs(NamedTuple):
     """Jobs that have ended, (n,) each, seconds."""
 
     estimate: Floats
@@ -50,15 +48,6 @@ class EndedJobs:
     time_limit: Floats
     run_time: Floats
     """What they took."""
-    job_id: Ints
-    gpus: Floats
-    """In all, like `cpus`."""
-    cpus: Floats
-    began: Floats
-    """Epoch seconds of their starts."""
-
-    def __len__(self) -> int:
-        return len(self.run_time)
 
 
 class PredictionError(NamedTuple):

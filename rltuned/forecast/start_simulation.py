@@ -142,19 +142,6 @@ def quantiles(waits: Floats, horizon: float) -> Floats:
     return np.where(found > horizon, np.inf, found)
 
 
-def planned_starts(snapshot: Snapshot, rows: Rows, settings: SimulationSettings) -> Floats:
-    """(n,) seconds from now at which sched/backfill expects each of `rows` (pending jobs in the order of their
-    priorities) to start, as `squeue --start` shows it: one pass, by time limits, with nobody to come. NaN: it expects
-    nothing. The backfill of `settings` must be Slurm's.
-    """
-    limits = np.where(np.isfinite(snapshot.jobs.time_limit), snapshot.jobs.time_limit, 365 * DAY)
-    state = initial_state(snapshot, rows, limits, settings)
-    state.jobs["planned"] = np.nan
-    queue = SimulatedQueue(len(rows), state, settings, [expected_scenario(state)], plan_all=True)
-    started = queue.starts(0, 0.0)
-    return np.where(np.isfinite(started), 0.0, queue.planned)
-
-
 @dataclass(frozen=True)
 class Arrivals:
     """Who may come, as the simulator needs it. S submissions of the past, E pools."""

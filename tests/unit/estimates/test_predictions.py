@@ -28,8 +28,7 @@ class Sceptic:
 
 def ended_jobs(estimate, time_limit, run_time):
     n = len(estimate)
-    began, ones = np.arange(n, dtype=np.float64), np.ones(n)
-    return EndedJobs(estimate, np.full(n, time_limit), np.full(n, run_time), np.arange(n), ones, ones, began)
+    return EndedJobs(estimate, np.full(n, time_limit), np.full(n, run_time))
 
 
 def test_errors_of_ended_jobs_are_a_bias_and_a_spread():

@@ -1,4 +1,4 @@
-"""Forecasts of start times: what the simulator would do, with arrivals, and what Slurm itself would say."""
+"""Forecasts of start times: what the simulator would do, with arrivals."""
 
 import itertools
 from dataclasses import replace
@@ -14,11 +14,11 @@ from rltuned.decide.decision import ProbeRecord
 from rltuned.forecast.arrivals import DAY, HOUR, ArrivalModel, Submissions
 from rltuned.forecast.start_forecast import Probe, StartRequest, probes_of
 from rltuned.forecast.start_offer import Asked, offer_of
-from rltuned.forecast.start_simulation import StartSimulation, planned_starts
+from rltuned.forecast.start_simulation import StartSimulation
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
-from rltuned.simulate.values import Backfill, SimulationSettings
+from rltuned.simulate.values import Backfill
 
 MONDAY = 1_800_000_000.0 - 1_800_000_000.0 % (7 * DAY) + 4 * DAY
 
@@ -256,17 +256,3 @@ def test_a_probe_stands_for_jobs_that_ask_for_no_more():
         assert not found(*more)
     assert not found("", 1, 1, 1, 1001, 60.0)
     assert not found("", 1, 1, 1, 0, HOUR + 1)
-
-
-# --- squeue --start
-
-
-@pytest.mark.parametrize(("window", "last"), [(86_400.0, 1598.0), (1200.0, np.nan)])
-def test_slurm_expects_starts_at_time_limits_one_job_after_the_other_and_nothing_beyond_its_window(window, last):
-    # One node of 2 GPUs. The first job runs, with 1,000 s of limit left; the second and third want both GPUs.
-    jobs = jobs_of([0.0, 1.0, 2.0], [100.0, 100.0, 100.0], [2, 2, 2])
-    simulation = Simulation(parse_shape("1x2"), jobs, given(np.array([1000.0, 600.0, 600.0]), np.full(3, 100.0)))
-    simulation.run(RuleRanker(by_name("fifo")), until=2.0)
-    snapshot = simulation.snapshot()
-    settings = SimulationSettings(bf_resolution=1.0, bf_window=window)
-    np.testing.assert_array_equal(planned_starts(snapshot, snapshot.jobs.pending, settings), [998.0, last])
