@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rltuned.cluster.tables import Bools, Floats
 from rltuned.observe.features import RUN_TIME_HORIZON
-from rltuned.observe.observation import CRITIC_COLUMNS, STATE_COLUMNS
+from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.observe.supply import CENTURY
 from rltuned.observe.window import HEAD_SHARE, WINDOW
 from rltuned.simulate import backfill_kernel, loop_kernel
@@ -33,10 +33,7 @@ CAN_NOW: Final = STATE_COLUMNS.index("can_schedule_now")
 TIME: Final = STATE_COLUMNS.index("requested_time")
 TO_FREE: Final = STATE_COLUMNS.index("time_to_free")
 URGENCY: Final = STATE_COLUMNS.index("job_urgency")
-CRITIC_WAIT: Final = CRITIC_COLUMNS.index("submit_time")
-CRITIC_CAN_NOW: Final = CRITIC_COLUMNS.index("can_schedule_now")
 COLUMNS: Final = len(STATE_COLUMNS)
-CRITICS: Final = len(CRITIC_COLUMNS)
 HEAD: Final = int(WINDOW * HEAD_SHARE)
 
 TIME_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON))
@@ -77,8 +74,6 @@ class Facts(NamedTuple):
 
     state: Array
     """(N, 8) float32 `STATE_COLUMNS` where they depend on the job alone, else 0."""
-    critic: Array
-    """(N, 5) float32 likewise."""
     gpus: Floats
     """(N,) g."""
     run_time: Floats
@@ -126,7 +121,6 @@ class Work(NamedTuple):
 
     state: Array
     """(256, 8) float32, row by row as `observe` has them."""
-    critic: Array
     shown: Array
     """(256,) job of each row."""
     is_shown: Bools
@@ -171,7 +165,6 @@ class Tape(NamedTuple):
     """What is recorded; arrays that are longer than what is on them. Of length 0: nothing is recorded."""
 
     state: Array
-    critic: Array
     moment: Array
     """(steps, 14)"""
     score: Floats
@@ -300,7 +293,7 @@ def time_to_free(w: Work, missing: float, running: int, now: float) -> float:
 
 @inner
 def observe(s: k.State, f: Facts, net: Net, w: Work, shown: int) -> None:
-    """Terms (`Actor.terms`) and critic rows of the jobs in `shown`."""
+    """Terms (`Actor.terms`) of the jobs in `shown`."""
     now = s.clock[k.NOW]
     running = sort_ends(s, f, w)
     w.possible[:] = -1
@@ -333,20 +326,15 @@ def observe(s: k.State, f: Facts, net: Net, w: Work, shown: int) -> None:
             kind = f.kind_of[job]
             if w.possible[kind] < 0:
                 w.possible[kind] = could_start(s, f, kind)
-            can = np.float32(w.possible[kind])
             for column in range(COLUMNS):
                 w.state[row, column] = f.state[job, column]
-            for column in range(CRITICS):
-                w.critic[row, column] = f.critic[job, column]
             w.state[row, DEMAND_SUPPLY] = ratio / (1.0 + ratio)
             w.state[row, FUTURE] = min(np.float32(max(future + 1.0, 0.0) / 2.0), ONE)
-            w.state[row, CAN_NOW] = can
+            w.state[row, CAN_NOW] = np.float32(w.possible[kind])
             w.state[row, TO_FREE] = np.float32(np.log1p(time_to_free(w, gpus - free, running, now)) / TIME_SCALE)
             w.state[row, TIME] = net.requested_time[job]
             urgency = np.float32(np.log1p(wait / max(net.expected[job], 10.0)) / URGENCY_SCALE)
             w.state[row, URGENCY] = min(urgency, ONE)
-            w.critic[row, CRITIC_WAIT] = min(np.float32(np.log1p(wait) / TIME_SCALE), ONE)
-            w.critic[row, CRITIC_CAN_NOW] = can
         if done == shown:
             break
 
@@ -532,8 +520,6 @@ def record(s: k.State, w: Work, tape: Tape, shown: int, heads: int, logp: float)
     for row in range(shown):
         for column in range(COLUMNS):
             tape.state[begin + row, column] = w.state[row, column]
-        for column in range(CRITICS):
-            tape.critic[begin + row, column] = w.critic[row, column]
         tape.score[begin + row] = w.score[row]
         tape.job[begin + row] = w.shown[row]
     for place in range(heads):

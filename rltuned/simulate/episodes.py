@@ -15,7 +15,7 @@ from rltuned.cluster.shape import ClusterShape, parse_shape
 from rltuned.cluster.tables import Bools, Codes, Floats, Ints, Singles
 from rltuned.errors import RltunedError
 from rltuned.observe.features import RUN_TIME_HORIZON, known_run_times
-from rltuned.observe.observation import CRITIC_COLUMNS, GPUS_SCALE, STATE_COLUMNS
+from rltuned.observe.observation import GPUS_SCALE, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB
 from rltuned.observe.window import WINDOW
 from rltuned.policy.actor import MOMENT, RUN_TIME, Actor, on_means, plain_rule
@@ -44,7 +44,6 @@ class Trajectory:
     ptr: Ints
     """(S+1,) rows of step s: ptr[s] to ptr[s+1]; in the order of `observe`."""
     state: Singles  # (R, 8) `Actor.terms`
-    critic: Singles  # (R, 5) `CRITIC_COLUMNS`
     moment: Floats  # (S, 14) `Actor.moment`
     score: Floats
     """(R,) what the actor gives."""
@@ -150,7 +149,7 @@ class Episode:
         steps, rows = (int(length) for length in tape.length)
         return Trajectory(
             ptr=tape.ptr[: steps + 1],
-            **{name: getattr(tape, name)[:rows] for name in ("state", "critic", "score", "job")},
+            **{name: getattr(tape, name)[:rows] for name in ("state", "score", "job")},
             **{name: getattr(tape, name)[:steps] for name in ("moment", "picks", "logp", "time")},
             start=start,
             end=np.where(ended, records["end"], np.nan),
@@ -180,27 +179,19 @@ def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
     shape, jobs, asked = simulation.shape, simulation.jobs, simulation.asked
     n, usable = len(jobs), shape.nodes.usable
     configured = shape.nodes.gpus.sum(axis=1)
-    pool = np.maximum(asked.pool, 0)
     member: Bools = asked.pool_nodes & usable
     pool_gpus = np.maximum((member * configured).sum(axis=1).astype(np.float64), 1.0)
-    total = pool_gpus[pool] if len(pool_gpus) else np.ones(n)
-    run_time, gpus = view.run_time, view.gpus
-    of_time = np.minimum(np.log1p(run_time) / e.TIME_SCALE, 1.0)
+    gpus = view.gpus
     state = np.zeros((n, len(STATE_COLUMNS)), dtype=np.float32)
     state[:, STATE_COLUMNS.index("requested_limit")] = (
         np.log1p(np.minimum(view.time_limit, RUN_TIME_HORIZON)) / e.TIME_SCALE
     )
     state[:, STATE_COLUMNS.index("requested_gpus")] = np.minimum(np.log(np.maximum(gpus, 1.0)) / GPUS_SCALE, 1.0)
-    critic = np.zeros((n, len(CRITIC_COLUMNS)), dtype=np.float32)
-    critic[:, CRITIC_COLUMNS.index("requested_time")] = of_time
-    critic[:, CRITIC_COLUMNS.index("requested_gpus")] = np.log1p(gpus) / np.log1p(total)
-    critic[:, CRITIC_COLUMNS.index("job_size")] = np.log1p(gpus * run_time) / np.log1p(total * RUN_TIME_HORIZON)
     kinds, kind_of = _kinds(shape, jobs, asked)
     return e.Facts(
         state=state,
-        critic=np.minimum(critic, np.float32(1.0)),
         gpus=gpus,
-        run_time=run_time,
+        run_time=view.run_time,
         # A copy: another memory layout would be compiled for anew.
         estimate=simulation.estimates.run_time.astype(np.float64),
         kind_of=kind_of,
@@ -241,7 +232,6 @@ def _work(facts: e.Facts) -> e.Work:
     n, window = len(facts.gpus), WINDOW
     return e.Work(
         state=np.zeros((window, len(STATE_COLUMNS)), dtype=np.float32),
-        critic=np.zeros((window, len(CRITIC_COLUMNS)), dtype=np.float32),
         shown=np.zeros(window, dtype=np.int64),
         is_shown=np.zeros(n, dtype=np.bool_),
         waiting=np.zeros(n, dtype=np.int64),
@@ -267,7 +257,6 @@ def _work(facts: e.Facts) -> e.Work:
 def _tape(steps: int, rows: int, heads: int) -> e.Tape:
     return e.Tape(
         state=np.empty((rows, len(STATE_COLUMNS)), dtype=np.float32),
-        critic=np.empty((rows, len(CRITIC_COLUMNS)), dtype=np.float32),
         moment=np.empty((steps, len(MOMENT))),
         score=np.empty(rows),
         job=np.empty(rows, dtype=np.int32),

@@ -105,7 +105,6 @@ def assert_same_rows(ranker: Observing, found: Trajectory, policy: Actor) -> Non
         np.testing.assert_array_equal(found.job[begin:end], jobs)
         own = policy.explained(observation)
         np.testing.assert_allclose(found.state[begin:end], own.terms, atol=1e-6, rtol=0)
-        np.testing.assert_allclose(found.critic[begin:end], observation.critic[: len(jobs)], atol=1e-6, rtol=0)
         np.testing.assert_allclose(found.score[begin:end], own.scores, atol=2e-6, rtol=0)
         np.testing.assert_allclose(found.moment[step], own.moment, atol=1e-6, rtol=0)
 
