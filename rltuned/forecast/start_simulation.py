@@ -16,7 +16,7 @@ from rltuned.cluster.taken import taken_gpus
 from rltuned.forecast.arrivals import DAY, ArrivalModel, Submissions
 from rltuned.forecast.start_forecast import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
 from rltuned.simulate import records as k
-from rltuned.simulate.initial_state import ArrivalRoom, initial_state
+from rltuned.simulate.initial_state import ArrivalRoom, ask, initial_state, unstarted
 from rltuned.simulate.requests import capacity
 from rltuned.simulate.scenarios import Scenario, SimulatedQueue, expected_scenario, sampled_scenarios, size
 from rltuned.simulate.values import Backfill, SimulationSettings
@@ -174,41 +174,30 @@ class Arrivals:
         before = len(job_pools(snapshot, rows).nodes)
         partition, part_ok = _partition_of(snapshot, known)
         pool, pools = _pools(snapshot, known, partition)
-        gpus, cpus = known.gpus.astype(np.int64), np.maximum(known.cpus, 0).astype(np.int64)
-        count = np.maximum(known.nodes, 1).astype(np.int64)
-        mem = np.minimum(np.nan_to_num(known.mem, nan=0.0), 2.0**40).astype(np.int64)
-        per_node = np.where(gpus > 0, (known.gpus_per_node > 0) | (gpus <= 1), cpus % count == 0)
-        each = np.where(per_node, count, 1)
         need = np.zeros((len(known), k.DIMENSIONS), dtype=np.int64)
-        for column, amount in enumerate((gpus, cpus, mem)):
-            need[:, column] = -(-amount // each)
-        units = np.maximum(np.where(gpus > 0, gpus, cpus), 1)
-        least = np.where(per_node, count, np.minimum(count, units))
+        records = unstarted(len(known))
         sizes = pools.sum(axis=1)
-        width = np.where(per_node, count, np.minimum(units, np.maximum(sizes[pool], 1)))
+        width = ask(known, sizes[pool], 2**40, records, need)
         tiers = np.array([part.priority_tier for part in snapshot.partitions], dtype=np.int64)
         exclusive = [part.oversubscribe is OverSubscribe.EXCLUSIVE for part in snapshot.partitions]
         whole = np.array(exclusive, dtype=np.bool_) | snapshot.scheduler.whole_nodes
         of_node = (pools @ snapshot.nodes.gpus.sum(axis=1) / np.maximum(sizes, 1))[pool]
-        taken = np.where(whole[partition], np.maximum(gpus, count * of_node), gpus)
+        gpus = known.gpus.astype(np.int64)
+        taken = np.where(whole[partition], np.maximum(gpus, np.maximum(known.nodes, 1) * of_node), gpus)
         limit = np.maximum(known.time_limit, 1.0)
         took = np.where(np.isnan(known.run_time), known.expected, known.run_time)
-        asked = {
+        for name, value in {
             "limit": limit,
             "run": np.clip(took, 1.0, limit),
             "fixed": _places(request, rows, known, taken),
             "partition": partition,
             "tier": tiers[partition],
             "pool": pool + before,
-            "form": np.where(per_node, k.PER_NODE, k.IN_ALL),
-            "least": least,
             "alone": np.where(whole[partition], k.WHOLE, k.SHARED),
-            "most_nodes": np.where(per_node, count, 2**40),
-        }
-        records = np.zeros(len(known), dtype=k.JOB)
-        for name, value in (asked | {"start": np.nan, "end": np.nan, "ends_by": np.inf, "key": np.inf}).items():
+        }.items():
             records[name] = value
-        fits = part_ok & _fits(snapshot, pools, pool, need, per_node, least)
+        per_node = np.asarray(records["form"] == k.PER_NODE, dtype=np.bool_)
+        fits = part_ok & _fits(snapshot, pools, pool, need, per_node, records["least"])
         return cls(model, known, len(rows) + len(snapshot.jobs.running), fits, records, need, width, pools)
 
     def sample(self, scenario: int, horizon: float) -> tuple[Floats, Rows]:

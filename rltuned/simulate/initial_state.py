@@ -63,7 +63,7 @@ def initial_state(
     pools = job_pools(snapshot, queue)
     rows = np.concatenate((queue, running))
     known = len(rows)
-    records = _records(known + arrivals)
+    records = unstarted(known + arrivals)
     need = np.zeros((len(records), k.DIMENSIONS), dtype=np.int64)
     partitions, records["partition"][:known] = _partitions(snapshot, rows)
     records["tier"][:n] = priority_tiers(snapshot, queue)
@@ -78,7 +78,9 @@ def initial_state(
     most = np.array([min(partition.max_nodes, _PLENTY) for partition in partitions] or [1], dtype=np.int64)
     pool_nodes = pools.nodes if room is None else np.concatenate((pools.nodes, room.pools))
     size = pools.nodes.sum(axis=1)
-    width = _ask(jobs, queue, size[pools.pool_of], most[records["partition"][:n]], records[:n], need[:n])
+    asked = jobs.take(queue)
+    width = ask(asked, size[pools.pool_of], most[records["partition"][:n]], records[:n], need[:n])
+    need[:n, k.DISK] = np.minimum(asked.tmp, _PLENTY).astype(np.int64)
     records["on"][n:known] = np.diff(jobs.node_ptr)[running]
     slot = np.concatenate(([0], np.cumsum(np.concatenate((width, records["on"][n:known])))))
     records["slot"][:known], records["slot"][known:] = slot[:-1], slot[-1]
@@ -142,25 +144,25 @@ def _occupy(state: k.State, snapshot: Snapshot, pending: int, slot: int) -> None
     state.counts[k.HEAP] = state.counts[k.HOLDING] = len(running)
 
 
-def _ask(jobs: JobTable, queue: Rows, pool_size: Ints, most: Ints, records: Any, need: Ints) -> Ints:
-    """Write what each waiting job asks for into `records` and `need`; `most`: MaxNodes. Returns (n,) the most nodes
-    that it may get.
+def ask(jobs: Any, pool_size: Ints, most: Ints | int, records: Any, need: Ints) -> Ints:
+    """Write what n jobs that wait ask for, but local disk, into `records` and `need`. `jobs`: a table with the columns
+    of `JobTable` for that; `most`: MaxNodes. Returns (n,) the most nodes that each may get.
     """
-    count = np.maximum(jobs.nodes[queue], 1).astype(np.int64)
-    gpus, cpus = jobs.gpus[queue].astype(np.int64), np.maximum(jobs.cpus[queue], 0).astype(np.int64)
-    mem = np.nan_to_num(np.minimum(jobs.mem[queue], _PLENTY), nan=0.0).astype(np.int64)
+    count = np.maximum(jobs.nodes, 1).astype(np.int64)
+    gpus, cpus = jobs.gpus.astype(np.int64), np.maximum(jobs.cpus, 0).astype(np.int64)
+    mem = np.nan_to_num(np.minimum(jobs.mem, _PLENTY), nan=0.0).astype(np.int64)
     # A job with GPUs per node gets exactly its nodes, each with the same share. One with GPUs in all, or with CPUs that
     # do not divide by its nodes, gets at least its number of nodes.
-    per_node = np.where(gpus > 0, (jobs.gpus_per_node[queue] > 0) | (gpus <= 1), cpus % count == 0)
+    per_node = np.where(gpus > 0, (jobs.gpus_per_node > 0) | (gpus <= 1), cpus % count == 0)
     each = np.where(per_node, count, 1)
     for column, amount in enumerate((gpus, cpus, mem)):
         need[:, column] = -(-amount // each)
-    need[:, k.DISK] = np.minimum(jobs.tmp[queue], _PLENTY).astype(np.int64)
     units = np.maximum(np.where(gpus > 0, gpus, cpus), 1)
     records["form"] = np.where(per_node, k.PER_NODE, k.IN_ALL)
     records["least"] = np.where(per_node, count, np.minimum(count, units))
     records["most_nodes"] = np.where(per_node, count, most)
-    return np.where(per_node, count, np.minimum(units, np.maximum(pool_size, 1)))
+    width: Ints = np.where(per_node, count, np.minimum(units, np.maximum(pool_size, 1)))
+    return width
 
 
 def _given(jobs: JobTable, running: Rows, owner: Rows, held: Ints, taken: Ints, whole: Bools) -> Ints:
@@ -248,7 +250,7 @@ def idle_cluster(
     partition = np.maximum(asked.partition, 0)
     tiers = np.array([p.priority_tier for p in shape.partitions], dtype=np.int64)
     whole = np.array([p.oversubscribe is OverSubscribe.EXCLUSIVE for p in shape.partitions], dtype=np.bool_)
-    records = _records(len(jobs))
+    records = unstarted(len(jobs))
     records["submit"], records["run"], records["limit"] = jobs.submit_time, jobs.run_time, estimates.time_limit
     records["form"] = np.where(asked.per_node, k.PER_NODE, k.IN_ALL)
     records["least"], records["most_nodes"] = np.maximum(asked.nodes, 1), asked.most_nodes
@@ -280,7 +282,7 @@ def _first_of(of: npt.NDArray[Any]) -> Rows:
     return first[inverse]
 
 
-def _records(count: int) -> k.Array:
+def unstarted(count: int) -> k.Array:
     """(count,) `kernel.JOB` of jobs that have not started, and that no refresh has seen."""
     records = np.zeros(count, dtype=k.JOB)
     records["start"], records["end"], records["ends_by"], records["key"] = np.nan, np.nan, np.inf, np.inf
