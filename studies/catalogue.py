@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN, STRICT, EvaluationSettings, Placement, Start
+from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN, STRICT, EvaluationSettings, Start
 from rltuned.evaluate.windows import Split
-from rltuned.simulate.values import Backfill
+from rltuned.simulate.values import Backfill, Fit
 from studies.peers import PEERS
 
 WINDOWS: Final = 30
@@ -89,7 +89,7 @@ class Protocol:
             split=Split.TEST,
             start=Start.WARM if self.estimates == HISTORY else Start.IDLE,
             backfill=Backfill.EASY if self.easy else Backfill.SLURM,
-            placement=Placement.BEST if self.easy else Placement.SLURM,
+            placement=Fit.BEST if self.easy else Fit.SLURM,
         )
 
 

@@ -54,16 +54,6 @@ def as_objective(_context: click.Context, _option: click.Parameter, value: str |
         raise click.BadParameter(str(error)) from error
 
 
-def anywhere(context: click.Context, option: click.Parameter, value: Any) -> Any:
-    """Callback of an option that means the same before the command; UsageError where the two say two things."""
-    before = context.parent.params.get(option.name or "") if context.parent is not None else None
-    if not before or before == value:
-        return value
-    if value:
-        raise click.UsageError(f"{option.opts[0]} stands before and after the command, with two values")
-    return before
-
-
 def as_tuned(_context: click.Context, _option: click.Parameter, value: str | None) -> "TunedConf | None":
     """Callback of --tuned; UsageError names what is wrong with the file."""
     if value is None:
@@ -84,7 +74,6 @@ tuned_option = click.option(
 config_option = click.option(
     "--config",
     "config_path",
-    callback=anywhere,
     type=FILE,
     help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
 )

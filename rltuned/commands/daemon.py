@@ -14,7 +14,6 @@ from rltuned.commands.common import (
     NUMBER,
     TIME,
     Real,
-    anywhere,
     config_option,
     console,
     emit,
@@ -34,13 +33,8 @@ WRITES = os.R_OK | os.W_OK | os.X_OK
 
 @click.command()
 @config_option
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    callback=anywhere,
-    help="Shadow mode whatever the configuration says; no writer is constructed.",
-)
-@click.option("--once", is_flag=True, callback=anywhere, help="One cycle, then end.")
+@click.option("--dry-run", is_flag=True, help="Shadow mode whatever the configuration says; no writer is constructed.")
+@click.option("--once", is_flag=True, help="One cycle, then end.")
 @click.option("--stage", type=click.Choice([stage.value for stage in Stage]), help="Override cycle.stage.")
 def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | None) -> None:
     """Run the daemon (what systemd starts)."""

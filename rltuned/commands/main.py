@@ -73,16 +73,8 @@ def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once
     """
     if context.invoked_subcommand is None:
         context.invoke(run, config_path=config_path, dry_run=dry_run, once=once, stage=None)
-        return
-    # The command takes them over (`anywhere`), where it has them.
-    known = {option.name for option in cli.commands[context.invoked_subcommand].params}
-    for flag, name, given in (
-        ("--config", "config_path", config_path is not None),
-        ("--dry-run", "dry_run", dry_run),
-        ("--once", "once", once),
-    ):
-        if given and name not in known:
-            raise click.UsageError(f"{flag} does not go with {context.invoked_subcommand}")
+    elif config_path is not None or dry_run or once:
+        raise click.UsageError(f"options stand behind the command: rltuned {context.invoked_subcommand} --config …")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

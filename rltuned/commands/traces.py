@@ -1,6 +1,5 @@
 """`rltuned traces`: look at job traces, and make some."""
 
-import sys
 from pathlib import Path
 
 import click
@@ -21,31 +20,11 @@ def traces() -> None:
     """
 
 
-def _rows(value: str) -> tuple[int, int]:
-    first, colon, last = value.partition(":")
-    if not colon or not (first or "0").isdigit() or not (last or "0").isdigit():
-        raise click.BadParameter("expected FIRST:LAST, such as 0:1000")
-    return int(first or 0), int(last) if last else sys.maxsize
-
-
 @traces.command("describe")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--form", metavar="FORMAT", help="csv or sacct. [default: by the first line]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
-@click.option("--from", "start", metavar="TIME", help="Jobs submitted from here on: seconds as in the file, or a date.")
-@click.option("--until", metavar="TIME", help="Jobs submitted before.")
-@click.option("--rows", metavar="FIRST:LAST", type=_rows, help="Jobs by order of submission, from 0; LAST excluded.")
 @json_option
-def traces_describe(
-    file: Path,
-    form: str | None,
-    start: str | None,
-    until: str | None,
-    rows: tuple[int, int] | None,
-    *,
-    skip_bad: bool,
-    as_json: bool,
-) -> None:
+def traces_describe(file: Path, *, skip_bad: bool, as_json: bool) -> None:
     """Statistics of a trace: jobs, waits, run times, GPUs, arrivals, demand.
 
     FILE may be packed with gzip or come from a pipe. Demand is the number of GPUs that the jobs would keep busy if none
@@ -54,26 +33,16 @@ def traces_describe(
 
     \b
     Examples:
-      rltuned traces describe philly.csv.gz --from 4062780 --until 6654780
-      rltuned traces describe jobs.txt --form sacct --from 2026-01-01 --json
+      rltuned traces describe jobs.csv.gz --json
       TZ=UTC sacct -aDPX -S 2026-01-01 -o $FIELDS | rltuned traces describe /dev/stdin
     docs/workloads.md has the FIELDS.
     """
-    import math
-
     from rltuned import show
     from rltuned.workers.progress import progress_bar
-    from rltuned.workload import between, describe, moment, read
+    from rltuned.workload import describe, read
 
     with progress_bar() as report:
-        whole = read(file, form=form, skip_bad=skip_bad, progress=report, keep_unknown=True)
-    part = between(
-        whole,
-        -math.inf if start is None else moment(start, whole.source),
-        math.inf if until is None else moment(until, whole.source),
-        rows,
-    )
-    described = describe(part)
+        described = describe(read(file, skip_bad=skip_bad, progress=report, keep_unknown=True))
     if as_json:
         emit(described)
     else:

@@ -72,7 +72,6 @@ from rltuned.config import DEFAULT_MODEL
 @click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 384]")
 @click.option("--processes", type=NUMBER, help="Worker processes that simulate windows. [default: cores]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
-@click.option("--form", metavar="FORMAT", help="Format of the traces. [default: by their first lines]")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @json_option
 def train(
@@ -86,7 +85,6 @@ def train(
     steps: str | None,
     window: int | None,
     processes: int | None,
-    form: str | None,
     *,
     resume: bool,
     skip_bad: bool,
@@ -134,12 +132,12 @@ def train(
         if from_sacct is not None:
             sites = [command.own_site(config.slurm, from_sacct, clusters, SystemClock().time(), remark, report)]
         else:
-            sites = command.read_sites(traces, clusters, form=form, skip_bad=skip_bad)
+            sites = command.read_sites(traces, clusters, skip_bad=skip_bad)
         result = command.run(
             sites,
             settings,
             out,
-            command=command.line(traces, clusters, from_sacct, settings, form=form, skip_bad=skip_bad),
+            command=command.line(traces, clusters, from_sacct, settings, skip_bad=skip_bad),
             revision=revision(),
             processes=cores,
             resume=resume,

@@ -21,17 +21,6 @@ from rltuned.workload.scaling import OpenSpec
 from rltuned.workload.simulated_estimates import parse_estimates
 
 
-class Placement(enum.StrEnum):
-    """Who chooses the nodes."""
-
-    SLURM = "slurm"
-    """Slurm, as select/cons_tres does by default."""
-    BEST = "best"
-    """Best fit."""
-    WORST = "worst"
-    """Worst fit."""
-
-
 class Start(enum.StrEnum):
     """What the cluster does when the window's first job comes."""
 
@@ -142,7 +131,7 @@ class EvaluationSettings:
     estimates: str = "true"
     split: Split = Split.ALL
     backfill: Backfill = Backfill.SLURM
-    placement: Placement = Placement.SLURM
+    placement: Fit = Fit.SLURM
     scheduler: str = ""
     """SchedulerParameters of the simulated Slurm, as slurm.conf spells them; "" as one that says nothing."""
     start: Start = Start.IDLE
@@ -194,9 +183,8 @@ class EvaluationSettings:
     def simulated(self) -> SimulationSettings:
         """The simulated Slurm, of every policy but `fifo-strict`."""
         chosen = SimulationSettings.of_cluster(SchedulerParameters.parse(self.scheduler))
-        fit = Fit(self.placement.value)
         backfill = chosen.backfill if self.backfill is Backfill.SLURM else self.backfill
-        return replace(chosen, backfill=backfill, fit=fit)
+        return replace(chosen, backfill=backfill, fit=self.placement)
 
     @property
     def past(self) -> int:
@@ -237,7 +225,7 @@ class EvaluationSettings:
             ("--estimates", self.estimates, None),
             ("--split", self.split.value, Split.ALL.value),
             ("--backfill", self.backfill.value, Backfill.SLURM.value),
-            ("--placement", self.placement.value, Placement.SLURM.value),
+            ("--placement", self.placement.value, Fit.SLURM.value),
             ("--scheduler", self.scheduler, ""),
             ("--start", self.start.value, None if self.gate else Start.IDLE.value),
             ("--warm-jobs", self.warm_jobs, None),
@@ -276,7 +264,7 @@ def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
         "policies": lambda text: tuple(name.strip() for name in text.split(",")),
         "split": Split,
         "backfill": Backfill,
-        "placement": Placement,
+        "placement": Fit,
         "start": Start,
     }
     given = {name: value for name, value in options.items() if value is not None}

@@ -23,7 +23,6 @@ from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.port import ClusterFacts
 from rltuned.slurm.sacct import Outage, TraceRows, read_outages, read_trace, trace_header
 from rltuned.workers.progress import Progress, silent
-from rltuned.workload.describe import DATED
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
@@ -55,7 +54,7 @@ def of_settings(
         jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
     if shape is None:
         settings, shape = of_slurm(settings, slurm, now, tell)
-        if jobs.source.form == DATED:
+        if jobs.source.form == "sacct":
             shape = own_past(shape, slurm, jobs, period, tell)
     return settings, jobs, shape
 
@@ -146,7 +145,7 @@ def history(
     with tempfile.TemporaryDirectory(prefix="rltuned-") as directory:
         path = Path(directory) / f"sacct-{days:g}d"
         path.write_text("\n".join([trace_header(), *found]) + "\n", encoding="utf-8")
-        jobs = read(path, form="sacct", skip_bad=True)
+        jobs = read(path, skip_bad=True)
     if count := len(strange) + jobs.source.skipped:
         first = f", the first of them: {strange[0]}" if strange else ""
         tell(f"{count:,} rows of sacct cannot be understood and are left out of {len(strange) + len(found):,}{first}")

@@ -76,14 +76,14 @@ def _steps(text: str | None, budget: float | None) -> tuple[int, int]:
     return first, second
 
 
-def read_sites(traces: Sequence[str], clusters: Sequence[str], *, form: str | None, skip_bad: bool) -> list[Site]:
+def read_sites(traces: Sequence[str], clusters: Sequence[str], *, skip_bad: bool) -> list[Site]:
     """The traces with their clusters.
 
     Raises:
         WorkloadError, ShapeError: as `read` and `read_shape`.
     """
     shapes = [read_shape(cluster) for cluster in clusters]
-    return [Site(read(trace, form=form, skip_bad=skip_bad), shape) for trace, shape in zip(traces, shapes, strict=True)]
+    return [Site(read(trace, skip_bad=skip_bad), shape) for trace, shape in zip(traces, shapes, strict=True)]
 
 
 def own_site(
@@ -112,7 +112,6 @@ def line(
     from_sacct: float | None,
     asked: TrainSettings,
     *,
-    form: str | None = None,
     skip_bad: bool = False,
 ) -> str:
     """The command line that gives the same model again; outputs and processes are left out."""
@@ -127,7 +126,6 @@ def line(
         ("--seed", asked.seed),
         ("--steps", ",".join(map(str, asked.steps))),
         ("--window", asked.validation_window),
-        ("--form", form),
     ]
     words = [word for name, value in told if value is not None for word in (name, str(value))]
     return shlex.join(["rltuned", "train", *words, *(["--skip-bad"] if skip_bad else [])])

@@ -17,7 +17,7 @@ Must not be imported here: the simulator, anything that runs Slurm, TensorFlow, 
 user names.
 """
 
-from rltuned.workload.describe import between, describe, moment
+from rltuned.workload.describe import describe
 from rltuned.workload.jobs import Source, Workload, workload
 from rltuned.workload.readers import FORMS, read
 from rltuned.workload.shapes import read_shape
@@ -26,9 +26,7 @@ __all__ = [
     "FORMS",
     "Source",
     "Workload",
-    "between",
     "describe",
-    "moment",
     "read",
     "read_shape",
     "workload",

@@ -14,7 +14,7 @@ FORMS: Final = {
     "csv": "a header with submit_time, num_gpus, and run_time or start_time and end_time",
     "sacct": "sacct -P with its header line",
 }
-"""The formats, by the name that `form` takes."""
+"""The formats, by name."""
 _TABLES: Final = {"csv": trace_tables.CSV, "sacct": trace_tables.SACCT}
 _HINTS: Final = {"jobid": trace_tables.SACCT, "jobidraw": trace_tables.SACCT, "submit_time": trace_tables.CSV}
 """Columns that tell which format is meant."""
@@ -23,7 +23,6 @@ _HINTS: Final = {"jobid": trace_tables.SACCT, "jobidraw": trace_tables.SACCT, "s
 def read(
     path: str | Path,
     *,
-    form: str | None = None,
     skip_bad: bool = False,
     progress: Progress = silent,
     keep_unknown: bool = False,
@@ -31,19 +30,16 @@ def read(
     """Read a trace; the jobs in order of submission. docs/workloads.md says what becomes of each column.
 
     Reads the file once from its beginning (a pipe will do), gzip or not by its first bytes; at the peak about 250 bytes
-    a job. `form` is one of `FORMS`, None: found out from the first line. `skip_bad`: lines that cannot be read are
-    counted. `keep_unknown`: jobs of unknown run time (−1) are kept, with run time 0, to describe the file; otherwise
-    they are left out and counted, because they cannot be replayed.
+    a job. `skip_bad`: lines that cannot be read are counted. `keep_unknown`: jobs of unknown run time (−1) are kept,
+    with run time 0, to describe the file; otherwise they are left out and counted, because they cannot be replayed.
 
     Raises:
         WorkloadError: "FILE:LINE: reason" for a line that cannot be read; "FILE: reason" for a file that cannot be
             opened, is empty, truncated, of no known format or has no jobs in it.
     """
     path = Path(path)
-    if form is not None and form not in FORMS:
-        raise WorkloadError(f"{path}: unknown format {form!r}; there is {', '.join(FORMS)}")
     with TextFile(path, progress) as file:
-        chosen = form or sniff(file)
+        chosen = sniff(file)
         collector = Collector(file.name, skip_bad=skip_bad, keep_unknown=keep_unknown)
         trace_tables.read_table(file, _TABLES[chosen], collector)
         return collector.finish(Source(name=path.name, sha256=file.sha256, form=chosen))
@@ -74,5 +70,5 @@ def sniff(file: TextFile) -> str:
             # Says which column is missing.
             number = text[: len(text) - len(stripped)].count("\n") + 1
             trace_tables.header(line, meant, f"{file.name}:{number}")
-    known = "\n".join(f"  --form {name}: {what}" for name, what in FORMS.items())
+    known = "\n".join(f"  {name}: {what}" for name, what in FORMS.items())
     raise WorkloadError(f"{file.name}: {reason}. Known formats:\n{known}")

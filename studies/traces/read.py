@@ -59,7 +59,7 @@ def read(
             }
             reader[chosen]()
             return collector.finish(Source(name=path.name, sha256=file.sha256, form=chosen))
-    return readers.read(path, form=form, skip_bad=skip_bad, progress=progress, keep_unknown=keep_unknown)
+    return readers.read(path, skip_bad=skip_bad, progress=progress, keep_unknown=keep_unknown)
 
 
 def _job_table(path: str | Path | None, collector: Collector, skip_bad: bool) -> PaiJobs | None:

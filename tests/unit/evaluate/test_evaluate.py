@@ -15,14 +15,14 @@ from rltuned.errors import ConfigError, EvaluationError, ModelError
 from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_report import show, table, text
-from rltuned.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Placement, Start
+from rltuned.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Start
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.state import state_path
 from rltuned.evaluate.window_metrics import COMPARED
 from rltuned.evaluate.windows import Split
 from rltuned.learn.curriculum import Site, with_predictions
 from rltuned.policy.actor import RUN_TIME
-from rltuned.simulate.values import Backfill
+from rltuned.simulate.values import Backfill, Fit
 from rltuned.workers.pool import WorkerPool
 from rltuned.workload.shapes import parse_shape, read_shape
 
@@ -65,9 +65,7 @@ def test_strict_fifo_lets_nobody_pass_and_spreads_where_fifo_backfills_and_packs
 
 
 def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
-    meta = prepared(
-        policies=("fifo-strict", "saf", "multifactor"), backfill=Backfill.SLURM, placement=Placement.WORST
-    ).meta
+    meta = prepared(policies=("fifo-strict", "saf", "multifactor"), backfill=Backfill.SLURM, placement=Fit.WORST).meta
     assert meta["policies"]["fifo-strict"] == {"backfill": "none", "fit": "worst"}
     assert meta["policies"]["saf"] == meta["policies"]["multifactor"]
     assert meta["policies"]["saf"] == {"backfill": "slurm", "fit": "worst"}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.evaluate.evaluation import evaluate, prepare
-from rltuned.evaluate.evaluation_settings import EvaluationSettings, Placement
-from rltuned.simulate.values import Backfill
+from rltuned.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.simulate.values import Backfill, Fit
 from rltuned.workers.pool import WorkerPool
 
 FOLDER = Path(os.environ.get("RLTUNED_TEST_TRACES", ""))
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 def test_on_the_papers_protocol_strict_fifo_is_worst_and_the_plain_rules_are_close_to_each_other():
     names = ("fifo-strict", "fifo", "sjf", "saf", "wfp3", "unicep")
     asked = EvaluationSettings(
-        trace=str(PHILLY), cluster="20x8:p100", policies=names, backfill=Backfill.EASY, placement=Placement.BEST
+        trace=str(PHILLY), cluster="20x8:p100", policies=names, backfill=Backfill.EASY, placement=Fit.BEST
     )
     found = evaluate(prepare(asked, "revision"), WorkerPool(2))
     assert (asked.window, asked.windows, asked.estimates) == (1024, 30, "true")

@@ -363,9 +363,9 @@ def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected
         f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed --from {made.begin or 'none'} "
         f"--seed 7 --steps {','.join(map(str, made.steps))} --window 384"
     )
-    own = command.line([], [], 3.0, made, form="swf", skip_bad=True)
+    own = command.line([], [], 3.0, made, skip_bad=True)
     assert own.startswith("rltuned train --from-sacct 3 --name x ")
-    assert own.endswith(" --window 384 --form swf --skip-bad")
+    assert own.endswith(" --window 384 --skip-bad")
 
 
 @pytest.mark.parametrize(

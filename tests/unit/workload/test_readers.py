@@ -267,8 +267,6 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
         read(tmp_path / "missing")
     with pytest.raises(WorkloadError, match="cannot be read"):
         read(tmp_path)
-    with pytest.raises(WorkloadError, match="unknown format 'xml'; there is csv, sacct"):
-        read(tmp_path, form="xml")
 
 
 def test_a_file_without_line_ends_is_given_up(tmp_path, monkeypatch):
