@@ -19,8 +19,6 @@ from rltuned.errors import ConfigError, EvaluationError, RltunedError, StateErro
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rltuned.evaluate.evaluation_settings import TunedConf
-
 # docs/exit-codes.md
 EXIT_FINDINGS = 10
 """`doctor` found an error, `restore` left something."""
@@ -53,23 +51,6 @@ def as_objective(_context: click.Context, _option: click.Parameter, value: str |
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
-
-def as_tuned(_context: click.Context, _option: click.Parameter, value: str | None) -> "TunedConf | None":
-    """Callback of --tuned; UsageError names what is wrong with the file."""
-    if value is None:
-        return None
-    from rltuned.evaluate.evaluation_settings import TunedConf
-
-    with usage():
-        return TunedConf.read(value)
-
-
-tuned_option = click.option(
-    "--tuned",
-    metavar="TUNE.json",
-    callback=as_tuned,
-    help="What `rltuned tune --json` printed: show what that slurm.conf alone gives, too.",
-)
 
 config_option = click.option(
     "--config",

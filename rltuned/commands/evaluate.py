@@ -23,7 +23,6 @@ from rltuned.commands.common import (
     load,
     processes,
     remark,
-    tuned_option,
     usage,
     write,
 )
@@ -203,7 +202,6 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 @click.option("--window", type=NUMBER, help="Jobs of a window. [default: 3000 after 1000, or fewer in a short history]")
 @click.option("--windows", type=NUMBER, help="How many windows, at most. [default: 30]")
 @click.option("--shares", metavar="SHARE,SHARE…", help="lend.share to try. [default: 0,.05,.1,.2,.5,1]")
-@tuned_option
 @click.option(
     "--out",
     "verdict_path",

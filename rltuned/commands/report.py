@@ -20,7 +20,6 @@ from rltuned.commands.common import (
     of_daemon,
     processes,
     remark,
-    tuned_option,
     write,
 )
 from rltuned.config import Config, Stage
@@ -28,7 +27,6 @@ from rltuned.errors import RltunedError
 from rltuned.installed import how_to_install
 
 if TYPE_CHECKING:
-    from rltuned.evaluate.evaluation_settings import TunedConf
     from rltuned.report.period import Period
     from rltuned.report.replay import Replay
 
@@ -68,7 +66,6 @@ if TYPE_CHECKING:
     type=click.IntRange(min=32),
     help="Jobs of the replay, at most.",
 )
-@tuned_option
 @click.option("--workers", type=click.IntRange(1, 2), help="Processes of the replay. [default: 1]")
 @config_option
 def report(
@@ -82,7 +79,6 @@ def report(
     trace: str | None,
     cluster: str | None,
     most: int,
-    tuned: "TunedConf | None",
     workers: int | None,
     config_path: Path | None,
 ) -> None:
@@ -121,7 +117,7 @@ def report(
         )
     replayed, about = None, ""
     if wanted:
-        replayed, about = _replayed(config, period, missing, trace, cluster, most, workers, tuned, names=names)
+        replayed, about = _replayed(config, period, missing, trace, cluster, most, workers, names=names)
     else:
         missing.append("The period's jobs were not replayed (--no-replay).")
     if replayed is None and not period.total:
@@ -168,7 +164,6 @@ def _replayed(
     cluster: str | None,
     most: int,
     workers: int | None,
-    tuned: "TunedConf | None",
     *,
     names: bool,
 ) -> "tuple[Replay | None, str]":
@@ -187,7 +182,7 @@ def _replayed(
     lead = LEAD_DAYS * 86_400.0
     asked = min(SystemClock().time(), period.until + lead)
     days = (asked - period.since + lead) / 86_400.0 if trace is None else None
-    chosen = given({"from_sacct": days, "trace": trace, "cluster": cluster, "tuned": tuned, "from_slurm": not cluster})
+    chosen = given({"from_sacct": days, "trace": trace, "cluster": cluster, "from_slurm": not cluster})
 
     def tell(sentence: str) -> None:
         remark(sentence)

@@ -1,6 +1,6 @@
 """How sure a difference between two policies is: paired bootstrap over windows (Efron and Tibshirani 1993, ch. 13)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -146,18 +146,6 @@ def pooled_quantiles(values: Floats, block: npt.NDArray[np.intp], drawn: Floats,
         below, above = (ordered[upto.searchsorted(end, side="right")] for end in (low, np.ceil(place)))
         found[row] = below + (above - below) * (place - low)
     return found
-
-
-def over_tuned(
-    tuned: Mapping[str, Comparison], who: str, over: Mapping[str, Comparison], names: Mapping[str, str]
-) -> str:
-    """What the `tuned` slurm.conf gives over the site's own, and `who` gives over the tuned one, in two sentences.
-
-    `names`: of the metrics that are told; what is certain is so by the first.
-    """
-    alone, beside = (" and ".join(f"{name} {of[metric]}" for metric, name in names.items()) for of in (tuned, over))
-    certain = "certainly" if over[next(iter(names))].lower else "not certainly"
-    return f"The tuned slurm.conf alone has {alone} of yours. {who} is {certain} better: {beside} of that."
 
 
 def _percentile(ordered: Floats, share: float) -> float | None:

@@ -16,7 +16,6 @@ from rltuned.evaluate.evaluation_report import assemble
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.measure import Outcome, Task, work
 from rltuned.evaluate.policies import contender, described
-from rltuned.evaluate.slurm_conf import SlurmConf
 from rltuned.evaluate.state import State, state_path
 from rltuned.evaluate.windows import Window, draw
 from rltuned.workers.pool import WorkerPool
@@ -73,8 +72,6 @@ def ready(
     Raises:
         EvaluationError, ConfigError, ModelError: as `prepare`.
     """
-    if settings.tuned is not None:
-        SlurmConf.of(settings, jobs, shape).check(settings.tuned)
     if windows is None:
         windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
     if settings.open:

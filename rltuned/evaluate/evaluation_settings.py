@@ -1,13 +1,10 @@
 """What is asked for."""
 
 import enum
-import json
-import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from rltuned.cluster.objective import DEFAULT, Objective
@@ -40,10 +37,8 @@ LEARNED: Final = ("rl",)
 """The model, as the daemon serves it. A policy that ends in ".json" is the model of that manifest, served likewise."""
 AGAIN: Final = "multifactor-again"
 """Slurm's own order once more, each job submitted up to a minute later: what differs from `multifactor` is chance."""
-TUNED: Final = "multifactor-tuned"
-"""Slurm's own order with the slurm.conf that `rltuned tune` found: of settings that are `tuned`."""
-UNTUNED: Final = "`rltuned tune` finds the best that slurm.conf alone can do."
-"""Where there are none."""
+ASK_TUNE: Final = "`rltuned tune` finds the best that slurm.conf alone can do."
+"""Said beside each gain."""
 POLICIES: Final = (STRICT, *PLAIN, *LEARNED, AGAIN)
 
 DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
@@ -71,47 +66,9 @@ def is_learned(policy: str) -> bool:
     return name in LEARNED or name.endswith(".json")
 
 
-def _there_is(policy: str, known: Sequence[str]) -> bool:
+def _there_is(policy: str) -> bool:
     name, share = served(policy)
-    return is_learned(policy) or (policy in known if share is None else name in PLAIN and name != OWN)
-
-
-@dataclass(frozen=True)
-class TunedConf:
-    """What `rltuned tune` found, by the names that `slurm_conf.Values` has."""
-
-    path: str
-    """Of the file that says so."""
-    own: Mapping[str, float]
-    """The site's own slurm.conf at that time."""
-    found: Mapping[str, float]
-
-    @classmethod
-    def read(cls, path: str) -> "TunedConf":
-        """What `rltuned tune --json` printed. Raises EvaluationError: the file cannot be read, or is another one."""
-        try:
-            answer = json.loads(Path(path).read_bytes())
-            own, found = (_numbers(answer, name) for name in ("own", "found"))
-        except OSError as error:
-            raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}") from error
-        except ValueError as error:
-            raise EvaluationError(f"{path}: not what `rltuned tune --json` prints: {error}") from error
-        if own.keys() != found.keys():
-            raise EvaluationError(f"{path}: 'own' and 'found' do not have the same names")
-        return cls(path, own, found)
-
-    def __str__(self) -> str:
-        return self.path
-
-
-def _numbers(answer: Any, name: str) -> dict[str, float]:
-    values = answer.get(name) if isinstance(answer, dict) else None
-    if not isinstance(values, dict) or not all(
-        isinstance(value, int | float) and math.isfinite(value) for value in values.values()
-    ):
-        msg = f"it has no numbers called '{name}'"
-        raise ValueError(msg)
-    return values
+    return is_learned(policy) or (policy in POLICIES if share is None else name in PLAIN and name != OWN)
 
 
 @dataclass(frozen=True)
@@ -152,8 +109,6 @@ class EvaluationSettings:
     """Cluster and scheduler parameters are those that Slurm shows; `cluster` is ""."""
     from_sacct: float | None = None
     """Days of the site's own jobs instead of a trace, which is then ""."""
-    tuned: TunedConf | None = None
-    """Of the policy `TUNED`."""
     open: str = ""
     """As `OpenSpec.parse` takes it: users whose jobs have a range of nodes. "": nobody's."""
 
@@ -162,9 +117,8 @@ class EvaluationSettings:
         EvaluationError: a policy that does not exist or is named twice, or a number that makes no sense.
         ConfigError: estimates or scheduler parameters that do not exist.
         """
-        known = POLICIES if self.tuned is None else (*POLICIES, TUNED)
-        if unknown := [name for name in self.policies if not _there_is(name, known)]:
-            raise EvaluationError(f"there is no policy '{unknown[0]}'; there are {', '.join(known)}")
+        if unknown := [name for name in self.policies if not _there_is(name)]:
+            raise EvaluationError(f"there is no policy '{unknown[0]}'; there are {', '.join(POLICIES)}")
         if not self.policies or len(set(self.policies)) < len(self.policies):
             raise EvaluationError(f"--policies: each policy once, and at least one, not '{','.join(self.policies)}'")
         for name, value in (("--window", self.window), ("--windows", self.windows)):
@@ -209,8 +163,7 @@ class EvaluationSettings:
         flags = {flag.removeprefix("--").replace("-", "_"): value for flag, value, _ in self.flags()}
         flags["split_fractions"] = list(FRACTIONS[self.split])
         return {
-            name: str(value) if isinstance(value, enum.Enum | Objective | TunedConf) else value
-            for name, value in flags.items()
+            name: str(value) if isinstance(value, enum.Enum | Objective) else value for name, value in flags.items()
         }
 
     def flags(self) -> tuple[tuple[str, Any, Any], ...]:
@@ -235,7 +188,6 @@ class EvaluationSettings:
             ("--skip-bad", self.skip_bad, False),
             ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),
-            ("--tuned", self.tuned, None),
             *([("--open", self.open, "")] if self.open else []),
         )
 
@@ -254,8 +206,7 @@ def command_line(command: str, flags: Iterable[tuple[str, Any, Any]]) -> str:
 
 
 def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
-    """Of the command line's options, by their names; absent ones (None) keep their default. `TUNED` is a policy where
-    `tuned` is given.
+    """Of the command line's options, by their names; absent ones (None) keep their default.
 
     Raises:
         EvaluationError, ConfigError: as `EvaluationSettings`.
@@ -268,7 +219,4 @@ def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
         "start": Start,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    made = EvaluationSettings(**{name: kinds[name](v) if name in kinds else v for name, v in given.items()})
-    if made.tuned is None or TUNED in made.policies:
-        return made
-    return replace(made, policies=(*made.policies, TUNED))
+    return EvaluationSettings(**{name: kinds[name](v) if name in kinds else v for name, v in given.items()})

@@ -20,13 +20,12 @@ from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_SHARE, Config
-from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison, over_tuned
+from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES
 from rltuned.evaluate.evaluation import Evaluation, ready
 from rltuned.evaluate.evaluation_settings import (
     AGAIN,
+    ASK_TUNE,
     OWN,
-    TUNED,
-    UNTUNED,
     EvaluationSettings,
     from_options,
 )
@@ -103,7 +102,7 @@ def prepare(
 def duration(evaluation: Evaluation, workers: int) -> str:
     """How long the simulations will take, in a sentence; a rough figure, of jobs and processes alone."""
     sizes = [len(case.jobs) for case in evaluation.cases]
-    each = [PLAIN_SECONDS if name in {OWN, AGAIN, TUNED} else SERVED_SECONDS for name in evaluation.settings.policies]
+    each = [PLAIN_SECONDS if name in {OWN, AGAIN} else SERVED_SECONDS for name in evaluation.settings.policies]
     seconds = max(sum(sizes) * sum(each) / workers, max(sizes) * max(each))  # one simulation is one process's
     count = len(evaluation.cases) * len(evaluation.settings.policies)
     processes = "1 process" if workers == 1 else f"{workers} processes"
@@ -188,7 +187,6 @@ def verdict(
     found = judge(measurements(report), settings.seed, settings.objective)
     info = files.info(model_path(settings.model))
     meta, windows = report["meta"], report["windows"]
-    shown = found.best or min(found.points, key=lambda point: point.objective)
     chosen, share = _chosen(found.best)
     fallback, fallback_share = _chosen(found.rule)
     return {
@@ -199,7 +197,6 @@ def verdict(
         "fallback": fallback,
         "fallback_share": fallback_share,
         "reason": found.reason,
-        "tuned": _tuned(report, settings, shown),
         "made_at": made_at,
         "valid_days": valid_days,
         "model": {
@@ -240,21 +237,6 @@ def _chosen(point: Point | None) -> tuple[str, float]:
     return MODEL if point.learned else point.policy, point.share
 
 
-def _tuned(report: Mapping[str, Any], settings: EvaluationSettings, served: Point) -> dict[str, Any] | None:
-    """What the tuned slurm.conf gives, and what is `served` over it; None: nothing is tuned."""
-    if settings.tuned is None:
-        return None
-    over_slurm, served_over = (report["comparisons"][pair] for pair in (f"{TUNED}/{OWN}", f"{served.name}/{TUNED}"))
-    tuned, over = ({metric: Comparison(**one) for metric, one in of.items()} for of in (over_slurm, served_over))
-    return {
-        "sentence": over_tuned(tuned, served.name, over, {"objective": "J", TESTED: "mean wait"}),
-        "found": dict(settings.tuned.found),
-        "over_slurm": over_slurm,
-        "served": served.name,
-        "served_over": served_over,
-    }
-
-
 def text(made: Mapping[str, Any]) -> str:
     """A verdict as its file has it."""
     return json.dumps(made, indent=1, allow_nan=False) + "\n"
@@ -272,5 +254,4 @@ def frontier(made: Mapping[str, Any]) -> Table:
 def lines(made: Mapping[str, Any]) -> list[str]:
     """A verdict for people."""
     share = "" if made["chosen"] == SLURM else f", and a waiting job lends {made['share']:g} of its wait"
-    tuned = made["tuned"]
-    return [f"verdict: {made['chosen']}{share}", made["reason"], UNTUNED if tuned is None else tuned["sentence"]]
+    return [f"verdict: {made['chosen']}{share}", made["reason"], ASK_TUNE]

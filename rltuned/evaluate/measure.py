@@ -11,7 +11,7 @@ from rltuned.elastic import EVERY
 from rltuned.errors import RltunedError
 from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.case import Case
-from rltuned.evaluate.evaluation_settings import AGAIN, OWN, TUNED, EvaluationSettings, Start
+from rltuned.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, Start
 from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.slurm_conf import weighted
 from rltuned.policy.heuristics import by_name
@@ -90,7 +90,7 @@ def simulate_case(
     """The simulation of one policy on one window, to its end. `tell` is called at each of the `moments`."""
     estimates = case.own_estimates()
     predictor: HistoryPredictor | None = None
-    slurms = chosen.name in {OWN, AGAIN, TUNED}  # who asks for no predictions; they are most of the time
+    slurms = chosen.name in {OWN, AGAIN}  # who asks for no predictions; they are most of the time
     if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY and not slurms:
         known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)

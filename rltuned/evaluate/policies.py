@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.cluster.tables import Floats, Ints
 from rltuned.config import Config, LendSection
-from rltuned.evaluate.evaluation_settings import AGAIN, STRICT, TUNED, EvaluationSettings, is_learned, served
+from rltuned.evaluate.evaluation_settings import AGAIN, STRICT, EvaluationSettings, is_learned, served
 from rltuned.evaluate.slurm_conf import Values, with_values
 from rltuned.policy import files
 from rltuned.policy.actor import on_means
@@ -63,7 +63,7 @@ def rule_ranker(name: str, weights: str = "") -> Ranker:
     Raises:
         ConfigError: there is no such rule.
     """
-    if name in {"multifactor", AGAIN, TUNED}:
+    if name in {"multifactor", AGAIN}:
         return MultifactorRanker(Weights.parse(weights) if weights else USUAL)
     return RuleRanker(by_name(name))
 
@@ -108,8 +108,6 @@ def contender(name: str, settings: EvaluationSettings, values: Values | None = N
     if name == STRICT:
         strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST)
         return Contender(name, strict, policy=None)
-    if name == TUNED and settings.tuned is not None:
-        values = settings.tuned.found
     if values is not None:
         settings = with_values(settings, values)
     return Contender(

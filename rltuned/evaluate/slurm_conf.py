@@ -11,8 +11,7 @@ from rltuned.cluster.hostlist import compress
 from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Floats, NodeTable, Rows, owners
-from rltuned.errors import EvaluationError
-from rltuned.evaluate.evaluation_settings import EvaluationSettings, TunedConf
+from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.values import Backfill
 from rltuned.workload.jobs import Workload
@@ -133,15 +132,6 @@ class SlurmConf:
             {**self.own, "job_size": unit, "favor_small": 1.0},
             *({**self.own, "job_size": unit * times, "small_relative_to_time": 1.0} for times in (1.0, 30.0, 300.0)),
         ]
-
-    def check(self, tuned: TunedConf) -> None:
-        """Raises EvaluationError: it was found for another slurm.conf than this."""
-        for name in {**self.own, **tuned.own}:
-            was, now = (of.get(name, "not there") for of in (tuned.own, self.own))
-            if was != now:
-                raise EvaluationError(
-                    f"{tuned.path}: of another slurm.conf: {name} was {was} and is {now}; run `rltuned tune` again"
-                )
 
     def lines(self, values: Values) -> list[str]:
         """What of these values differs from the site's own, as slurm.conf(5) spells it, with what it does."""

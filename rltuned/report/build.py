@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rltuned import __version__, revision
-from rltuned.evaluate.bootstrap import over_tuned
-from rltuned.evaluate.evaluation_settings import TUNED, served
+from rltuned.evaluate.evaluation_settings import served
 from rltuned.report.advice import CERTAINLY, NEAR, advise, in_words
 from rltuned.report.period import POINTS, Period, read
 
@@ -102,7 +101,6 @@ def _replay(found: "Replay", period: Period, *, names: bool) -> dict[str, Any]:
         "gpus": found.gpus,
         "means": {of: values[name] for of, name in found.names.items()},
         "effect": {name: asdict(one) for name, one in found.compared(found.policy, found.names["slurm"]).items()},
-        "tuned": _tuned(found),
         "nearness": nearness(found),
         "groups": groups,
         "losses": gains.losses(found) if names else [],
@@ -111,19 +109,6 @@ def _replay(found: "Replay", period: Period, *, names: bool) -> dict[str, Any]:
         "series": gains.over_time(found, period.since, period.until, POINTS // 2),
         "predictions": gains.prediction_quality(found.jobs.job_id, found.jobs.run_time, period.predictions),
         "canary": gains.canary(found.jobs, period.canary, period.others, found.seed),
-    }
-
-
-def _tuned(found: "Replay") -> dict[str, Any] | None:
-    """What the tuned slurm.conf alone gives, and rltuned over it; None where it was not replayed."""
-    if TUNED not in found.wait:
-        return None
-    alone, over = found.compared(TUNED, found.names["slurm"]), found.compared(found.policy, TUNED)
-    return {
-        "sentence": over_tuned(alone, "rltuned", over, {"wait_mean": "mean wait", "bsld_mean": "slowdown"}),
-        "means": found.values()[TUNED],
-        "over_slurm": {name: asdict(one) for name, one in alone.items()},
-        "rltuned_over": {name: asdict(one) for name, one in over.items()},
     }
 
 

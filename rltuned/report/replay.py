@@ -17,7 +17,7 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles
 from rltuned.evaluate.evaluation import ready
-from rltuned.evaluate.evaluation_settings import AGAIN, OWN, PLAIN, TUNED, EvaluationSettings, with_share
+from rltuned.evaluate.evaluation_settings import AGAIN, OWN, PLAIN, EvaluationSettings, with_share
 from rltuned.evaluate.measure import Task, simulate_case
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.window_metrics import measure, most_in_use
@@ -48,7 +48,7 @@ class Replay:
     jobs: Workload
     """`submit_time` is epoch seconds."""
     wait: Mapping[str, Floats]
-    """(n,) seconds: `REAL`, `SLURM` and the policy's name; `AGAIN` and `TUNED` where they were simulated."""
+    """(n,) seconds: `REAL`, `SLURM` and the policy's name; `AGAIN` where it was simulated."""
     start: Mapping[str, Floats]
     """(n,) epoch seconds."""
     end: Mapping[str, Floats]
@@ -199,7 +199,7 @@ def replay(
 
 def _run(task: Task, progress: Progress = silent) -> tuple[str, SimulationResult]:
     compile_kernel()
-    kinds = {SLURM: "Slurm's order", AGAIN: "Slurm's order once more", TUNED: "the tuned slurm.conf"}
+    kinds = {SLURM: "Slurm's order", AGAIN: "Slurm's order once more"}
     case, (policy,) = task.case, task.policies
     last = float(case.jobs.submit_time[-1])
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rltuned import show
 from rltuned.decide.explain import STOP_MEANING
-from rltuned.evaluate.evaluation_settings import UNTUNED
+from rltuned.evaluate.evaluation_settings import ASK_TUNE
 from rltuned.report.advice import METRICS, Advice, in_words
 from rltuned.show import duration, gpu_hours, moment
 
@@ -128,28 +128,21 @@ def _fault(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def effect(report: Mapping[str, Any]) -> Table:
-    """The three: what happened, and the two replays; that of the tuned slurm.conf, too, where there is one."""
+    """The three: what happened, and the two replays."""
     replay = report["replay"]
-    tuned = replay["tuned"]
-    means = [replay["means"][of] for of in REPLAYS] + ([tuned["means"]] if tuned else [])
-    ratios = [replay["effect"]] + ([tuned["rltuned_over"]] if tuned else [])
+    means = [replay["means"][of] for of in REPLAYS]
     rows = [
-        (name, *(_value(metric, of[metric]) for of in means), *(in_words(of[metric]) for of in ratios))
+        (name, *(_value(metric, of[metric]) for of in means), in_words(replay["effect"][metric]))
         for metric, name in METRICS.items()
     ]
     how = {"active": " (with rltuned)", "canary": " (with rltuned for a part)"}.get(report["mode"], "")
     return Table(
         "The same jobs",
-        (
-            *("", REPLAYS["real"] + how, REPLAYS["slurm"], REPLAYS["rltuned"]),
-            *(("slurm.conf, tuned, replayed",) if tuned else ()),
-            "rltuned / Slurm's order",
-            *(("rltuned / tuned",) if tuned else ()),
-        ),
+        ("", REPLAYS["real"] + how, REPLAYS["slurm"], REPLAYS["rltuned"], "rltuned / Slurm's order"),
         rows,
         f"Of all {replay['jobs']:,} jobs together; GPUs in use: mean over {replay['blocks']} blocks of consecutive "
         "jobs. Ratios are with their 95 % interval (paired bootstrap over the blocks); below 1 rltuned has less. "
-        + (tuned["sentence"] if tuned else UNTUNED),
+        + ASK_TUNE,
         stacked=True,
     )
 

@@ -1,8 +1,6 @@
 """Small workloads and evaluations for these tests."""
 
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,6 @@ import numpy as np
 from rltuned.cluster.shape import parse_shape
 from rltuned.evaluate.evaluation import Evaluation, evaluate, ready
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.evaluate.slurm_conf import SlurmConf
 from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Source, Workload, workload
 
@@ -47,19 +44,6 @@ def settings(**values: Any) -> EvaluationSettings:
         "policies": ("fifo-strict", "fifo", "saf"),
     }
     return EvaluationSettings(**{**usual, **values})
-
-
-def tuned_file(
-    path: Path,
-    cluster: str = "2x4",
-    found: dict[str, float] | None = None,
-    jobs: Workload | None = None,
-    **asked: Any,
-) -> str:
-    """A file as of `rltuned tune --json`, that found these values; its path."""
-    own = SlurmConf.of(settings(**asked), jobs or busy_jobs(), parse_shape(cluster)).own
-    path.write_text(json.dumps({"own": own, "found": {**own, **(found or {})}}))
-    return str(path)
 
 
 def prepared(jobs: Workload | None = None, **values: Any) -> Evaluation:

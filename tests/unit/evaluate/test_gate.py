@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
-from unit.evaluate.small import bursts, busy_jobs, jobs_of, report, settings, tuned_file
+from unit.evaluate.small import bursts, busy_jobs, jobs_of, settings
 from unit.slurm.standin import CONFIG, NODES, PARTITIONS, StandIn, job
 
 from rltuned.cluster.changes import OverSubscribe
@@ -27,7 +27,7 @@ from rltuned.errors import EvaluationError, WorkloadError
 from rltuned.evaluate import gate, site
 from rltuned.evaluate.evaluation import evaluate
 from rltuned.evaluate.evaluation_report import show
-from rltuned.evaluate.evaluation_settings import AGAIN, TUNED, UNTUNED, Start, TunedConf
+from rltuned.evaluate.evaluation_settings import AGAIN, Start
 from rltuned.evaluate.frontier import contenders, parse_shares, table
 from rltuned.evaluate.frontier_picture import draw
 from rltuned.evaluate.windows import RECENT, Split, recent
@@ -342,64 +342,6 @@ def test_a_model_that_was_trained_on_the_same_file_is_judged_on_its_last_jobs_on
     assert gate.prepare(asked, other, shape, "r", 25).cases[0].window.start < 1_700
 
 
-# --- beside the slurm.conf that `rltuned tune` found
-
-SHORT_LIMITS_FIRST = {"job_size": 1e8, "small_relative_to_time": 1.0}
-
-
-def test_the_tuned_slurm_conf_is_shown_beside_and_changes_no_verdict(tmp_path):
-    model = cooked(tmp_path, "smallest-first", **SMALLEST)
-    conf = TunedConf.read(tuned_file(tmp_path / "t.json", "1x1", SHORT_LIMITS_FIRST, jobs=BURSTS))
-    policies = contenders((0.5,))
-    alone, made = (
-        reached(model, **given) for given in ({"policies": policies}, {"policies": (*policies, TUNED), "tuned": conf})
-    )
-    assert [key for key in ("chosen", "share", "fallback", "reason") if alone[key] != made[key]] == []
-    assert alone["evidence"]["frontier"] == made["evidence"]["frontier"]
-    tuned, means = made["tuned"], made["evidence"]["means"]
-    waits = [means[name]["wait_mean"] for name in ("saf:0.5", TUNED, "multifactor")]
-    assert tuned["over_slurm"]["wait_mean"]["ratio"] == pytest.approx(waits[1] / waits[2], abs=1e-6)
-    assert tuned["over_slurm"]["wait_mean"]["hi"] < 1.0
-    assert (made["chosen"], tuned["served"], tuned["found"]) == ("saf", "saf:0.5", conf.found)
-    assert tuned["served_over"]["wait_mean"]["ratio"] == pytest.approx(waits[0] / waits[1], abs=1e-6)
-    ratios = [
-        f"{tuned[over][of]['ratio']:.3f}" for over in ("over_slurm", "served_over") for of in ("objective", "wait_mean")
-    ]
-    assert re.findall(r"(\d\.\d{3}) \[", tuned["sentence"]) == ratios
-    certain = tuned["served_over"]["objective"]["hi"] <= 1.0
-    assert f"saf:0.5 is {'certainly' if certain else 'not certainly'} better" in tuned["sentence"]
-    said = "\n".join(gate.lines(made))
-    assert tuned["sentence"] in said
-    assert (alone["tuned"], UNTUNED in gate.lines(alone), UNTUNED in said) == (None, True, False)
-    assert "--tuned" in made["program"]["command"]
-
-
-def test_a_tuned_slurm_conf_that_is_the_sites_own_gives_what_that_gives(tmp_path):
-    conf = TunedConf.read(tuned_file(tmp_path / "t.json"))
-    found = report(policies=("multifactor", TUNED), tuned=conf, estimates="history", start=Start.WARM)
-    assert {one["ratio"] for one in found["comparisons"][f"{TUNED}/multifactor"].values()} == {1.0}
-
-
-def test_weights_of_nodes_that_were_found_are_those_of_the_simulated_cluster(tmp_path):
-    # The first of two jobs takes any GPU, and the second one needs the old one.
-    jobs = jobs_of(
-        np.repeat(np.arange(20.0) * 1e4, 2) + [0.0, 60.0] * 20, [600.0] * 40, [1] * 40, gpu_type=["", "old"] * 20
-    )
-    cluster = "1x1:old,1x1:new"
-    conf = TunedConf.read(tuned_file(tmp_path / "t.json", cluster, {"Weight of old": 5.0}))
-    found = report(jobs, policies=("multifactor", TUNED), tuned=conf, cluster=cluster)["policies"]
-    assert found["multifactor"]["wait_mean"] > 200.0
-    assert found[TUNED]["wait_mean"] == 0.0
-
-
-def test_what_tune_found_for_another_slurm_conf_is_refused_with_what_differs(tmp_path):
-    path = tuned_file(tmp_path / "t.json", weights="age=5")
-    with pytest.raises(
-        EvaluationError, match=r"t.json: of another slurm.conf: age was 5.0 and is 10000.0; run `rltuned"
-    ):
-        report(policies=("multifactor", TUNED), tuned=TunedConf.read(path))
-
-
 # --- as typed
 
 
@@ -425,6 +367,7 @@ def test_a_verdict_is_written_drawn_and_said(trace, tmp_path):
     assert parse_verdict(out.read_bytes()).valid_days == 7.0
     assert made["settings"]["start"] == "warm"
     assert "│ saf " in done.stdout
+    assert "`rltuned tune` finds" in done.stdout
     whole = json.loads(report.read_text())
     assert (whole["verdict"], len(whole["windows"])) == (made, made["evidence"]["windows"])
     assert picture.read_text().startswith("<?xml")
@@ -432,20 +375,6 @@ def test_a_verdict_is_written_drawn_and_said(trace, tmp_path):
     assert (wrong.exit_code, "neither in .svg nor in .png" in wrong.stderr) == (2, True)
     wrong = typed(trace, "--shares", "2")
     assert (wrong.exit_code, "no list of numbers from 0 to 1" in " ".join(wrong.stderr.split())) == (2, True)
-
-
-def test_the_tuned_slurm_conf_is_read_from_a_file_that_tune_wrote(trace, tmp_path):
-    words = ("--model", cooked(tmp_path, "m", **LARGEST))
-    path, out = tmp_path / "tune.json", tmp_path / "verdict.json"
-    tuned = tuned_file(path, "1x1", SHORT_LIMITS_FIRST, jobs=BURSTS)
-    done = typed(trace, *words, "--out", out, "--tuned", tuned)
-    assert json.loads(out.read_text())["tuned"]["sentence"] in done.stdout
-    for text, why in (("{", "prints: Expecting"), ('{"own": {}}', "no numbers called 'found'"), ("[]", "called 'own'")):
-        path.write_text(text)
-        done = typed(trace, *words, "--tuned", path)
-        said = " ".join(done.stderr.split())
-        assert (done.exit_code, f"{path.name}: not what" in said, why in said) == (2, True, True)
-    assert "cannot be read" in typed(trace, *words, "--tuned", "no-such-file").stderr
 
 
 def test_where_nobody_has_to_wait_the_exit_code_says_that_slurms_order_stays(trace, tmp_path):
