@@ -10,10 +10,8 @@ of all queues of a minibatch are in one array, with the number of their queue (`
 equally long: padding them would be most of the work.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -224,19 +222,3 @@ def _batch(steps: Steps, part: Rows) -> tuple[Any, ...]:
 def _parts(order: Rows, size: int) -> Sequence[Rows]:
     """Minibatches of nearly equal size."""
     return np.array_split(order, max(1, round(len(order) / size)))
-
-
-@contextmanager
-def tensorboard(path: Path) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    """Curves as event files, which TensorBoard shows; writing them does not need it to be installed."""
-    writer = tf.summary.create_file_writer(str(path))
-
-    def write(iteration: int, numbers: Mapping[str, float]) -> None:
-        points = [tf.compat.v1.Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
-        with writer.as_default():
-            tf.summary.experimental.write_raw_pb(tf.compat.v1.Summary(value=points).SerializeToString(), step=iteration)
-
-    try:
-        yield write
-    finally:
-        writer.close()

@@ -3,8 +3,7 @@
 settings.json        what decides the result, with the traces' sha256 and the code's revision
 metrics.jsonl        one line for each iteration
 checkpoints/         the state after an iteration; the last two are kept
-tensorboard/         the same curves as event files
-learning.png         and as a picture
+learning.png         the curves as a picture
 NAME.json, NAME.safetensors    the model that was kept
 """
 

@@ -29,7 +29,7 @@ from rltuned.learn.curriculum import (
     with_predictions,
 )
 from rltuned.learn.evolution import Evolution
-from rltuned.learn.ppo import PPO, deterministic, tensorboard
+from rltuned.learn.ppo import PPO, deterministic
 from rltuned.learn.run_directory import RunDirectory, draw_curves
 from rltuned.learn.sampling import (
     Measures,
@@ -308,13 +308,9 @@ def train(
     asked = {"settings": asdict(settings), "sites": [_described(site) for site in sites], "revision": revision}
     directory = RunDirectory(out, asked, resume=resume)
     (out / "command").write_text(command + "\n", encoding="utf-8")
-    with WorkerPool(processes) as pool, tensorboard(out / "tensorboard") as curves:
+    with WorkerPool(processes) as pool:
         training = _Training(sites, settings, pool, progress)
         run = _Run(training)
-
-        def add(line: dict[str, Any]) -> None:
-            directory.add_metrics(line)
-            curves(line["step"], {key: value for key, value in line.items() if isinstance(value, float)})
 
         held = directory.last() if resume else None
         if held is not None:
@@ -328,7 +324,7 @@ def train(
             checked = run.done % settings.check == 0 or run.done in run.ends
             if checked:
                 line |= _flat(run.validate(run.done))
-            add(line)
+            directory.add_metrics(line)
             if checked:
                 directory.save(run.done, *run.state())
             progress("learning", run.done, last)
