@@ -165,8 +165,6 @@ class EstimatesSection(_Section):
     """Days of the past that are read at the start."""
     refresh: Annotated[float, Field(ge=1, le=86400)] = 600.0
     """Seconds from one look at the accounting to the next. A cycle never waits for it."""
-    cache: bool = True
-    """Keep what was learnt in the state directory: for the next start, `rltuned plan` and `rltuned explain`."""
 
 
 def _share(value: Any) -> Any:

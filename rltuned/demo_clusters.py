@@ -27,7 +27,7 @@ from rltuned.cluster.changes import Outcome
 from rltuned.cluster.ended import EndedJob
 from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot
-from rltuned.config import DEFAULT_MODEL, Config, PlacementApply, Stage, resolve, toml_value
+from rltuned.config import DEFAULT_MODEL, Config, Stage, resolve, toml_value
 from rltuned.daemon.apply import Result
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.cycle_report import CycleReport
@@ -72,8 +72,6 @@ CLUSTER: Final[Mapping[str, Any]] = {
 }
 """80 nodes, 368 GPUs of three types, two partitions. MaxTime keeps the virtual days few."""
 
-TOP_K: Final = 24
-"""Jobs from the front that are placed: fewer than by default, for a cycle every few milliseconds."""
 INTERVAL: Final = 240.0
 """Virtual seconds between two cycles: four times the default, so that a day passes in a quarter of a minute."""
 WELL_ON: Final = 0.75
@@ -103,7 +101,6 @@ class DemoSettings:
     past: int = 3000
     """Jobs before the first, which the accounting remembers."""
     estimates: str = "history"
-    placement: PlacementApply = PlacementApply.OFF
     metrics_port: int | None = 0
     """On the loopback; 0: any free one, None: no endpoint."""
 
@@ -262,8 +259,6 @@ class Demo:
         chosen: dict[str, dict[str, Any]] = {
             "cycle": {"stage": Stage.ACTIVE, "interval": INTERVAL},
             "policy": {"name": settings.policy, "model": settings.model},
-            "placement": {"apply": settings.placement, "top_k": TOP_K},
-            "estimates": {"cache": False},
             "metrics": {"enabled": settings.metrics_port is not None, "port": settings.metrics_port or 0},
             "state": {"directory": str(directory), "mirror": ""},
         }
@@ -362,16 +357,14 @@ class Demo:
         )
         if report is None:  # pragma: no cover - only with if_stale
             raise RuntimeError("nothing was restored")
-        others, named = set(report.foreign), {left.job_id for left in report.left}
+        others = set(report.foreign)
         self.proof = {
             "time": slurm.simulation.now,
             "pending": len(slurm.waiting()),
             "changed": len(changed),
             "restored": len(report.restored),
             # Not as people alone left them. 0, or it is a defect.
-            "left": len({left.job_id for left in slurm.leftovers()} - others - named),
-            # That Slurm cannot take back: OverSubscribe=NO on some releases.
-            "named": len(named),
+            "left": len({left.job_id for left in slurm.leftovers()} - others),
             "others": len(others),
         }
         self._start_daemon()

@@ -484,10 +484,6 @@ def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
     proof = summary["restore"]
     if proof["left"]:
         verdict = f"[red]{proof['left']} jobs are not as they were: this is a defect, please report it[/red]"
-    elif proof["named"]:
-        verdict = (
-            f"{proof['named']} keep OverSubscribe=NO, which this release of Slurm cannot take back (docs/placement.md)"
-        )
     else:
         verdict = "[green]every one of them is again as Slurm and its users alone would have it[/green]"
     theirs = f"; left alone, because people had changed them: {proof['others']}" if proof["others"] else ""

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from rltuned.commands.common import EXIT_FINDINGS, FOLDER, Real, console, emit, json_option
-from rltuned.config import PlacementApply
 
 
 @click.command()
@@ -36,13 +35,6 @@ from rltuned.config import PlacementApply
     show_default=True,
     help="What the daemon knows of run times: history (predicted from finished jobs), limit, noisy:SIGMA, true.",
 )
-@click.option(
-    "--placement",
-    default=PlacementApply.OFF.value,
-    show_default=True,
-    type=click.Choice([how.value for how in PlacementApply]),
-    help="How placement reaches Slurm. What oversubscribe does cannot all be undone on Slurm 24.11.",
-)
 @click.option("--speed", default=0.0, type=Real(0), help="Virtual seconds per second at most. [default: no bound]")
 @click.option("--seconds", type=Real(0, min_open=True), help="Stop after so many real seconds.")
 @click.option(
@@ -54,9 +46,7 @@ from rltuned.config import PlacementApply
     help="Directory for configuration, log, last decision and summary. [default: ~/.cache/rltuned/demo]",
 )
 @json_option
-def demo(
-    *, speed: float, seconds: float | None, state: Path | None, placement: str, as_json: bool, **settings: Any
-) -> None:
+def demo(*, speed: float, seconds: float | None, state: Path | None, as_json: bool, **settings: Any) -> None:
     """See the daemon at work on a simulated cluster, beside the same cluster without it.
 
     The real daemon steers a simulated Slurm at high speed, among users who come, go, hold and change their jobs; a twin
@@ -86,7 +76,7 @@ def demo(
         compile_kernel()
     memory = Path("/dev/shm")  # noqa: S108 - a directory of its own is made there, as in any temporary place
     fast = str(memory) if os.access(memory, os.W_OK) else None
-    chosen = DemoSettings(placement=PlacementApply(placement), **settings)
+    chosen = DemoSettings(**settings)
     stopped: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: stopped.append(number))
     try:

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     type=click.IntRange(min=32),
     help="Jobs of the replay, at most.",
 )
-@click.option("--workers", type=click.IntRange(1, 2), help="Processes of the replay. [default: 1]")
 @config_option
 def report(
     *,
@@ -79,7 +78,6 @@ def report(
     trace: str | None,
     cluster: str | None,
     most: int,
-    workers: int | None,
     config_path: Path | None,
 ) -> None:
     """What did rltuned do in a period, or would have done, and what is that worth?
@@ -117,7 +115,7 @@ def report(
         )
     replayed, about = None, ""
     if wanted:
-        replayed, about = _replayed(config, period, missing, trace, cluster, most, workers, names=names)
+        replayed, about = _replayed(config, period, missing, trace, cluster, most, names=names)
     else:
         missing.append("The period's jobs were not replayed (--no-replay).")
     if replayed is None and not period.total:
@@ -163,7 +161,6 @@ def _replayed(
     trace: str | None,
     cluster: str | None,
     most: int,
-    workers: int | None,
     *,
     names: bool,
 ) -> "tuple[Replay | None, str]":
@@ -191,6 +188,7 @@ def _replayed(
             said = "The replay leaves something out; whoever made this report was told what."
         missing.append(said)
 
+    processes(1)  # beside slurmctld, it goes first
     try:
         with progress_bar() as progress:
             settings = settings_of(config, period.policy, chosen, period.share)
@@ -206,7 +204,6 @@ def _replayed(
                 most=most,
                 revision=revision(),
                 wrote=period.mode is Stage.ACTIVE,
-                workers=processes(workers, most=1),
                 progress=progress,
                 tell=remark,
             )

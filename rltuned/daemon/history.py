@@ -149,7 +149,7 @@ class RunTimes:
                 "from them.",
             )
         self._said.discard("history.unavailable")
-        if count and settings.cache:
+        if count:
             self._save(made)
 
     def _take(self, made: "Known") -> None:
@@ -291,6 +291,6 @@ def load(directory: Path) -> Known | None:
 
 def saved(settings: EstimatesSection, directory: Path) -> Known:
     """What the daemon left on disk; nothing where it is not wanted. Raises as `load`."""
-    if settings.source == "limit" or not settings.cache:
+    if settings.source == "limit":
         return Known()
     return load(directory) or Known()

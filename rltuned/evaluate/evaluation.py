@@ -151,7 +151,7 @@ def evaluate(
         for done in pool.as_completed(work, tasks):
             if kept is not None:
                 kept.add(done)
-            outcomes += done
+            outcomes.append(done)
             progress("simulating", len(outcomes), total)
         if len(outcomes) != total:
             raise RltunedError(f"{total} simulations were wanted, {len(outcomes)} came back")
@@ -162,7 +162,7 @@ def missing(evaluation: Evaluation, outcomes: Sequence[Outcome]) -> list[Task]:
     """What is still to be done: a task for each window and policy, those of a window one after the other."""
     there = {(outcome.window, outcome.policy) for outcome in outcomes}
     return [
-        Task(case, (name,), evaluation.settings)
+        Task(case, name, evaluation.settings)
         for case in evaluation.cases
         for name in evaluation.settings.policies
         if (case.window.index, name) not in there

@@ -23,10 +23,10 @@ from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
 @dataclass(frozen=True)
 class Task:
-    """A window, and policies to try on it."""
+    """A window, and a policy to try on it."""
 
     case: Case
-    policies: tuple[str, ...]
+    policy: str
     settings: EvaluationSettings
 
 
@@ -48,9 +48,9 @@ class Outcome:
         return {**self.metrics, "killed": self.killed, "seconds": self.seconds}
 
 
-def work(task: Task) -> list[Outcome]:
-    """Every policy of a task."""
-    return [evaluate_case(task.case, contender(name, task.settings), task.settings) for name in task.policies]
+def work(task: Task) -> Outcome:
+    """What came of a task."""
+    return evaluate_case(task.case, contender(task.policy, task.settings), task.settings)
 
 
 def evaluate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -> Outcome:

@@ -5,7 +5,7 @@ whatever ended the run is dropped.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,11 +46,10 @@ class State:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, outcomes: Sequence[Outcome]) -> None:
+    def add(self, outcome: Outcome) -> None:
         """Keep what was just measured."""
         try:
-            for outcome in outcomes:
-                self._file.write(json.dumps(vars(outcome)) + "\n")
+            self._file.write(json.dumps(vars(outcome)) + "\n")
             self._file.flush()
         except OSError as error:
             raise EvaluationError(f"{self.path}: cannot be written: {error.strerror or error}") from error

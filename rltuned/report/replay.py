@@ -16,15 +16,15 @@ from rltuned.config import Config
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles
+from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.evaluation_settings import AGAIN, OWN, PLAIN, EvaluationSettings, with_share
-from rltuned.evaluate.measure import Task, simulate_case
+from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.window_metrics import measure, most_in_use
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.simulate.values import SimulationResult
-from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 
@@ -144,7 +144,6 @@ def replay(
     most: int,
     revision: str,
     wrote: bool,
-    workers: int = 1,
     progress: Progress = silent,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Replay:
@@ -172,16 +171,9 @@ def replay(
     settled = replace(settings, window=window.jobs, windows=1, warm_jobs=max(first, 1))
     evaluation = ready(settled, jobs, shape, revision, (window,))
     (case,), names = evaluation.cases, settled.policies
-    tell(gate.duration(evaluation, workers))
-    if workers > 1:
-        progress("replaying the period's jobs", 0, len(names))
-        ran = {}
-        with WorkerPool(min(workers, len(names))) as pool:
-            for name, result in pool.as_completed(_run, [Task(case, (name,), settled) for name in names]):
-                ran[name] = result
-                progress("replaying the period's jobs", len(ran), len(names))
-    else:
-        ran = dict(_run(Task(case, (name,), settled), progress) for name in names)
+    tell(gate.duration(evaluation, 1))
+    compile_kernel()
+    ran = {name: _run(case, name, settled, progress) for name in names}
     really = case.jobs.submit_time + case.jobs.wait_time
     return of_times(
         case.jobs,
@@ -197,10 +189,8 @@ def replay(
     )
 
 
-def _run(task: Task, progress: Progress = silent) -> tuple[str, SimulationResult]:
-    compile_kernel()
+def _run(case: Case, policy: str, settings: EvaluationSettings, progress: Progress) -> SimulationResult:
     kinds = {SLURM: "Slurm's order", AGAIN: "Slurm's order once more"}
-    case, (policy,) = task.case, task.policies
     last = float(case.jobs.submit_time[-1])
 
     def tell(now: float) -> None:
@@ -208,8 +198,8 @@ def _run(task: Task, progress: Progress = silent) -> tuple[str, SimulationResult
         progress(what, min(int(SLICES * now / max(last, 1.0)), SLICES), SLICES)
 
     moments = np.linspace(0.0, last, SLICES + 1)[1:]
-    simulation = simulate_case(case, contender(policy, task.settings), task.settings, moments.tolist(), tell)
-    return policy, simulation.result()
+    simulation = simulate_case(case, contender(policy, settings), settings, moments.tolist(), tell)
+    return simulation.result()
 
 
 def of_times(

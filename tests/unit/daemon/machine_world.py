@@ -313,7 +313,7 @@ class World:
         return Config(
             cycle=CycleSection(stage=stage, interval=INTERVAL),
             policy=PolicySection(name="sjf"),
-            estimates=EstimatesSection(source="limit", cache=False),
+            estimates=EstimatesSection(source="limit"),
             lend=LendSection(share=self.share, most=self.most),
             scope=ScopeSection(exclude_users=self.outsiders, **canary),
             placement=PlacementSection(apply=self.placement),

@@ -314,14 +314,6 @@ def test_the_file_is_whole_or_not_there_and_holds_what_is_known(tmp_path):
     assert len(value["recent"]) == 50
 
 
-def test_nothing_is_written_where_that_is_switched_off(tmp_path):
-    site = Site(tmp_path, ended(1, NOW - 100, 120.0), cache=False)
-    site.refresh()
-    assert site.estimates()[0] == 120.0
-    assert not list(tmp_path.iterdir())
-    assert saved(site.settings, tmp_path).predicted(QUEUE) is None
-
-
 def test_a_directory_that_cannot_be_written_costs_a_line_of_the_log(tmp_path):
     (tmp_path / "file").touch()
     site = Site(tmp_path / "file", ended(1, NOW - 100, 120.0))

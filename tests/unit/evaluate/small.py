@@ -70,8 +70,8 @@ class Recording(WorkerPool):
         self._stop_after = stop_after
 
     def as_completed(self, function: Any, tasks: Sequence[Any]) -> Iterator[Any]:
-        for outcomes in super().as_completed(function, tasks):
+        for outcome in super().as_completed(function, tasks):
             if len(self.done) == self._stop_after:
                 raise KeyboardInterrupt
-            self.done += [(outcome.window, outcome.policy) for outcome in outcomes]
-            yield outcomes
+            self.done.append((outcome.window, outcome.policy))
+            yield outcome
