@@ -25,7 +25,6 @@ class Health:
 
     server_threads: int = 0
     agent_queue: int = 0
-    cycle_mean_us: int = 0
     backfill_mean_us: int = 0
     since: int = 0
     """When it began to count, epoch seconds: at its start, at each midnight, and since 23.11 at each reconfigure."""

@@ -90,7 +90,6 @@ def observe(
     snapshot: Snapshot,
     rows: npt.NDArray[np.intp],
     estimates: Floats,
-    size: int = WINDOW,
     pools: Pools | None = None,
     stats: PoolStats | None = None,
     base: Ints | None = None,
@@ -101,9 +100,8 @@ def observe(
 
     Args:
         snapshot: the cluster.
-        rows: rows of the jobs that may be ranked; when there are more than `size`, `select_window` chooses.
+        rows: rows of the jobs that may be ranked; when there are more than `WINDOW`, `select_window` chooses.
         estimates: (N,) estimated run time of every job of the snapshot, seconds, NaN where there is no prediction.
-        size: jobs to see, at most `WINDOW`; the arrays have `WINDOW` rows whatever it is.
         pools: `job_pools(snapshot, rows)` where the caller has them.
         stats: `pool_stats` of those pools, likewise; not used when the window leaves jobs out.
         base: (len(rows),) priority that Slurm alone gives, where the caller knows more than the table: what a priority
@@ -111,10 +109,10 @@ def observe(
         users: as of `select_window`.
         named: `FEATURES` that are read, those of the state among them; others are not computed.
     """
-    if len(rows) > min(size, WINDOW):
+    if len(rows) > WINDOW:
         every = demand(snapshot, rows, estimates)
         area = every.run_time * np.maximum(every.gpus, 1.0)
-        seen = select_window(snapshot.jobs, rows, area, min(size, WINDOW), users)
+        seen = select_window(snapshot.jobs, rows, area, users)
         rows, pools, stats = rows[seen], None if pools is None else _of(pools, seen), None
         base = None if base is None else base[seen]
     if pools is None:

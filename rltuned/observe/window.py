@@ -20,9 +20,9 @@ with a nice that is large enough, cost their user nothing."""
 
 
 def select_window(
-    jobs: JobTable, rows: npt.NDArray[np.intp], area: Floats, size: int = WINDOW, users: Codes | None = None
+    jobs: JobTable, rows: npt.NDArray[np.intp], area: Floats, users: Codes | None = None
 ) -> npt.NDArray[np.intp]:
-    """Where in `rows` the jobs stand that are seen: at most `size`, in Slurm's order (priority, submission, job id).
+    """Where in `rows` the jobs stand that are seen: at most `WINDOW`, in Slurm's order (priority, submission, job id).
 
     When there are more, the first three quarters of the window are the head of the queue, and the rest are the smallest
     jobs behind it: those that a policy would most likely put in front. In the next cycle they are in the head, and the
@@ -32,13 +32,12 @@ def select_window(
         jobs: the job table.
         rows: (n,) rows of the jobs that may be ranked.
         area: (n,) how small a job is: estimated run time times GPUs.
-        size: jobs to see.
         users: (n,) whose job each is: of each user `OF_USER` of the smallest jobs come first. None: all are one's.
     """
     order = np.lexsort((jobs.job_id[rows], jobs.submit_time[rows], -jobs.priority[rows]))
-    if len(order) <= size:
+    if len(order) <= WINDOW:
         return order
-    head = int(size * HEAD_SHARE)
+    head = int(WINDOW * HEAD_SHARE)
     smallest = np.argsort(area[order[head:]], kind="stable")
     if users is not None:
         of = users[order[head:]][smallest]
@@ -47,4 +46,4 @@ def select_window(
         more = np.empty(len(of), dtype=np.bool_)
         more[by_user] = np.arange(len(of)) - first >= OF_USER
         smallest = smallest[np.argsort(more, kind="stable")]
-    return np.concatenate((order[:head], order[head + np.sort(smallest[: size - head])]))
+    return np.concatenate((order[:head], order[head + np.sort(smallest[: WINDOW - head])]))

@@ -2,7 +2,7 @@
 
 The chain is `build` (snapshot and ranking → `PlacementProblem`), then `place`: `ways` groups equal requests and equal
 nodes and offers each job class a handful of ways; `integer_program` states the integer program over them as matrices;
-`solve` hands it to GLPK within a time limit; `choices` names the nodes again. `isolated` says which jobs Slurm is told
+`solve` hands it to GLPK within a time limit; `placing` names the nodes again. `isolated` says which jobs Slurm is told
 to isolate. Tests prove every placement against the problem (tests/unit/placement/proof.py), and the model against the
 same one in CVXPY (specification.py). docs/placement.md has the formulation.
 

@@ -14,7 +14,6 @@ from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobTabl
 from rltuned.cluster.taken import taken_gpus
 from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.observe import Observation, observe
 from rltuned.policy.protocol import QueueView
 from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import idle_cluster, plans, setup
@@ -232,8 +231,8 @@ class Simulation:
         index = np.arange(int(ptr[-1])) - np.repeat(ptr[:-1] - slot, on)
         return ptr, s.given_node[index].astype(np.int32)
 
-    def view(self, rows: Rows, priority: Floats | None = None) -> QueueView:
-        """These jobs as a plain rule sees them. Without `priority`, the earlier submission has the higher one."""
+    def view(self, rows: Rows) -> QueueView:
+        """These jobs as a plain rule sees them; the earlier submission has the higher priority."""
         submit = self.submitted[rows]
         return QueueView(
             run_time=self.estimates.run_time[rows],
@@ -241,7 +240,7 @@ class Simulation:
             gpus=self.taken_gpus[rows],
             wait=np.maximum(self.now - submit, 0.0),
             submit=submit - (self.jobs.submit_time[0] if len(self.jobs) else 0.0),
-            priority=-rows.astype(np.float64) if priority is None else priority,
+            priority=-rows.astype(np.float64),
         )
 
     def result(self) -> SimulationResult:
@@ -369,12 +368,6 @@ class Simulation:
             mem_alloc=used[:, 2].astype(np.float64),
             usable=s.nodes["usable"].astype(np.bool_),
         )
-
-    def observation(self) -> Observation:
-        """What a policy sees now, with the daemon's own features. Its `rows` are places in `pending`."""
-        snapshot = self.snapshot()
-        seen = observe(snapshot, snapshot.jobs.pending, self.estimates.run_time[snapshot.jobs.job_id - 1])
-        return replace(seen, rows=seen.rows - len(self.running))
 
     # --- changes from outside, between two runs
 

@@ -100,7 +100,6 @@ def diagnostics(answer: str) -> Load:
     health = Health(
         server_threads=found["Server thread count"],
         agent_queue=found["Agent queue size"],
-        cycle_mean_us=found.get("main Mean cycle", 0),
         backfill_mean_us=found.get("backfill Mean cycle", 0),
         since=int(since[1]) if since else 0,
     )

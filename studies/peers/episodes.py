@@ -1,19 +1,19 @@
 """Windows of a trace, simulated under a learned peer that explores, and the decisions that it made. No TensorFlow here.
 
-The exploring rankers see what the served policy sees (`Simulation.observation`) and rank by the same network. They add
+The exploring rankers see what the served policy sees (`observation`) and rank by the same network. They add
 sampling, as each paper does: RLScheduler draws its next job from the softmax of the outputs, SchedInspector draws
 between accepting and rejecting the base rule's job.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
 
 from rltuned.cluster.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
-from rltuned.observe import FEATURES
+from rltuned.observe import FEATURES, Observation, observe
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker
 from studies.peers import rlscheduler, schedinspector
@@ -44,6 +44,13 @@ class PeerEpisode:
     """After the last decision; the others have none."""
     wait: float
     """Mean wait, hours; NaN where no job ran."""
+
+
+def observation(simulation: Simulation) -> Observation:
+    """What the served policy sees now, with the daemon's own features. Its `rows` are places in `pending`."""
+    snapshot = simulation.snapshot()
+    seen = observe(snapshot, snapshot.jobs.pending, simulation.estimates.run_time[snapshot.jobs.job_id - 1])
+    return replace(seen, rows=seen.rows - len(simulation.running))
 
 
 class Exploring(Ranker, Protocol):
@@ -85,7 +92,7 @@ class Picking:
         return self._place[rows]
 
     def _decide(self, simulation: Simulation, rows: Rows) -> None:
-        seen = simulation.observation()
+        seen = observation(simulation)
         shown = rows[seen.rows]
         visible = np.flatnonzero(rlscheduler.visible(seen))
         visible = visible[np.argsort(shown[visible])]  # rows of the workload are in order of submission
@@ -135,7 +142,7 @@ class Inspecting:
 
     def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """The base rule's order, its first job behind all others if it is rejected."""
-        seen = simulation.observation()
+        seen = observation(simulation)
         keys = len(rows) + rows.astype(np.float64)
         scores = self.policy.base.score(seen)
         rejections = schedinspector.rejected_before(seen)

@@ -102,13 +102,6 @@ def test_what_is_not_asked_for_is_not_there_and_the_rest_is_the_same_to_the_bit(
         _ = few.critic
 
 
-def test_a_smaller_window_shows_fewer_jobs_in_arrays_of_the_same_size():
-    snapshot, estimates = generated(1, jobs=(40, 40))
-    seen = observe(snapshot, snapshot.jobs.pending, estimates, size=16)
-    assert len(seen) == 16
-    assert seen.state.shape == (256, 8)
-
-
 @pytest.mark.parametrize("jobs", [60, 900])
 def test_permuting_the_jobs_permutes_the_rows(jobs):
     snapshot, estimates = generated(2, jobs=(jobs, jobs))

@@ -12,9 +12,8 @@ from unit.placement.proof import verify
 from rltuned.cluster.tables import Bools
 from rltuned.config import PlacementSection
 from rltuned.errors import PlacementError
-from rltuned.placement.choices import worth
 from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, SolveOutcome
-from rltuned.placement.placing import place
+from rltuned.placement.placing import place, worth
 from rltuned.placement.ways import enumerate_ways
 
 SETTINGS = PlacementSection()

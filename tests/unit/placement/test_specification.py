@@ -10,10 +10,9 @@ from unit.placement.proof import verify
 from unit.placement.specification import Shape, Specification
 
 from rltuned.config import PlacementSection
-from rltuned.placement.choices import choose, concrete, worth
 from rltuned.placement.integer_program import formulate
 from rltuned.placement.placement_values import Placement, SolveOutcome
-from rltuned.placement.placing import place
+from rltuned.placement.placing import choose, concrete, place, worth
 from rltuned.placement.solve import solve
 from rltuned.placement.ways import WaySet, enumerate_ways
 
