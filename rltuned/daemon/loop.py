@@ -129,8 +129,6 @@ class Daemon:
         """The last cycle's plan and the site factors of it that were written, and …"""
         self._undoable_until = 0.0
         """… until when backfill may undo them (monotonic)."""
-        self._nice: dict[int, int] = {}
-        """Of the jobs that are raised."""
         self._turn = threading.Lock()
         self._began = runtime.clock.monotonic()
         self._phases: dict[str, float] = {}
@@ -309,7 +307,6 @@ class Daemon:
             self.runtime.metrics.waiting.labels(tier).observe(waited)
         self.runtime.metrics.pending.set(len(snapshot.jobs.pending))
         self.runtime.metrics.unknown_reasons.set(snapshot.unknown_reasons().total())
-        self._look_at_nice(snapshot)
         with self._phase("reconcile"):
             blocked = self._reconcile(snapshot, read_at, silent=outdated or self.liveness.outdated)
         stage = self.stage
@@ -335,18 +332,6 @@ class Daemon:
         self.permissions.standby = self.primacy.why(0, self.runtime.clock.monotonic())
         self.runtime.metrics.orphans.set(0)
         return all(entry.applied.foreign and not entry.carries for entry in self.journal.entries.values())
-
-    def _look_at_nice(self, snapshot: Snapshot) -> None:
-        """Say where a nice changes under a loan: the job's place is found anew, so nothing is gained by it."""
-        jobs, entries = snapshot.jobs, self.journal.entries
-        lent = [job for job, entry in entries.items() if entry.applied.site_factor > 0 and job in jobs.row_of]
-        nice = {job: int(jobs.nice[jobs.row_of[job]]) for job in lent if not snapshot.is_unread(job)}
-        for job in nice.keys() & self._nice.keys():
-            if (before := self._nice[job]) != nice[job]:
-                self.runtime.metrics.reniced.inc()
-                sentence = "Its nice changed while rltuned had raised it; its place is found anew."
-                self.runtime.log.info("job.reniced", job=job, before=before, after=nice[job], sentence=sentence)
-        self._nice = nice
 
     def _steer(self, snapshot: Snapshot, blocked: str, restored: tuple[int, ...], *, acted: bool) -> CycleReport:
         """Plan, write, forecast and record."""

@@ -98,7 +98,6 @@ class Metrics:
         self.journal_failed = gauge("journal_failed_copies", "Copies of the journal that cannot be written now.")
         self.foreign = gauge("foreign_jobs", "Jobs that somebody else changed and that are left alone.")
         self.orphans = gauge("orphan_jobs", "Pending jobs with a site factor that the journal does not explain.")
-        self.reniced = counter("reniced_jobs", "Times that the nice of a job changed while rltuned had raised it.")
         self.predicted = gauge("predicted_jobs", "Pending jobs whose run time is predicted from finished ones.")
         self.history_until = gauge("history_timestamp_seconds", "Up to when finished jobs are known; 0: none are.")
         self.history_errors = counter("history_errors", "Times that finished jobs could not be read.")

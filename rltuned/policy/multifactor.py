@@ -141,14 +141,6 @@ class PendingJobs:
         return PendingJobs(**{name: column[rows] for name, column in vars(self).items()})
 
 
-def factors(weights: Weights, machine: Machine, now: float, jobs: PendingJobs, fairshare: Floats) -> Floats:
-    """(n,) weighted factors together, as slurmctld calculates them every PriorityCalcPeriod; its priorities are those
-    without the fractions, plus site factor, less nice, at least 1. `fairshare`: (A,) of `Usage.factors`.
-    """
-    total = changing_term(weights, now, jobs.eligible, fairshare[jobs.association])
-    return sum(fixed_terms(weights, machine, jobs), total)
-
-
 def changing_term(weights: Weights, now: float, eligible: Floats, fairshare: Floats) -> Floats:
     """(n,) of age and fair share; `eligible` as of `PendingJobs`, (n,) fair-share factor of each job."""
     waited = np.fmax(now - eligible, 0.0)  # NaN: not eligible, no age

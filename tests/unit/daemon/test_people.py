@@ -121,17 +121,6 @@ def test_a_task_that_is_changed_after_its_array_was_raised_takes_the_raise_from_
     assert run.daemon.restoring.retries.waiting == ([array.job_id] if left else [])
 
 
-def test_a_nice_that_changes_under_a_loan_is_logged_and_counted(tmp_path):
-    run = house(tmp_path)
-    run.ticks(2)
-    assert run.slurm.jobs[12].site_factor > 0
-    run.slurm.jobs[12].nice = 40
-    run.slurm.jobs[1].nice = 30  # not raised: nothing is lent to it
-    run.ticks(2)
-    assert [(event["job"], event["before"], event["after"]) for event in run.events("job.reniced")] == [(12, 0, 40)]
-    assert run.metric("rltuned_reniced_jobs_total") == 1
-
-
 def test_a_job_is_ranked_by_the_largest_request_that_it_ever_showed(tmp_path):
     run = house(tmp_path, jobs=4)
     run.tick()

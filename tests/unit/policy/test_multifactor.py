@@ -16,8 +16,9 @@ from rltuned.policy.multifactor import (
     PendingJobs,
     Usage,
     associations_of_jobs,
-    factors,
+    changing_term,
     fair_tree,
+    fixed_terms,
     job_size,
     normalised,
 )
@@ -65,6 +66,12 @@ class Recording:
             tres=np.array([shares(asked["tres"], row["partition"]) for row, asked in wanted]),
             time_limit=[duration(asked["limit"]) for _, asked in wanted],
         )
+
+
+def factors(weights, machine, now, jobs, fairshare):
+    """(n,) weighted factors together: slurmctld's priorities are those without the fractions, at least 1."""
+    total = changing_term(weights, now, jobs.eligible, fairshare[jobs.association])
+    return sum(fixed_terms(weights, machine, jobs), total)
 
 
 def shares(tres, partition):
