@@ -18,12 +18,11 @@ from rltuned.cluster.tables import Floats, Rows
 from rltuned.config import Config
 from rltuned.elastic import EVERY
 from rltuned.evaluate.bootstrap import compare, counts
-from rltuned.evaluate.case import Case
-from rltuned.evaluate.evaluation import ready
+from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import Contender, contender
-from rltuned.evaluate.windows import Split
+from rltuned.evaluate.windows import Split, draw
 from rltuned.policy import files
 from rltuned.policy.heuristics import by_name
 from rltuned.policy.protocol import Policy
@@ -33,6 +32,7 @@ from rltuned.workers.pool import WorkerPool
 from rltuned.workload.readers import read
 from rltuned.workload.scaling import NODES, POOLED, scalings
 from rltuned.workload.shapes import read_shape
+from studies.open_nodes import estimate_open, of_open, opened
 
 FILE: Final = Path(__file__).with_suffix(".csv")
 TRACES: Final = (("helios-venus", "8x8"), ("alibaba-pai", "6x8"), ("philly", "6x8"))
@@ -143,7 +143,7 @@ def window(task: tuple[Case, EvaluationSettings]) -> dict[str, dict[str, float]]
     for name, chosen in contenders.items():
         result = simulate_case(case, chosen, settings).result()
         times = result.first_start, result.end, result.runs
-        found[name] = case.metrics(*times).as_dict() | case.of_open(*times)
+        found[name] = case.metrics(*times).as_dict() | of_open(case, *times)
     return found
 
 
@@ -161,11 +161,13 @@ def measured(
         seed=7,
         estimates="noisy:0.8",
         split=Split.TEST,
-        open=f"range:{share}",
     )
-    cases = ready(settings, read(Path(path)), read_shape(cluster), "").cases
-    found = list(pool.map(window, [(case, settings) for case in cases]))
-    drawn, rows = counts(len(cases), settings.seed), []
+    shape = read_shape(cluster)
+    jobs = opened(read(Path(path)), share, settings.seed, shape)
+    chosen = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
+    made = cases(jobs, estimate_open(jobs, settings.estimates, settings.seed), shape, chosen)
+    found = list(pool.map(window, [(case, settings) for case in made]))
+    drawn, rows = counts(len(found), settings.seed), []
     for rule in found[0]:
         row = {"trace": trace, "cluster": cluster, "share": str(share), "rule": rule}
         for metric in METRICS:

@@ -117,13 +117,6 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     help="As Slurm chooses nodes, best fit, or worst fit. [default: slurm]",
 )
 @click.option(
-    "--open",
-    metavar="range:SHARE|elastic:SHARE",
-    help="This share of the users (0 to 1) asks for a range of nodes (-N 1-8 --gres=gpu:2) where a job has several "
-    "GPUs: from a quarter of the trace's GPUs to twice as many. A job runs longer or shorter as one of six measured "
-    "models. elastic: it also resizes itself, as rltuned advises.",
-)
-@click.option(
     "--easy",
     is_flag=True,
     help="EASY backfill and best fit, the protocol of the literature (--backfill easy --placement best).",

@@ -9,7 +9,7 @@ import numpy as np
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats, owners
 from rltuned.estimates.run_time_history import PAST_JOBS
-from rltuned.evaluate.window_metrics import AgainstSlurm, Metrics, against_slurm, measure, of_open
+from rltuned.evaluate.window_metrics import AgainstSlurm, Metrics, against_slurm, measure
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.values import Runs
@@ -90,10 +90,6 @@ class Case:
         """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran; `runs`: of `measure`."""
         gpus = self.jobs.gpus.astype(np.float64)
         return measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity, runs)
-
-    def of_open(self, start: Floats, end: Floats, runs: Runs) -> dict[str, float]:
-        """`window_metrics.of_open` of such a simulation."""
-        return of_open(self.jobs.submit_time, start, end, self.measured, self.jobs.most_nodes > 0, runs)
 
 
 def cases(

@@ -22,9 +22,8 @@ from rltuned.workers.pool import WorkerPool
 from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
-from rltuned.workload.scaling import OpenSpec, estimate_open, opened
 from rltuned.workload.shapes import read_shape
-from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
+from rltuned.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
 
 
 @dataclass(frozen=True)
@@ -74,9 +73,7 @@ def ready(
     """
     if windows is None:
         windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
-    if settings.open:
-        jobs = opened(jobs, OpenSpec.parse(settings.open), settings.seed, shape)
-    estimates = estimate_open(jobs, settings.estimates, settings.seed)
+    estimates = estimate(jobs, settings.estimates, settings.seed)
     history = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
     made = tuple(cases(jobs, estimates, shape, windows, settings.past, history=history))
     source = jobs.source

@@ -17,7 +17,7 @@ from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation_settings import OWN, PLAIN, EvaluationSettings
 from rltuned.evaluate.measure import Outcome
 from rltuned.evaluate.state import state_path
-from rltuned.evaluate.window_metrics import AGAINST_SLURM, COMPARED, OPEN, mean_over_windows
+from rltuned.evaluate.window_metrics import AGAINST_SLURM, COMPARED, mean_over_windows
 
 KEPT: Final = (*COMPARED, *AGAINST_SLURM, "seconds")
 """Of each policy, as means over the windows."""
@@ -36,8 +36,7 @@ def assemble(
     policies = {}
     for name in settings.policies:
         mine = [window["policies"][name] for window in windows]
-        kept = (*KEPT, *OPEN) if settings.open else KEPT
-        policies[name] = {metric: _finite(mean_over_windows(mine, metric)) for metric in kept}
+        policies[name] = {metric: _finite(mean_over_windows(mine, metric)) for metric in KEPT}
         policies[name]["killed"] = sum(window["killed"] for window in mine)
     return {
         "meta": {
@@ -48,7 +47,7 @@ def assemble(
         },
         "windows": windows,
         "policies": policies,
-        "comparisons": comparisons(windows, settings.policies, settings.seed, OPEN if settings.open else ()),
+        "comparisons": comparisons(windows, settings.policies, settings.seed),
     }
 
 
@@ -80,13 +79,11 @@ def _window(case: Case, outcomes: Sequence[Outcome], weights: Objective) -> dict
     }
 
 
-def comparisons(
-    windows: Sequence[Mapping[str, Any]], policies: Sequence[str], seed: int, more: Sequence[str] = ()
-) -> dict[str, dict[str, Any]]:
-    """Every policy over every other, by each metric, and by `more` of them."""
+def comparisons(windows: Sequence[Mapping[str, Any]], policies: Sequence[str], seed: int) -> dict[str, dict[str, Any]]:
+    """Every policy over every other, by each metric."""
     drawn = counts(len(windows), seed)
     result: dict[str, dict[str, Any]] = {f"{a}/{b}": {} for a in policies for b in policies if a != b}
-    for metric in (*COMPARED, *more):
+    for metric in COMPARED:
         values = np.array(
             [[_number(window["policies"][name][metric]) for window in windows] for name in policies], dtype=np.float64
         )
@@ -148,7 +145,6 @@ _COLUMNS: Final = (
 )
 
 
-_OPEN: Final = (("wait_rigid", "wait rigid", 0), ("jct_rigid", "JCT rigid", 0), ("jct_open", "JCT open", 0))
 _AGAINST_SLURM: Final = (
     ("accounts_worse", "accounts worse off", 3),
     ("worst_tenth", "worst tenth", 2),
@@ -178,7 +174,6 @@ def table(report: Mapping[str, Any]) -> Table:
     )
     shown.add_column("policy")
     columns = (*_COLUMNS, *_AGAINST_SLURM) if meta["settings"]["weights"] else _COLUMNS
-    columns = (*columns, *_OPEN) if meta["settings"].get("open") else columns
     for _, heading, _ in columns:
         shown.add_column(heading, justify="right")
     if reference is not None:

@@ -14,7 +14,6 @@ from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.policy.multifactor import Weights
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
-from rltuned.workload.scaling import OpenSpec
 from rltuned.workload.simulated_estimates import parse_estimates
 
 
@@ -109,8 +108,6 @@ class EvaluationSettings:
     """Cluster and scheduler parameters are those that Slurm shows; `cluster` is ""."""
     from_sacct: float | None = None
     """Days of the site's own jobs instead of a trace, which is then ""."""
-    open: str = ""
-    """As `OpenSpec.parse` takes it: users whose jobs have a range of nodes. "": nobody's."""
 
     def __post_init__(self) -> None:
         """Raises:
@@ -129,8 +126,6 @@ class EvaluationSettings:
         if self.seed < 0:
             raise EvaluationError(f"--seed: {self.seed} is below 0")
         parse_estimates(self.estimates)
-        if self.open:
-            OpenSpec.parse(self.open)
         SchedulerParameters.parse(self.scheduler)
 
     @property
@@ -188,7 +183,6 @@ class EvaluationSettings:
             ("--skip-bad", self.skip_bad, False),
             ("--from-slurm", self.from_slurm, False),
             ("--from-sacct", self.from_sacct, None),
-            *([("--open", self.open, "")] if self.open else []),
         )
 
 

@@ -73,8 +73,6 @@ def evaluate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -
         slurm = result if chosen.name == OWN else simulate_case(case, contender(OWN, settings), settings).result()
         found = replace(found, **case.against_slurm(result.start, slurm.start)._asdict())
     values = found.as_dict()
-    if settings.open:
-        values |= case.of_open(result.first_start, result.end, result.runs)
     metrics = {key: value if np.isfinite(value) else None for key, value in values.items()}
     killed = int((result.fate[measured] == JobFate.TIMEOUT).sum())
     return Outcome(case.window.index, chosen.name, metrics, killed, seconds)

@@ -21,7 +21,6 @@ from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
-from rltuned.workload.scaling import OpenSpec
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 
 PRIORITY_CALC_PERIOD: Final = 300.0
@@ -118,7 +117,6 @@ def contender(name: str, settings: EvaluationSettings, values: Values | None = N
         objective=settings.objective,
         share=served(name)[1],
         planned=served(name)[1] is not None,
-        elastic=is_learned(name) and bool(settings.open) and OpenSpec.parse(settings.open).elastic,
         values=values or {},
     )
 

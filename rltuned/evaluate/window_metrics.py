@@ -24,9 +24,6 @@ COMPARED: Final = (
 )
 """The metrics that policies are compared by, in the order of reports. Scheduling time is none: it is the machine's."""
 
-OPEN: Final = ("wait_open", "wait_rigid", "jct_open", "jct_rigid", "gpu_seconds")
-"""More of them, where some jobs leave their nodes open (`of_open`)."""
-
 LEAST_JOBS: Final = 5
 """Jobs of a window that an account must have for its mean wait to say something."""
 PATIENCE: Final = 300.0
@@ -126,18 +123,6 @@ def idle_while_waiting(
     lasts = np.diff(np.clip(moment[order], *span))
     waiting, holding = np.cumsum(waiting[order])[:-1], np.cumsum(holding[order])[:-1]
     return float((lasts * (capacity - holding))[waiting > 0].sum())
-
-
-def of_open(submit: Floats, start: Floats, end: Floats, measured: Bools, open_: Bools, runs: Runs) -> dict[str, float]:
-    """`OPEN` of one simulation: mean wait and JCT of jobs that leave their nodes open, and of the others, and the
-    GPU-seconds of all. The arguments are those of `measure`; `open_`: (n,).
-    """
-    ran, found = measured & ~np.isnan(start) & ~np.isnan(end), {}
-    for name, since in (("wait", start), ("jct", end)):
-        for kind, rows in (("open", ran & open_), ("rigid", ran & ~open_)):
-            found[f"{name}_{kind}"] = float((since - submit)[rows].mean()) if rows.any() else float("nan")
-    seconds = (runs.end - runs.start) * runs.gpus
-    return {**found, "gpu_seconds": float(np.nansum(seconds[ran[runs.row]]))}
 
 
 def measure(

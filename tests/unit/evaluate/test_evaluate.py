@@ -73,31 +73,6 @@ def test_backfill_and_placement_flags_reach_every_policy_but_strict_fifo():
     assert usual["policies"]["saf"] == {"backfill": "slurm", "fit": "slurm"}
 
 
-def test_jobs_that_leave_their_nodes_open_are_measured_apart_from_the_others():
-    # A range of one to four nodes with one GPU each takes all four, and runs as long as in the trace.
-    found = one_window(jobs_of([0.0, 0.0], [100.0, 50.0], [4, 1]), cluster="4x2", policies=("saf",), open="range:1")
-    (values,) = found["policies"].values()
-    assert (values["jct_open"], values["jct_rigid"], values["gpu_seconds"]) == pytest.approx((100, 50, 450))
-    assert values["utilization"] == pytest.approx(100 * 450 / 800)
-    assert found["meta"]["settings"]["open"] == "range:1"
-    assert "--open range:1" in found["meta"]["command"]
-    rigid = one_window(jobs_of([0.0], [100.0], [4]), cluster="4x2", policies=("fifo",))
-    assert "jct_open" not in rigid["policies"]["fifo"]
-    assert "open" not in rigid["meta"]["settings"]
-
-
-def test_elastic_jobs_make_room_for_others_and_take_what_is_left_idle():
-    # The first job, 4 GPUs of the trace, takes all 8. The second one comes and would wait for hours.
-    jobs = jobs_of([0.0, 1000.0], [40_000.0, 2_000.0], [4, 4])
-    jobs = replace(jobs, gpus=np.array([4, 1], dtype=np.int32))
-    found = {}
-    for open_ in ("range:1", "elastic:1"):
-        (found[open_],) = one_window(jobs, cluster="8x1", policies=("rl",), open=open_)["policies"].values()
-    assert found["elastic:1"]["wait_rigid"] < 0.1 * found["range:1"]["wait_rigid"]
-    # It gave one node back for 2,000 s, and took it again.
-    assert found["elastic:1"]["jct_open"] < 1.1 * found["range:1"]["jct_open"]
-
-
 def test_a_model_does_not_correct_run_times_that_are_predicted_means():
     for estimates, corrects in (("noisy:1.5", True), ("history", False)):
         policy = contender("rl", prepared(policies=("rl",), estimates=estimates).settings).policy
@@ -291,7 +266,6 @@ def test_one_window_has_no_intervals_and_says_so():
     [
         ({"policies": ("saf", "best")}, EvaluationError, "no policy 'best'; there are fifo-strict"),
         ({"policies": ("saf", "saf")}, EvaluationError, "each policy once"),
-        ({"open": "some:0.5"}, ConfigError, "range:SHARE or elastic:SHARE"),
         ({"window": 0}, EvaluationError, "--window: 0"),
         ({"seed": -1}, EvaluationError, "--seed"),
         ({"estimates": "guess"}, ConfigError, "guess"),
