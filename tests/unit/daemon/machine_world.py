@@ -555,7 +555,8 @@ class World:
                 if not loan.unseen:
                     seen = loan.began <= read - SLACK
                     # What ends while the queue is being read is read as ended.
-                    lent += gpus * (loan.more * loan.charged(read + SLACK) if seen else loan.seconds)
+                    known = seen or loan.ended is not None
+                    lent += gpus * (loan.more * loan.charged(read + SLACK) if known else loan.seconds)
                 slack += gpus * loan.more * (SLACK + self.jumped)
             claimed = lenders.claims.get(job.key, 0.0)
             if claimed + slack < lent:
