@@ -244,7 +244,6 @@ def commands_of(*pages: str) -> dict[str, list[str]]:
 
 SMALL = {
     "gate": ["--window", "2", "--shares", "0.5", "--workers", "2"],
-    "report": ["--workers", "2"],
     "tune": ["--from-sacct", "1", "--window", "2", "--budget", "5", "--no-rltuned", "--workers", "2"],
 }
 """What the jobs of the test are enough for, and two processes wherever a command may have them."""
