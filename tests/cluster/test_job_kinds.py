@@ -88,8 +88,7 @@ def test_the_rest_of_a_partly_started_array_is_raised_as_one_and_its_running_tas
         after = task_priorities(cluster, array)
         assert after.keys() == before.keys()
         assert len(set(after.values())) == 1
-        priorities = cluster.priorities()
-        assert priorities[array] > priorities[long]
+        wait_until(lambda: (now := cluster.priorities())[array] > now[long], "it stands before the long one")
         assert records_of(cluster, array) == records
         assert cluster.sh(running).stdout == started
         assert {int(line.split()[1]) for line in started.splitlines()}.isdisjoint(cycle.record.managed)

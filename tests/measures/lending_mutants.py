@@ -182,7 +182,7 @@ MUTANTS = (
     Mutant(
         "a raised job that cannot be read has run",
         LOANS,
-        "if row is None and self.snapshot.is_unread(job):",
+        "if (waits or row is None) and self.snapshot.is_unread(job):",
         "if False:",
     ),
     Mutant(
