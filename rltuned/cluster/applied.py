@@ -53,7 +53,8 @@ class LargestRequests:
         """
         jobs = self.shown_by(snapshot.jobs)
         rows = jobs.pending[~np.isin(jobs.job_id[jobs.pending], list(snapshot.unread.jobs))]
-        at = np.array([*map(snapshot.is_unread, self.job_id.tolist())], dtype=np.bool_)
+        gone = np.flatnonzero(~np.isin(self.job_id, jobs.job_id[rows]))
+        at = gone[[snapshot.is_unread(job) for job in self.job_id[gone].tolist()]]
         submit = jobs.submit_time[rows].astype(np.int64)
         columns: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = [
             (self.job_id[at], jobs.job_id[rows]),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rltuned.cluster.applied import AppliedChanges, LargestRequests, Request
 from rltuned.cluster.changes import Applied, Field, OverSubscribe, SiteFactor
-from rltuned.cluster.unread import Unread
+from rltuned.cluster.unread import RowKind, Unread
 from rltuned.config import Config, CycleSection, LendSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.decide import Plan, Veto, explain, plan, record
 from rltuned.decide.explain import Verdict
@@ -421,3 +421,7 @@ def test_what_a_row_that_cannot_be_understood_seems_to_ask_for_is_not_remembered
     grown = before.grown(strange)
     assert (grown.job_id.tolist(), grown.gpus.tolist()) == ([1, 3, 7], [4, 8, 8])
     assert grown.time_limit.tolist() == [3600.0, 60.0, 60.0]
+    # squeue tells what all ask for, where sprio says nothing of any.
+    silent = replace(make_snapshot(jobs), unread=Unread(listed={RowKind.SITE_FACTOR: ()}))
+    grown = before.grown(silent).grown(silent)
+    assert (grown.job_id.tolist(), grown.gpus.tolist()) == ([1, 2, 3], [4, 2, 8])
