@@ -1085,7 +1085,8 @@ def descriptors() -> int:
 
 
 def _request(job: Task) -> tuple[object, ...]:
-    return job.user, job.time_limit, job.gpus, job.partition, job.account, job.qos
+    """What a job that was cancelled has in common with the one that has its wait: who changes the limit has waited."""
+    return job.user, job.gpus, job.partition
 
 
 def _decided(job: Task) -> int:

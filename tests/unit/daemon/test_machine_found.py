@@ -300,3 +300,21 @@ def test_what_a_borrower_uses_counts_from_the_moment_of_the_reading_however_long
         play.fault(after=0, what="slow")
         play.a_raised_job_starts(after=0, which=0)
         play.hours_pass(hours=1)
+
+
+def test_a_job_has_the_wait_of_one_that_its_user_cancelled_also_with_another_limit():
+    """Found after half an hour, in the count beside: limits may differ."""
+    with run(release=(22, 5), jobs=14, calm=True, put_back=True) as play:
+        play.the_policy_changes_its_mind(mind=1)
+        play.the_policy_changes_its_mind(mind=1)
+        play.a_job_ends(after=0, which=0)
+        play.the_policy_changes_its_mind(mind=46)
+        ours = {"nice": 0, "partition": "gpu", "priority": 2144, "qos": "normal", "tasks": "", "waited": 0.0}
+        play.submit(after=0, dependent=False, gpus=1, limit=60.0, user="alice", **ours)
+        play.the_policy_changes_its_mind(mind=1)
+        play.the_policy_changes_its_mind(mind=1)
+        play.cancel(after=0, which=0)
+        play.a_job_ends(after=0, which=0)
+        play.the_policy_changes_its_mind(mind=1)
+        play.the_policy_changes_its_mind(mind=3)
+        play.a_raised_job_starts(after=0, which=0)
