@@ -553,10 +553,14 @@ class World:
             lent, slack = 0.0, 1.0
             for loan, gpus in lenders.of(job.key):
                 if not loan.unseen:
-                    seen = loan.began <= read - SLACK
-                    # What ends while the queue is being read is read as ended.
-                    known = seen or loan.ended is not None
-                    lent += gpus * (loan.more * loan.charged(read + SLACK) if known else loan.seconds)
+                    used = loan.more * loan.charged(read + SLACK)
+                    if loan.ended is not None and abs(loan.ended - read) <= SLACK:
+                        # What ends while the queue is being read is read as ended, or not at all: where few are shown
+                        # of those that Slurm counts, nothing is concluded until the next reading.
+                        used = min(used, loan.seconds)
+                    elif loan.began > read - SLACK and loan.ended is None:
+                        used = loan.seconds
+                    lent += gpus * used
                 slack += gpus * loan.more * (SLACK + self.jumped)
             claimed = lenders.claims.get(job.key, 0.0)
             if claimed + slack < lent:

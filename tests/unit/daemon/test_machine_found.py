@@ -318,3 +318,13 @@ def test_a_job_has_the_wait_of_one_that_its_user_cancelled_also_with_another_lim
         play.the_policy_changes_its_mind(mind=1)
         play.the_policy_changes_its_mind(mind=3)
         play.a_raised_job_starts(after=0, which=0)
+
+
+def test_a_borrower_that_ends_while_few_are_shown_is_counted_by_the_next_reading():
+    """Found after half an hour, in the count beside: of three jobs one ended between sdiag and squeue."""
+    with run(release=(22, 5), ageing=0.01, predicted=0.1, calm=True) as play:
+        play.cancel(after=1, which=0)
+        ours = {"nice": 0, "partition": "gpu", "qos": "normal", "tasks": "", "waited": 0.0}
+        play.submit(after=13, dependent=False, gpus=1, limit=60.0, priority=1, user="alice", **ours)
+        play.another_raised_job_starts(after=0, minutes=6, which=0)
+        play.time_passes(minutes=6)
