@@ -14,9 +14,10 @@ import numpy as np
 from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_MODEL
 from rltuned.estimates.predictions import COVER, expected_run_times
-from rltuned.estimates.run_time_history import Kind, at_submission, ended_before, kinds_of
+from rltuned.estimates.run_time_history import Kind
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.policy import files
+from rltuned.simulate.run_times import at_submission, ended_before, kinds_of
 from rltuned.workload import Workload
 from rltuned.workload.jobs import Estimates
 from studies.traces import read

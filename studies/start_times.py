@@ -23,8 +23,7 @@ from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Bools, Category, Floats, Rows, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config
 from rltuned.estimates.predictions import PredictionError, prediction_error
-from rltuned.estimates.run_time_history import HistoryPredictor, RunTimeHistory, kinds_of
-from rltuned.estimates.run_time_history import past as past_of
+from rltuned.estimates.run_time_history import RunTimeHistory
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.evaluation_settings import LEARNED
 from rltuned.evaluate.policies import rule_ranker
@@ -46,6 +45,8 @@ from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
+from rltuned.simulate.run_times import HistoryPredictor, kinds_of
+from rltuned.simulate.run_times import past as past_of
 from rltuned.simulate.scenarios import SimulatedQueue, expected_scenario
 from rltuned.simulate.values import SimulationSettings
 from rltuned.workload.jobs import Estimates, Workload

@@ -8,10 +8,10 @@ import numpy as np
 
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Bools, Category, Floats, owners
-from rltuned.estimates.run_time_history import PAST_JOBS
 from rltuned.evaluate.window_metrics import AgainstSlurm, Metrics, against_slurm, measure
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
+from rltuned.simulate.run_times import PAST_JOBS
 from rltuned.simulate.values import Runs
 from rltuned.workload.jobs import Estimates, Workload
 

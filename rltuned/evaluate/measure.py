@@ -9,7 +9,6 @@ import numpy as np
 
 from rltuned.elastic import EVERY
 from rltuned.errors import RltunedError
-from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, Start
 from rltuned.evaluate.policies import Contender, contender
@@ -17,6 +16,7 @@ from rltuned.evaluate.slurm_conf import weighted
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
+from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.values import JobFate, SimulationSettings
 from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
 

@@ -15,12 +15,12 @@ import numpy as np
 from rltuned.cluster.shape import ClusterShape
 from rltuned.cluster.tables import Singles
 from rltuned.errors import EvaluationError
-from rltuned.estimates.run_time_history import at_submission
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw
 from rltuned.observe.features import RUN_TIME_HORIZON
 from rltuned.observe.observation import GPUS_SCALE
 from rltuned.policy.actor import Actor, plain_rule
+from rltuned.simulate.run_times import at_submission
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.simulated_estimates import EstimateKind, estimate
 

@@ -11,7 +11,7 @@ import pytest
 
 from rltuned.cluster.shape import from_json
 from rltuned.config import Config
-from rltuned.estimates.run_time_history import HistoryPredictor
+from rltuned.simulate.run_times import HistoryPredictor
 from rltuned.workload.simulated_estimates import Estimates
 
 

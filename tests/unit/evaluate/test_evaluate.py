@@ -12,7 +12,6 @@ from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report,
 from rltuned.cluster.objective import Objective
 from rltuned.config import DEFAULT_MODEL
 from rltuned.errors import ConfigError, EvaluationError, ModelError
-from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_report import show, table, text
 from rltuned.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Start
@@ -22,6 +21,7 @@ from rltuned.evaluate.window_metrics import COMPARED
 from rltuned.evaluate.windows import Split
 from rltuned.learn.curriculum import Site, with_predictions
 from rltuned.policy.actor import RUN_TIME
+from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.values import Backfill, Fit
 from rltuned.workers.pool import WorkerPool
 from rltuned.workload.shapes import parse_shape, read_shape

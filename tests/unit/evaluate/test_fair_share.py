@@ -8,13 +8,13 @@ import pytest
 from rltuned.cluster.shape import parse_shape
 from rltuned.cluster.tables import Category
 from rltuned.errors import ConfigError, EvaluationError
-from rltuned.estimates.run_time_history import HistoryPredictor, past
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.evaluate.window_metrics import against_slurm
 from rltuned.policy.multifactor import Weights
 from rltuned.simulate.engine import Simulation
+from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.values import SimulationSettings
 from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Source, workload
