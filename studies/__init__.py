@@ -9,7 +9,7 @@ import-linter). README.md says which command makes which number.
 - `page`: docs/results.md, a summary of the results. `sheets`: docs/results/*.csv, every number. `paper`: what stands
   beside the RLTune paper, whose numbers are in paper.toml.
 - `clusters`: A/Bs on real clusters, kept.
-- `scaling`: rltuned/workload/scaling.toml. `elastic`: rules for jobs with a range of nodes.
+- `scaling`: how run times depend on nodes (scaling.toml). `elastic`: rules for jobs with a range of nodes.
 - ``python -m studies`` (`make results`): all of that.
 - `manpage`: docs/rltuned.1 from the command line. `compare_checkouts`: whether a refactoring changed a number.
 

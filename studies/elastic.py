@@ -16,6 +16,7 @@ import numpy as np
 
 from rltuned.cluster.tables import Floats, Rows
 from rltuned.config import Config
+from rltuned.decide.resizing import POOLED
 from rltuned.elastic import EVERY
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.case import Case, cases
@@ -30,9 +31,9 @@ from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, compile_kernel
 from rltuned.workers.pool import WorkerPool
 from rltuned.workload.readers import read
-from rltuned.workload.scaling import NODES, POOLED, scalings
 from rltuned.workload.shapes import read_shape
 from studies.open_nodes import estimate_open, of_open, opened
+from studies.scaling import MOST_NODES
 
 FILE: Final = Path(__file__).with_suffix(".csv")
 TRACES: Final = (("helios-venus", "8x8"), ("alibaba-pai", "6x8"), ("philly", "6x8"))
@@ -71,7 +72,7 @@ class Sizing(PlanRanker):
 
     def __init__(self, policy: Policy, rule: Rule) -> None:
         super().__init__(policy, Config())
-        self._rule, self._pooled = rule, scalings()[POOLED].more_nodes(NODES)
+        self._rule, self._pooled = rule, POOLED.more_nodes(MOST_NODES)
 
     def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """As the model has them; the sizes change."""

@@ -1,5 +1,5 @@
 """Workloads whose users left the number of nodes open, and what is measured of them. No trace says what its users left
-open: who does is drawn, and how the jobs scale is one of the measured models (`rltuned.workload.scaling`).
+open: who does is drawn, and how the jobs scale is one of the measured models (`studies.scaling`).
 """
 
 from dataclasses import replace
@@ -13,8 +13,8 @@ from rltuned.cluster.tables import Bools, Floats, Ints
 from rltuned.evaluate.case import Case
 from rltuned.simulate.values import Runs
 from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.scaling import NODES, scalings
 from rltuned.workload.simulated_estimates import estimate, uniform
+from studies.scaling import MOST_NODES, scalings
 
 WIDEST: Final = 2
 """A range goes up to so many times the GPUs of the trace, and down to a `NARROWEST`-th of them."""
@@ -39,7 +39,7 @@ def opened(jobs: Workload, share: float, seed: int, shape: ClusterShape) -> Work
     models = list(scalings().values())
     drawn = 1 + (uniform(key, seed, 3) * (len(models) - 1)).astype(np.int32)
     open_ = (jobs.gpus > 1) & (uniform(key, seed, 4) < share)
-    scaling = np.array([model.more_nodes(NODES) for model in models])
+    scaling = np.array([model.more_nodes(MOST_NODES) for model in models])
     return _ranges(replace(jobs, curve=drawn, scaling=scaling), open_, shape)
 
 

@@ -1,6 +1,6 @@
 """How the run time depends on the number of nodes.
 
-``python -m studies.scaling FILE > rltuned/workload/scaling.toml``. FILE is adaptdl-throughputs.csv.gz: seconds of a
+``python -m studies.scaling FILE > studies/scaling.toml``. FILE is adaptdl-throughputs.csv.gz: seconds of a
 training step of six models by GPUs on each node and batch per GPU (petuum/adaptdl, branch osdi21-artifact,
 simulator/traces; Apache-2.0; Qiao et al., OSDI'21).
 """
@@ -8,15 +8,23 @@ simulator/traces; Apache-2.0; Qiao et al., OSDI'21).
 import csv
 import gzip
 import sys
+import tomllib
 from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from rltuned.cluster.tables import Floats
-from rltuned.workload.scaling import POOLED, Scaling
+from rltuned.decide.resizing import Scaling
 
+FOUND: Final = Path(__file__).with_suffix(".toml")
+POOLED: Final = "pooled"
+"""The geometric mean of all models: what is assumed of a job that nothing is known of."""
+MOST_NODES: Final = 64
+"""Columns of a curve."""
 NODES: Final = (1, 2, 3, 4, 6, 8, 12, 16)
 PER_NODE: Final = (1, 2, 4)
 FULL: Final = 4
@@ -24,11 +32,18 @@ FULL: Final = 4
 _HEAD: Final = """\
 # How the run time of six models depends on the number of nodes. Made by studies/scaling.py from the step times that
 # Pollux was simulated with: petuum/adaptdl, branch osdi21-artifact, simulator/traces/*/{placements,scalability}.csv
-# (Qiao et al., OSDI'21), Apache-2.0, copyright Petuum, Inc. rltuned/workload/scaling.py says what the numbers are.
+# (Qiao et al., OSDI'21), Apache-2.0, copyright Petuum, Inc. `rltuned.decide.resizing.Scaling` says what
+# the numbers are.
 """
 
 Measured = dict[str, Floats]
 """(B, 3) batch per GPU, step and synchronisation in seconds, by placement; "3x2": two GPUs on each of 3."""
+
+
+@cache
+def scalings() -> Mapping[str, Scaling]:
+    """What was found, by name; `POOLED` is the first."""
+    return {name: Scaling(**numbers) for name, numbers in tomllib.loads(FOUND.read_text(encoding="utf-8")).items()}
 
 
 def read(path: Path) -> dict[str, Measured]:

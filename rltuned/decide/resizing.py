@@ -17,7 +17,6 @@ from rltuned.cluster.tables import Bools, Category, Codes, Floats, Snapshot
 from rltuned.decide.plan import Plan
 from rltuned.elastic import STARTUP
 from rltuned.observe.supply import CENTURY, expected_ends
-from rltuned.workload.scaling import POOLED, scalings
 
 MOST_WAITING: Final = 64
 """Jobs of the front of the queue that are looked at."""
@@ -26,6 +25,25 @@ SOON: Final = 900.0
 RESTART: Final = STARTUP
 """Seconds that a job loses by going on with fewer nodes."""
 _YEAR: Final = 365 * 86_400.0
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How the run time of a job depends on its number of nodes."""
+
+    parallel: float
+    """Amdahl's p: the part of the run time on one node that the nodes share."""
+    sync: float
+    """What doubling the nodes costs, of the run time on one node."""
+
+    def more_nodes(self, n: int) -> Floats:
+        """(n,) run time on 1 to n nodes with the same GPUs on each and one global batch, over that on one node."""
+        nodes = np.arange(1, n + 1, dtype=np.float64)
+        return np.asarray(1.0 - self.parallel * (1.0 - 1.0 / nodes) + self.sync * np.log2(nodes))
+
+
+POOLED: Final = Scaling(parallel=0.80, sync=0.035)
+"""The geometric mean of six measured models (studies/scaling.toml): what is assumed of each job."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +206,7 @@ def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list
                 capable=capable & (nodes.gpus[:, types].sum(axis=1) >= gpus),
                 # One that has run longer than expected goes on for a quarter of that.
                 remaining=min(max(float(whole - elapsed), 0.25 * float(elapsed), 1.0), _YEAR),
-                factors=scalings()[POOLED].more_nodes(said.most),
+                factors=POOLED.more_nodes(said.most),
                 cost=said.cost,
             )
     if not running:

@@ -12,11 +12,20 @@ from hypothesis import strategies as st
 from rltuned.cluster.changes import JobState
 from rltuned.config import Config
 from rltuned.decide import plan
-from rltuned.decide.resizing import RESTART, SOON, Registration, Resizable, Waiting, advice, advised_nodes, gpu_releases
+from rltuned.decide.resizing import (
+    POOLED,
+    RESTART,
+    SOON,
+    Registration,
+    Resizable,
+    Waiting,
+    advice,
+    advised_nodes,
+    gpu_releases,
+)
 from rltuned.decide.user_record import UserRecord, UserRecords
 from rltuned.observe.supply import CENTURY
 from rltuned.policy.heuristics import by_name
-from rltuned.workload.scaling import POOLED, scalings
 
 from .conftest import NOW, make_snapshot, pending
 
@@ -261,7 +270,7 @@ def test_a_job_gives_a_node_back_for_one_that_waits_and_its_user_is_told():
     made, by_user = advised(queue(waiting=1))
     (told,) = by_user["alice"]
     assert (list(by_user), told.job_id, told.nodes, told.advised, told.left) == (["alice"], 1, 2, 1, 1e5 - 600.0)
-    assert told.saves == pytest.approx(1.0 - 1.0 / scalings()[POOLED].more_nodes(2)[1], abs=1e-3)
+    assert told.saves == pytest.approx(1.0 - 1.0 / POOLED.more_nodes(2)[1], abs=1e-3)
     records = UserRecords.of(made.snapshot, interval=60.0, plan=made, moves=True)
     records = records.advised({1: Registration(1, 1, 4, 100.0)})
     assert set(records.users) == {"alice", "bob"}

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from rltuned.workload.scaling import Scaling, scalings
+from rltuned.decide.resizing import POOLED, Scaling
+from studies.scaling import scalings
 
 
 def test_more_nodes_share_the_parallel_part_and_pay_for_each_doubling() -> None:
@@ -13,6 +14,7 @@ def test_more_nodes_share_the_parallel_part_and_pay_for_each_doubling() -> None:
 def test_every_model_is_fitted() -> None:
     found = scalings()
     assert next(iter(found)) == "pooled"
+    assert found["pooled"] == POOLED
     assert len(found) == 7
     for each in found.values():
         assert (each.more_nodes(64) > 0.0).all()
