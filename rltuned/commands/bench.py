@@ -20,7 +20,7 @@ STAGES = {
 def bench(repeats: int, seed: int, *, as_json: bool) -> None:
     """Speed of each stage of the daemon on this machine, on a synthetic queue. Asks no Slurm."""
     from rltuned import benchmarks as benchmark
-    from rltuned import show
+    from rltuned.wording import table
 
     with console(stderr=True).status("") as status:
         result = benchmark.run(repeats, seed, status.update)
@@ -29,7 +29,7 @@ def bench(repeats: int, seed: int, *, as_json: bool) -> None:
         return
     columns = ("stage", "p50 ms", "p99 ms")
     rows = [(what, *(f"{result[key][share]:.3g}" for share in ("p50", "p99"))) for key, what in STAGES.items()]
-    console().print(show.table("", columns, rows, right=columns[1:]))
+    console().print(table("", columns, rows, right=columns[1:]))
     click.echo(
         f"resident memory with 10,000 pending jobs: {result['rss_mb_10000']} MiB; ready after {result['start_s']} s"
     )

@@ -207,6 +207,7 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
     from rltuned import show
     from rltuned.daemon.clock import SystemClock
     from rltuned.daemon.user_records import fetch
+    from rltuned.wording import duration
 
     found = fetch(settings, os.geteuid())
     if job_id is not None:
@@ -215,7 +216,7 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
         emit(found.as_dict())
     elif job_id is not None and not found.jobs:
         more = f" (of {found.left_out} more of yours nothing is shown)" if found.left_out else ""
-        when = f"{show.duration(SystemClock().time() - found.time)} ago"
+        when = f"{duration(SystemClock().time() - found.time)} ago"
         then = f"job {job_id} was not among your pending jobs {when}"
         remark(f"{then}: it came later, runs, has ended, or is not yours{more}")
     else:

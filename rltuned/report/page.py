@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from rltuned.report.advice import Advice
 from rltuned.report.report_tables import Table, facts, headline, tables
-from rltuned.show import moment
+from rltuned.wording import moment
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2430; --soft: #5a6675; --grid: #d5dbe3; --band: #f4f6f9;

@@ -5,11 +5,11 @@ from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 
-from rltuned import show
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.evaluate.evaluation_settings import ASK_TUNE
 from rltuned.report.advice import METRICS, Advice, in_words
-from rltuned.show import duration, gpu_hours, moment
+from rltuned.wording import duration, gpu_hours, moment, plain
+from rltuned.wording import table as text_table
 
 REPLAYS = {"real": "what happened", "slurm": "Slurm's order, replayed", "rltuned": "rltuned, replayed"}
 """What the same jobs are seen in."""
@@ -51,23 +51,23 @@ def show_report(console: Console, report: Mapping[str, Any]) -> None:
     """All but the charts, in a terminal."""
     if not console.is_terminal:
         console.width = WIDTH
-    console.print(f"[bold]{show.plain(headline(report))}[/bold]")
+    console.print(f"[bold]{plain(headline(report))}[/bold]")
     for kind, mark in (("against", "−"), ("weak", "?"), ("for", "+")):
         for sentence in report[kind]:
-            console.print(f"  {mark} {show.plain(sentence)}")
+            console.print(f"  {mark} {plain(sentence)}")
     if report["weak"]:
         console.print("  Evidence is weak, for the reasons marked with ?.")
     for sentence in report["missing"]:
-        console.print(f"  Missing: {show.plain(sentence)}")
+        console.print(f"  Missing: {plain(sentence)}")
     console.print()
     for name, value in facts(report):
-        console.print(f"{name:<10}{show.plain(value)}")
+        console.print(f"{name:<10}{plain(value)}")
     for _, table in tables(report):
         console.print()
         numbers = [column for column in table.columns[1:] if column not in table.text]
-        console.print(show.table(table.title, table.columns, table.rows, right=numbers))
+        console.print(text_table(table.title, table.columns, table.rows, right=numbers))
         if table.note:
-            console.print(f"[dim]{show.plain(table.note)}[/dim]")
+            console.print(f"[dim]{plain(table.note)}[/dim]")
 
 
 def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -551,7 +551,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard("what a command says on a terminal", "slurm/process.py", 'return _CONTROL.sub("·", cut.strip())',
           "return cut.strip()", "No name moves a terminal's cursor.",
           ("slurm/test_process.py::test_garbage_bytes_do_not_raise_and_terminal_escapes_never_reach_a_message",)),
-    Guard("what a table says on a terminal", "show.py",
+    Guard("what a table says on a terminal", "wording.py",
           'char if char.isprintable() else "\\N{REPLACEMENT CHARACTER}" for char in str(text)', "str(text)",
           "No name moves a terminal's cursor.",
           ("daemon/test_user_records.py::test_control_characters_of_a_reason_reach_no_terminal",)),

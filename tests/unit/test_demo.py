@@ -13,6 +13,7 @@ from rltuned import show
 from rltuned.commands.main import cli
 from rltuned.demo_clusters import INTERVAL, Demo, DemoSettings, play
 from rltuned.errors import ConfigError, RltunedError
+from rltuned.wording import duration
 
 CLUSTER = {
     "pools": [
@@ -147,7 +148,7 @@ def test_the_command_prints_one_object_and_explain_reads_what_it_kept(small, mem
     page = (kept / "report.html").read_text()
     assert "What rltuned did" in page
     for order in ("multifactor", "rltuned"):
-        assert show.duration(summary[order]["wait_mean"]) in page
+        assert duration(summary[order]["wait_mean"]) in page
     assert "Who lent, and to whom" in page
 
 
