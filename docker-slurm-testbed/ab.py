@@ -40,8 +40,8 @@ from replay import (
 )
 from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, nodes_and_gpus, say
 
-from rltuned.cluster.ended import EndedJob
-from rltuned.cluster.shape import from_json
+from rltuned.core.ended import EndedJob
+from rltuned.core.shape import from_json
 from rltuned.errors import RltunedError
 from rltuned.evaluate.evaluation_settings import AGAIN
 

@@ -24,7 +24,7 @@ from rltuned.workload import Source, workload
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rltuned.cluster.ended import EndedJob
+    from rltuned.core.ended import EndedJob
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from ab_jobs import MULTIFACTOR, owned, sizes
 
-from rltuned.cluster.tables import owners
+from rltuned.core.tables import owners
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.window_metrics import against_slurm, busy, idle_while_waiting, measure
 from rltuned.installed import needed
@@ -79,7 +79,7 @@ class Run:
     """Of the daemon's cycle, seconds."""
     jobs: Jobs
     cluster: Mapping[str, Any]
-    """As `rltuned.cluster.shape.from_json` takes it."""
+    """As `rltuned.core.shape.from_json` takes it."""
     real: Mapping[str, Times]
     """By arm, multifactor first."""
     facts: Mapping[str, Mapping[str, Any]]

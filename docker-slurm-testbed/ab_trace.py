@@ -30,11 +30,11 @@ from ab_simulated import simulate
 from replay import LEAST_MEM, MINUTE, Jobs, size_class
 from testbed import TestbedError, say
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.ended import EndedJob
-from rltuned.cluster.scheduler import SchedulerParameters
-from rltuned.cluster.shape import ClusterShape, from_json
 from rltuned.config import Config
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.ended import EndedJob
+from rltuned.core.scheduler import SchedulerParameters
+from rltuned.core.shape import ClusterShape, from_json
 from rltuned.estimates.run_time_history import ended_before
 from rltuned.evaluate import gate
 from rltuned.evaluate.tune import tune

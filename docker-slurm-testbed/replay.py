@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from testbed import DEFAULT_PROJECT, USERS, Project, TestbedError, discover, say
 
-from rltuned.cluster.hostlist import expand
-from rltuned.cluster.shape import ClusterShape, from_json
+from rltuned.core.hostlist import expand
+from rltuned.core.shape import ClusterShape, from_json
 from rltuned.errors import RltunedError
 from rltuned.policy import RULES, by_name
 from rltuned.simulate.engine import QueueView
@@ -217,7 +217,7 @@ def _pairs(line: str) -> dict[str, str]:
 
 
 def read_cluster(project: Project) -> dict[str, Any]:
-    """Nodes and partitions as the long form of a cluster (rltuned.cluster.shape), nodes in the order of their names."""
+    """Nodes and partitions as the long form of a cluster (rltuned.core.shape), nodes in the order of their names."""
     pools = []
     for line in project.execute("scontrol -o show node").stdout.splitlines():
         node = _pairs(line)

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import JobTable, NodeTable, Partition, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config, PlacementSection
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.pools import job_pools
+from rltuned.core.tables import JobTable, NodeTable, Partition, Snapshot
 from rltuned.decide import plan, record
 from rltuned.observe import STATE_COLUMNS, WINDOW, observe, pool_stats
 from rltuned.placement import build, place

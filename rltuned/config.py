@@ -35,7 +35,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from rltuned.cluster.objective import DEFAULT, Objective
+from rltuned.core.objective import DEFAULT, Objective
 from rltuned.errors import ConfigError
 
 DEFAULT_MODEL: Final = "general"

@@ -22,12 +22,12 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import prometheus_client
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Outcome
-from rltuned.cluster.ended import EndedJob
-from rltuned.cluster.shape import ClusterShape, from_json
-from rltuned.cluster.tables import Bools, Floats, JobTable, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config, Stage, resolve, toml_value
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import Outcome
+from rltuned.core.ended import EndedJob
+from rltuned.core.shape import ClusterShape, from_json
+from rltuned.core.tables import Bools, Floats, JobTable, Snapshot
 from rltuned.daemon.apply import Result
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.cycle_report import CycleReport

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console, Group
 from rich.text import Text
 
-from rltuned.cluster.reasons import parse
+from rltuned.core.reasons import parse
 from rltuned.wording import duration, gpu_hours, moment, plain, table, waited
 
 if TYPE_CHECKING:  # most of these tables need no NumPy

@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats, Rows
 from rltuned.config import Config
+from rltuned.core.tables import Floats, Rows
 from rltuned.decide.resizing import POOLED
 from rltuned.elastic import EVERY
 from rltuned.evaluate.bootstrap import compare, counts

@@ -8,8 +8,8 @@ from zlib import crc32
 
 import numpy as np
 
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Floats, Ints
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Bools, Floats, Ints
 from rltuned.evaluate.case import Case
 from rltuned.simulate.values import Runs
 from rltuned.workload.jobs import Estimates, Workload

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_MODEL
+from rltuned.core.tables import Floats
 from rltuned.estimates.predictions import COVER, expected_run_times
 from rltuned.estimates.run_time_history import Kind
 from rltuned.evaluate.bootstrap import compare, counts

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 from rltuned.decide.resizing import Scaling
 
 FOUND: Final = Path(__file__).with_suffix(".toml")

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Bools, Category, Floats, Rows, Snapshot
 from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.core.shape import parse_shape
+from rltuned.core.tables import Bools, Category, Floats, Rows, Snapshot
 from rltuned.estimates.predictions import PredictionError, prediction_error
 from rltuned.estimates.run_time_history import RunTimeHistory
 from rltuned.evaluate.case import Case, cases

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN

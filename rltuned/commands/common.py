@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rltuned.cluster.objective import Objective
 from rltuned.config import DEFAULT_PATH, Config, Effective, resolve
+from rltuned.core.objective import Objective
 from rltuned.errors import ConfigError, EvaluationError, RltunedError, StateError
 
 if TYPE_CHECKING:

@@ -227,7 +227,7 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
 
 def _time_limit(value: str) -> float:
     """Seconds of a time as for sbatch(1) --time."""
-    from rltuned.cluster.durations import duration
+    from rltuned.core.durations import duration
 
     seconds = duration(value)
     if not 0.0 < seconds < float("inf"):

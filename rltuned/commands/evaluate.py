@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from rltuned import revision
-from rltuned.cluster.objective import DEFAULT
 from rltuned.commands.common import (
     EXIT_UNPROVEN,
     FILE,
@@ -26,6 +25,7 @@ from rltuned.commands.common import (
     usage,
     write,
 )
+from rltuned.core.objective import DEFAULT
 from rltuned.errors import EvaluationError
 from rltuned.installed import require
 
@@ -235,7 +235,7 @@ def gate(
     Example:
       rltuned gate --from-sacct 30 --out /var/lib/rltuned/verdict.json
     """
-    from rltuned.cluster.gate_verdict import SLURM
+    from rltuned.core.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, site
     from rltuned.evaluate import gate as judged

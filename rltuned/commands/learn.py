@@ -93,7 +93,7 @@ def learn(
     from rltuned.installed import require
 
     require("learn", "numba")
-    from rltuned.cluster.gate_verdict import SLURM
+    from rltuned.core.gate_verdict import SLURM
     from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, gate, site
     from rltuned.learn import renew

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from rltuned import revision
-from rltuned.cluster.objective import DEFAULT
 from rltuned.commands.common import (
     FOLDER,
     NUMBER,
@@ -22,6 +21,7 @@ from rltuned.commands.common import (
     usage,
 )
 from rltuned.config import DEFAULT_MODEL
+from rltuned.core.objective import DEFAULT
 
 
 @click.command()

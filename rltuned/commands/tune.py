@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltuned import revision
-from rltuned.cluster.objective import DEFAULT
 from rltuned.commands.common import (
     EXIT_UNPROVEN,
     NUMBER,
@@ -23,6 +22,7 @@ from rltuned.commands.common import (
     remark,
     usage,
 )
+from rltuned.core.objective import DEFAULT
 
 if TYPE_CHECKING:
     from rich.table import Table

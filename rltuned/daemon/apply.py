@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from rltuned.cluster.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.core.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.daemon.claims import (
     READING_SECONDS,
     TABLE,

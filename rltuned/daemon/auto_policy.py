@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rltuned.cluster.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
-from rltuned.cluster.tables import Snapshot
 from rltuned.config import DEFAULT_SHARE, Config, PolicySection
+from rltuned.core.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
+from rltuned.core.tables import Snapshot
 from rltuned.errors import ModelError, RltunedError
 from rltuned.policy import Policy, by_name, files
 from rltuned.policy.actor import Actor

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltuned import safe_files as files
-from rltuned.cluster.changes import JobStatus, Outcome
-from rltuned.cluster.gate_verdict import DAY
-from rltuned.cluster.hostlist import compress
-from rltuned.cluster.scheduler import Health
-from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, Stage, did_you_mean
+from rltuned.core.changes import JobStatus, Outcome
+from rltuned.core.gate_verdict import DAY
+from rltuned.core.hostlist import compress
+from rltuned.core.scheduler import Health
+from rltuned.core.tables import Snapshot
 from rltuned.daemon.auto_policy import AUTO, Standing, remedy
 from rltuned.daemon.auto_policy import read as read_verdict
 from rltuned.daemon.claims import ISOLATED
@@ -442,7 +442,7 @@ def _on_this_host(user: str) -> bool:
 
 def node_sets(snapshot: Snapshot) -> list[Finding]:
     """Whether jobs are left alone because the queue asks for more, or longer, node lists than are compared."""
-    from rltuned.cluster.pools import MOST_SETS, bounded_pools  # noqa: PLC0415 - NumPy, as the snapshot
+    from rltuned.core.pools import MOST_SETS, bounded_pools  # noqa: PLC0415 - NumPy, as the snapshot
 
     jobs = snapshot.jobs
     pools = bounded_pools(snapshot, jobs.pending)

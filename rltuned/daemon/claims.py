@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.core.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.slurm.port import ClusterFacts
 
 Value = int | str

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from rltuned.cluster.changes import Outcome
-from rltuned.cluster.tables import Snapshot
-from rltuned.cluster.unread import RowKind, Unread
 from rltuned.config import Stage
+from rltuned.core.changes import Outcome
+from rltuned.core.tables import Snapshot
+from rltuned.core.unread import RowKind, Unread
 from rltuned.daemon.apply import Result
 from rltuned.daemon.decisions import DecisionLog, save
 from rltuned.daemon.journal import Journal

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rltuned.cluster.changes import NOT_RAISED, SENT, TAKEN, Change, Field, Outcome, OverSubscribe
-from rltuned.cluster.tables import Snapshot
+from rltuned.core.changes import NOT_RAISED, SENT, TAKEN, Change, Field, Outcome, OverSubscribe
+from rltuned.core.tables import Snapshot
 from rltuned.daemon.apply import Applier, Result
 from rltuned.daemon.restore.by_daemon import DaemonRestore
 from rltuned.daemon.runtime import Permissions, Runtime

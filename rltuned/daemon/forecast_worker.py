@@ -20,8 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Category
 from rltuned.config import ForecastSection
+from rltuned.core.tables import Category
 from rltuned.daemon.checks import forecast_remedy
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.runtime import Runtime

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.ended import EndedJob
-from rltuned.cluster.tables import JobTable
 from rltuned.config import EstimatesSection
+from rltuned.core.ended import EndedJob
+from rltuned.core.tables import JobTable
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.loans import Told
 from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError

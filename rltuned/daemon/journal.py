@@ -20,13 +20,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe
+from rltuned.core.changes import Applied, Change, Field, Outcome, OverSubscribe
 from rltuned.daemon.claims import Entry, Value
 from rltuned.errors import JournalError
 from rltuned.safe_files import make_directory, write_all, write_atomic
 
 if TYPE_CHECKING:
-    from rltuned.cluster.applied import AppliedChanges
+    from rltuned.core.applied import AppliedChanges
 
 FORMAT: Final = 1
 GONE: Final = ("exc_nodes", "priority", "nice")
@@ -196,7 +196,7 @@ class Journal:
 
     def applied(self) -> "AppliedChanges":
         """The claims, as `plan()` needs them."""
-        from rltuned.cluster.applied import AppliedChanges  # noqa: PLC0415 - restore works where NumPy is broken
+        from rltuned.core.applied import AppliedChanges  # noqa: PLC0415 - restore works where NumPy is broken
 
         claims = {job: entry.applied for job, entry in self._entries.items() if not entry.applied.is_empty}
         return AppliedChanges(MappingProxyType(claims))

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.cluster.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Request
-from rltuned.cluster.changes import IN_FORCE, Field, Outcome
-from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config
+from rltuned.core.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Request
+from rltuned.core.changes import IN_FORCE, Field, Outcome
+from rltuned.core.tables import Snapshot
 from rltuned.daemon.apply import Result
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.runtime import Runtime

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from rltuned.cluster.changes import Change, JobStatus, WriteResult
-from rltuned.cluster.tables import Snapshot
+from rltuned.core.changes import Change, JobStatus, WriteResult
+from rltuned.core.tables import Snapshot
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
 from rltuned.daemon.runtime import Runtime

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import TAKEN, Applied, Change, Field, Outcome
-from rltuned.cluster.tables import Snapshot
 from rltuned.config import Config, PolicySection, Stage
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import TAKEN, Applied, Change, Field, Outcome
+from rltuned.core.tables import Snapshot
 from rltuned.daemon.apply import Result
 from rltuned.daemon.auto_policy import Auto
 from rltuned.daemon.claims import Entry, settling_seconds

@@ -15,10 +15,10 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from rltuned import __version__
-from rltuned.cluster.changes import Field, Outcome
-from rltuned.cluster.tables import Ints, Snapshot
-from rltuned.cluster.unread import RowKind
 from rltuned.config import Stage
+from rltuned.core.changes import Field, Outcome
+from rltuned.core.tables import Ints, Snapshot
+from rltuned.core.unread import RowKind
 from rltuned.daemon.auto_policy import Standing
 from rltuned.daemon.rpc_budget import BreakerState
 from rltuned.decide.plan import Plan

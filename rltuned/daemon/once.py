@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.tables import JobTable
 from rltuned.config import Config, Stage, did_you_mean
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.tables import JobTable
 from rltuned.daemon import decisions
 from rltuned.daemon.auto_policy import chosen
 from rltuned.daemon.clock import SystemClock

@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.tables import JobTable, Snapshot
 from rltuned.config import Config
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.tables import JobTable, Snapshot
 from rltuned.decide.loans import Book
 from rltuned.decide.plan import Plan, plan
 from rltuned.estimates.predictions import RunTimePredictions

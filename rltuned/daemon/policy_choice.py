@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from rltuned.cluster.gate_verdict import MODEL
-from rltuned.cluster.tables import Snapshot
 from rltuned.config import PolicySection, did_you_mean
+from rltuned.core.gate_verdict import MODEL
+from rltuned.core.tables import Snapshot
 from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, chosen, remedy, served
 from rltuned.daemon.metrics import show
 from rltuned.daemon.runtime import Runtime

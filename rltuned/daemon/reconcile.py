@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rltuned.cluster.changes import SPLIT, JobStatus, OverSubscribe
-from rltuned.cluster.tables import Snapshot
+from rltuned.core.changes import SPLIT, JobStatus, OverSubscribe
+from rltuned.core.tables import Snapshot
 from rltuned.daemon.claims import (
     SETTLE_SECONDS,
     SITE_FACTOR,

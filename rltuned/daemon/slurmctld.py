@@ -4,8 +4,8 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from rltuned.cluster.scheduler import Health
-from rltuned.cluster.tables import Snapshot
+from rltuned.core.scheduler import Health
+from rltuned.core.tables import Snapshot
 from rltuned.daemon.checks import Finding, blocking, prerequisites
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.primacy import Primacy

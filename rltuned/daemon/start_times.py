@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from rltuned.cluster.tables import Category, Floats, Snapshot
+from rltuned.core.tables import Category, Floats, Snapshot
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import ProbeRecord, StartRecord
 from rltuned.decide.plan import Plan

@@ -20,9 +20,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from rltuned.cluster.changes import JobState
-from rltuned.cluster.tables import JobTable, Snapshot
 from rltuned.config import Config, UsersSection
+from rltuned.core.changes import JobState
+from rltuned.core.tables import JobTable, Snapshot
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import read
 from rltuned.decide.resizing import SOON, Registration

@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from rltuned.cluster.changes import Change, Field, Outcome
-from rltuned.cluster.tables import Floats, JobTable, Rows
 from rltuned.config import PlacementApply, Stage
+from rltuned.core.changes import Change, Field, Outcome
+from rltuned.core.tables import Floats, JobTable, Rows
 from rltuned.decide.loans import MOST_NAMED
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto

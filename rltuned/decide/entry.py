@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Self
 
-from rltuned.cluster.changes import Outcome
-from rltuned.cluster.tables import Snapshot
 from rltuned.config import Stage
+from rltuned.core.changes import Outcome
+from rltuned.core.tables import Snapshot
 from rltuned.decide.decision import DecisionRecord, Numbers, as_plain, read
 from rltuned.decide.raising import Stop
 from rltuned.decide.scope import Veto

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from rltuned.cluster.changes import JobState
-from rltuned.cluster.tables import Floats, JobTable, Rows, Snapshot
-from rltuned.cluster.taken import sizes_held
+from rltuned.core.changes import JobState
+from rltuned.core.tables import Floats, JobTable, Rows, Snapshot
+from rltuned.core.taken import sizes_held
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[Number, Field(ge=0)]

@@ -7,12 +7,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.pools import Pools, bounded_pools
-from rltuned.cluster.tables import Category, Floats, Ints, Rows, Snapshot
-from rltuned.cluster.taken import sizes
 from rltuned.config import Config
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.pools import Pools, bounded_pools
+from rltuned.core.tables import Category, Floats, Ints, Rows, Snapshot
+from rltuned.core.taken import sizes
 from rltuned.decide.scope import Scope, examine
 
 Order = npt.NDArray[np.intp]

@@ -5,10 +5,10 @@ from functools import cached_property
 
 import numpy as np
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Change
-from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, Rows, Snapshot
 from rltuned.config import Config
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import Change
+from rltuned.core.tables import Bools, Floats, Ints, JobTable, Rows, Snapshot
 from rltuned.decide.loans import NOTHING_LENT, Book
 from rltuned.decide.managed import ManagedJobs, Order, managed_jobs, ranks_of
 from rltuned.decide.planned_changes import Front, changes_of, newly_foreign, place_front, to_withdraw

@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.changes import (
+from rltuned.config import PlacementApply, PlacementSection
+from rltuned.core.changes import (
     MAX_FACTOR,
     Applied,
     Change,
@@ -13,9 +14,8 @@ from rltuned.cluster.changes import (
     OverSubscribe,
     SiteFactor,
 )
-from rltuned.cluster.pools import Pools
-from rltuned.cluster.tables import Ints, Rows, Snapshot
-from rltuned.config import PlacementApply, PlacementSection
+from rltuned.core.pools import Pools
+from rltuned.core.tables import Ints, Rows, Snapshot
 from rltuned.decide.managed import ManagedJobs
 from rltuned.decide.scope import Veto
 from rltuned.placement import Placement, build, isolated, place

@@ -12,8 +12,8 @@ from typing import Annotated, Final, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import Bools, Category, Codes, Floats, Snapshot
+from rltuned.core.pools import job_pools
+from rltuned.core.tables import Bools, Category, Codes, Floats, Snapshot
 from rltuned.decide.plan import Plan
 from rltuned.elastic import STARTUP
 from rltuned.observe.supply import CENTURY, expected_ends

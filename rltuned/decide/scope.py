@@ -9,12 +9,12 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import SPLIT
-from rltuned.cluster.pools import MOST_REQUESTS, MOST_SETS, Pools
-from rltuned.cluster.reasons import Waits, parse
-from rltuned.cluster.tables import Bools, Category, Ints, JobTable, Partition, Snapshot
 from rltuned.config import Config, ScopeSection, Stage
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import SPLIT
+from rltuned.core.pools import MOST_REQUESTS, MOST_SETS, Pools
+from rltuned.core.reasons import Waits, parse
+from rltuned.core.tables import Bools, Category, Ints, JobTable, Partition, Snapshot
 
 
 class Veto(enum.StrEnum):

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.reasons import parse
-from rltuned.cluster.tables import Category, Codes, Partition, Snapshot
+from rltuned.core.reasons import parse
+from rltuned.core.tables import Category, Codes, Partition, Snapshot
 from rltuned.decide.decision import ProbeRecord, StartRecord, lent_by, read
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.plan import Plan

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats, Rows
+from rltuned.core.tables import Floats, Rows
 from rltuned.observe.features import known_run_times
 from rltuned.policy.protocol import Policy
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Category, Codes, Floats, Ints, JobTable, Rows
+from rltuned.core.tables import Category, Codes, Floats, Ints, JobTable, Rows
 from rltuned.errors import WorkloadError
 from rltuned.estimates.mixture import LAST, Known, Mixture
 from rltuned.estimates.predictions import RunTimePredictions

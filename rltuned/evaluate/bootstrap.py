@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.core.tables import Bools, Floats
 
 RESAMPLES: Final = 10_000
 LEVEL: Final = 0.95

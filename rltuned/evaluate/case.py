@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Category, Floats, owners
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Bools, Category, Floats, owners
 from rltuned.evaluate.window_metrics import AgainstSlurm, Metrics, against_slurm, measure
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rltuned import __version__
-from rltuned.cluster.shape import ClusterShape
+from rltuned.core.shape import ClusterShape
 from rltuned.errors import RltunedError
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.evaluation_report import assemble

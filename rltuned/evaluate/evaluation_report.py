@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rltuned.cluster.objective import Objective
+from rltuned.core.objective import Objective
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, compare, counts
 from rltuned.evaluate.case import Case

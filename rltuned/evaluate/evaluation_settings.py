@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rltuned.cluster.objective import DEFAULT, Objective
-from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.config import DEFAULT_MODEL
+from rltuned.core.objective import DEFAULT, Objective
+from rltuned.core.scheduler import SchedulerParameters
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.policy.multifactor import Weights

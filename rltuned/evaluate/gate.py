@@ -15,11 +15,11 @@ import numpy as np
 from rich.table import Table
 
 from rltuned import __version__
-from rltuned.cluster.gate_verdict import FORMAT, MODEL, SLURM, VERSION
-from rltuned.cluster.objective import DEFAULT, Objective
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_SHARE, Config
+from rltuned.core.gate_verdict import FORMAT, MODEL, SLURM, VERSION
+from rltuned.core.objective import DEFAULT, Objective
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Floats
 from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES
 from rltuned.evaluate.evaluation import Evaluation, ready
 from rltuned.evaluate.evaluation_settings import (

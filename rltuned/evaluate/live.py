@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.gate_verdict import DAY
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Codes, Floats
+from rltuned.core.gate_verdict import DAY
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Codes, Floats
 from rltuned.evaluate.bootstrap import RESAMPLES
 from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.evaluation_settings import EvaluationSettings, Start

@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.objective import DEFAULT, Objective
-from rltuned.cluster.tables import Floats, Ints
 from rltuned.config import Config, LendSection
+from rltuned.core.objective import DEFAULT, Objective
+from rltuned.core.tables import Floats, Ints
 from rltuned.evaluate.evaluation_settings import AGAIN, STRICT, EvaluationSettings, is_learned, served
 from rltuned.evaluate.slurm_conf import Values, with_values
 from rltuned.policy import files

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Snapshot
 from rltuned.config import SlurmSection
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Snapshot
 from rltuned.errors import ShapeError, SlurmError, WorkloadError
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.window_metrics import most_in_use

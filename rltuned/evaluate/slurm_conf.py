@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.hostlist import compress
-from rltuned.cluster.scheduler import SchedulerParameters
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats, NodeTable, Rows, owners
+from rltuned.core.hostlist import compress
+from rltuned.core.scheduler import SchedulerParameters
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Floats, NodeTable, Rows, owners
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.values import Backfill

@@ -1,6 +1,6 @@
 """The best that slurm.conf alone can do on a site's own jobs: searched on earlier windows, judged on later ones.
 
-The cost of a candidate is J (`rltuned.cluster.objective`) over the site's own slurm.conf, with a penalty where it
+The cost of a candidate is J (`rltuned.core.objective`) over the site's own slurm.conf, with a penalty where it
 breaks a bound that the daemon is held to. The search is differential evolution (Storn and Price, Journal of Global
 Optimization 11, 1997; SciPy's) on the logarithms of the numbers. What it finds is put back to the site's own values as
 far as that costs next to nothing, so that few lines are left.
@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from scipy.optimize import differential_evolution
 
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Floats
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import FEWEST, MOST_WORSE, Comparison, compare, counts, mean
 from rltuned.evaluate.case import Case

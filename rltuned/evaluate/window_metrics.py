@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.tables import Bools, Category, Floats
+from rltuned.core.tables import Bools, Category, Floats
 from rltuned.simulate.values import Runs, bounded_slowdown
 
 COMPARED: Final = (

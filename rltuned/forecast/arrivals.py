@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Category, Codes, Floats, Ints, Rows
+from rltuned.core.tables import Category, Codes, Floats, Ints, Rows
 from rltuned.workload.simulated_estimates import uniform
 
 HOUR: Final = 3600.0

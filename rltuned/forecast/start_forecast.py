@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.tables import Bools, Floats, Ints, Rows, Snapshot
+from rltuned.core.tables import Bools, Floats, Ints, Rows, Snapshot
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
 from rltuned.estimates.predictions import EndedJobs, uncertain_run_times

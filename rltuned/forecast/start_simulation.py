@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import Bools, Category, Floats, Ints, Rows, Snapshot
-from rltuned.cluster.taken import taken_gpus
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.pools import job_pools
+from rltuned.core.tables import Bools, Category, Floats, Ints, Rows, Snapshot
+from rltuned.core.taken import taken_gpus
 from rltuned.forecast.arrivals import DAY, ArrivalModel, Submissions
 from rltuned.forecast.start_forecast import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
 from rltuned.simulate import records as k

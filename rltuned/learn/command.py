@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rltuned.cluster.objective import DEFAULT, Objective
 from rltuned.config import SlurmSection
+from rltuned.core.objective import DEFAULT, Objective
 from rltuned.errors import ConfigError
 from rltuned.evaluate import site as this_site
 from rltuned.evaluate.policies import model_path

@@ -1,4 +1,4 @@
-"""What is minimised: J of a finished window (`rltuned.cluster.objective`), written as an integral over time that each
+"""What is minimised: J of a finished window (`rltuned.core.objective`), written as an integral over time that each
 moment adds a part to.
 
 The mean wait is 1/n · ∫ (jobs in the queue) dt, the mean bounded slowdown n⁻¹ ∫ Σ 1/max(run, 10) dt over them, and so
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.objective import TAIL, Objective, at_least
-from rltuned.cluster.tables import Floats
+from rltuned.core.objective import TAIL, Objective, at_least
+from rltuned.core.tables import Floats
 from rltuned.simulate.values import BOUND
 
 

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Singles
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Singles
 from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import Actor
 

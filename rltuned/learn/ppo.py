@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Rows, Singles
+from rltuned.core.tables import Rows, Singles
 from rltuned.learn.quiet import tf
 from rltuned.learn.sampling import Steps, begins
 from rltuned.learn.training_settings import PPOSettings

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.gate_verdict import DAY, MODEL
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Floats
 from rltuned.config import DEFAULT_MODEL
+from rltuned.core.gate_verdict import DAY, MODEL
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Floats
 from rltuned.errors import EvaluationError, ModelError
 from rltuned.evaluate import gate, live
 from rltuned.evaluate.bootstrap import Comparison, compare, counts

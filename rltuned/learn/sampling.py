@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.objective import TAIL, Objective
-from rltuned.cluster.tables import Floats, Ints, Rows, Singles
+from rltuned.core.objective import TAIL, Objective
+from rltuned.core.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.learn.cost import FinishedJobs, advantages, cost

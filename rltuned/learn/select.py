@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.objective import METRICS
+from rltuned.core.objective import METRICS
 from rltuned.evaluate.case import Case
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.policy.actor import Actor

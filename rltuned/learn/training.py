@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.objective import Objective
-from rltuned.cluster.tables import Floats, Singles
+from rltuned.core.objective import Objective
+from rltuned.core.tables import Floats, Singles
 from rltuned.errors import EvaluationError
 from rltuned.learn.curriculum import (
     Site,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.cluster.objective import DEFAULT, Objective
+from rltuned.core.objective import DEFAULT, Objective
 from rltuned.learn.curriculum import MIXED, CurriculumSettings
 from rltuned.learn.evolution import EvolutionSettings
 

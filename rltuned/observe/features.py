@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.pools import Pools
-from rltuned.cluster.tables import Bools, Codes, Floats, Snapshot
-from rltuned.cluster.taken import alone, taken_gpus
+from rltuned.core.pools import Pools
+from rltuned.core.tables import Bools, Codes, Floats, Snapshot
+from rltuned.core.taken import alone, taken_gpus
 from rltuned.observe.supply import CENTURY, MOST_GPUS, MOST_MIB, PoolStats
 
 METADATA: Final = ("job_id", "user", "virtual_cluster", "gpu_type")

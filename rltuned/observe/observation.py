@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.pools import Pools, job_pools
-from rltuned.cluster.tables import Codes, Floats, Ints, JobTable, Snapshot
+from rltuned.core.pools import Pools, job_pools
+from rltuned.core.tables import Codes, Floats, Ints, JobTable, Snapshot
 from rltuned.observe.features import FEATURES, Demand, demand, features
 from rltuned.observe.supply import PoolStats, pool_stats
 from rltuned.observe.window import WINDOW, select_window

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.pools import Pools
-from rltuned.cluster.tables import Bools, Codes, Floats, Snapshot
-from rltuned.cluster.taken import whole_nodes
+from rltuned.core.pools import Pools
+from rltuned.core.tables import Bools, Codes, Floats, Snapshot
+from rltuned.core.taken import whole_nodes
 
 MOST_GPUS: Final = 32767
 """GPUs of a node are counted in 16 bits where jobs and nodes are compared; no node has more."""

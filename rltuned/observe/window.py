@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Codes, Floats, JobTable
+from rltuned.core.tables import Codes, Floats, JobTable
 
 WINDOW: Final = 256
 """Rows of the observation (paper §4.1)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltuned.cluster.tables import Bools, Floats, Rows
+from rltuned.core.tables import Bools, Floats, Rows
 from rltuned.placement.ways import CROWD, CROWDING, WaySet
 
 

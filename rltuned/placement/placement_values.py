@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rltuned.cluster.tables import Bools, Codes, Floats
+from rltuned.core.tables import Bools, Codes, Floats
 from rltuned.errors import PlacementError
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rltuned.cluster.tables import Bools, Floats, Ints, Rows
 from rltuned.config import PlacementSection
+from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.placement.integer_program import formulate
 from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, SolveOutcome, Way
 from rltuned.placement.solve import solve

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.pools import Pools
-from rltuned.cluster.tables import Bools, Codes, Floats, JobTable, Rows, Snapshot
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.pools import Pools
+from rltuned.core.tables import Bools, Codes, Floats, JobTable, Rows, Snapshot
 from rltuned.placement.placement_values import PlacementProblem
 
 LEAST_WEIGHT = 0.5

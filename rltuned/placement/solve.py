@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import swiglpk as glpk
 
-from rltuned.cluster.tables import Ints
+from rltuned.core.tables import Ints
 from rltuned.errors import PlacementError
 from rltuned.placement.integer_program import Model
 from rltuned.placement.placement_values import SolveOutcome

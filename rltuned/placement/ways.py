@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats, Ints, Rows
+from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.placement.placement_values import Kind, PlacementProblem
 
 WASTE: Final = 0.1

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.objective import DEFAULT, Objective
-from rltuned.cluster.tables import Floats
+from rltuned.core.objective import DEFAULT, Objective
+from rltuned.core.tables import Floats
 from rltuned.observe.features import RUN_TIME_HORIZON
 from rltuned.observe.observation import STATE_COLUMNS, Observation
 from rltuned.observe.supply import CENTURY

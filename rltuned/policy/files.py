@@ -22,7 +22,7 @@ import safetensors.numpy
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 from rltuned.errors import ModelError
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import MOMENT, RUN_TIME, Actor, shapes

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 from rltuned.errors import ConfigError
 from rltuned.observe.observation import Observation
 from rltuned.policy.protocol import Queue

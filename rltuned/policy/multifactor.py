@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.scheduler import tres_name
-from rltuned.cluster.tables import Bools, Category, Codes, Floats
+from rltuned.core.scheduler import tres_name
+from rltuned.core.tables import Bools, Category, Codes, Floats
 from rltuned.errors import ConfigError
 
 DAY: Final = 86_400.0

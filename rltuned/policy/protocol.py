@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 from rltuned.observe.observation import Observation
 
 
@@ -19,7 +19,7 @@ class QueueView:
     time_limit: Floats
     """Seconds, infinite when unlimited."""
     gpus: Floats
-    """GPUs that it takes in all (`rltuned.cluster.taken`), 0 for a CPU job that shares its nodes."""
+    """GPUs that it takes in all (`rltuned.core.taken`), 0 for a CPU job that shares its nodes."""
     wait: Floats
     """Seconds since eligible, not negative."""
     submit: Floats

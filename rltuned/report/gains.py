@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Category, Floats, Ints, owners
+from rltuned.core.tables import Bools, Category, Floats, Ints, owners
 from rltuned.evaluate.evaluation_settings import AGAIN
 from rltuned.evaluate.window_metrics import against_slurm
 from rltuned.report.replay import SLURM, Replay

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Floats, Rows
 from rltuned.config import Config
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Bools, Floats, Rows
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles

@@ -33,7 +33,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 from rltuned.simulate import kernel as k
 
 GROUP: Final = 30.0

@@ -7,11 +7,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.plain_tables import job_table
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints, JobTable, NodeTable, Rows, Snapshot
-from rltuned.cluster.taken import taken_gpus
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.plain_tables import job_table
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, JobTable, NodeTable, Rows, Snapshot
+from rltuned.core.taken import taken_gpus
 from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.policy.protocol import QueueView

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.core.tables import Bools, Floats
 from rltuned.observe.features import RUN_TIME_HORIZON
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.observe.supply import CENTURY

@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.pools import job_pools
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Floats, Ints, JobTable, NodeTable, Partition, Rows, Snapshot
-from rltuned.cluster.taken import alone
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.pools import job_pools
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Bools, Floats, Ints, JobTable, NodeTable, Partition, Rows, Snapshot
+from rltuned.core.taken import alone
 from rltuned.decide.scope import priority_tiers
 from rltuned.simulate import kernel as k
 from rltuned.simulate.requests import Requests, capacity

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 
 Array = npt.NDArray[Any]
 

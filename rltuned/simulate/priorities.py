@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Codes, Floats, Ints, NodeTable, Rows
+from rltuned.core.tables import Codes, Floats, Ints, NodeTable, Rows
 from rltuned.policy.multifactor import (
     USUAL,
     Association,

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, Field
-from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Floats, Ints, Rows
 from rltuned.config import Config
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import Applied, Field
+from rltuned.core.shape import parse_shape
+from rltuned.core.tables import Floats, Ints, Rows
 from rltuned.decide import Plan, plan
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import ranks_of

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Codes, Floats, Ints, NodeTable, Rows
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Bools, Codes, Floats, Ints, NodeTable, Rows
 from rltuned.workload.jobs import Workload
 
 GPU: Final = 0

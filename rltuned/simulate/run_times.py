@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats, Rows
+from rltuned.core.tables import Floats, Rows
 from rltuned.estimates.mixture import LAST
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.estimates.run_time_history import LEVELS, Kind, RunTimeHistory, kinds

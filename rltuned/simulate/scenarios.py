@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Floats, Ints, JobTable, Rows
+from rltuned.core.shape import parse_shape
+from rltuned.core.tables import Floats, Ints, JobTable, Rows
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation

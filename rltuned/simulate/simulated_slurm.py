@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.changes import Change, Field, JobState, JobStatus, Outcome, OverSubscribe, WriteResult
-from rltuned.cluster.ended import EndedJob, Past
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Bools, Category, Floats, Ints, JobTable, Rows, Snapshot
+from rltuned.core.changes import Change, Field, JobState, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.core.ended import EndedJob, Past
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Bools, Category, Floats, Ints, JobTable, Rows, Snapshot
 from rltuned.errors import RltunedError, SlurmError
 from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.engine import RELEASE, Simulation

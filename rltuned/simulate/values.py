@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.scheduler import LIMITS, SchedulerParameters
-from rltuned.cluster.tables import Bools, Codes, Floats, Ints
+from rltuned.core.scheduler import LIMITS, SchedulerParameters
+from rltuned.core.tables import Bools, Codes, Floats, Ints
 from rltuned.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
 
 BOUND: Final = 10.0

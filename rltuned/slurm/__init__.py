@@ -7,7 +7,7 @@ queue, of which `snapshot` makes tables and `status` the few facts around a writ
 and `writer`, the adapters that every release works with; `pyslurm`, the optional adapter for Slurm 25.11; `connect`,
 which builds the adapter that the configuration names.
 
-What may be changed freely: how an answer is read, as long as the values of `rltuned.cluster` come out the same for
+What may be changed freely: how an answer is read, as long as the values of `rltuned.core` come out the same for
 every release. What must stay:
 
 - A command line that is not in `commands.REGISTRY` is not issued; nothing goes through a shell.

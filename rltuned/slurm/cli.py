@@ -4,8 +4,8 @@ import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rltuned.cluster.changes import JobStatus
-from rltuned.cluster.ended import Past
+from rltuned.core.changes import JobStatus
+from rltuned.core.ended import Past
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.facts import read_facts
@@ -15,7 +15,7 @@ from rltuned.slurm.sacct import read_ended
 from rltuned.slurm.status import read_status
 
 if TYPE_CHECKING:
-    from rltuned.cluster.tables import Snapshot
+    from rltuned.core.tables import Snapshot
 
 CONNECT_SECONDS: Final = 2.0
 """As long as Slurm's own clients try to connect (TCPTimeout)."""

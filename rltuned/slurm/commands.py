@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from rltuned.cluster.ended import FINAL_STATES
+from rltuned.core.ended import FINAL_STATES
 from rltuned.errors import SlurmError
 
 SEPARATOR: Final = "\x1f"

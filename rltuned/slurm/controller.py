@@ -3,7 +3,7 @@
 import re
 from typing import Final, NamedTuple
 
-from rltuned.cluster.scheduler import Health
+from rltuned.core.scheduler import Health
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.notation import bad, duration, text
 from rltuned.slurm.process import Runner

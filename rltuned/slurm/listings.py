@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.hostlist import expand
-from rltuned.cluster.tables import NO_ROWS, Partition
-from rltuned.cluster.unread import RowKind, Skipped
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.hostlist import expand
+from rltuned.core.tables import NO_ROWS, Partition
+from rltuned.core.unread import RowKind, Skipped
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.not_simulated import of_partition
 from rltuned.slurm.notation import (

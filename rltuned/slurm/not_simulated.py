@@ -6,11 +6,11 @@ What it knows is in docs/simulator.md. Values are those of ``scontrol show confi
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rltuned.cluster.scheduler import tres_name
+from rltuned.core.scheduler import tres_name
 from rltuned.slurm import controller, notation
 
 if TYPE_CHECKING:  # needs NumPy
-    from rltuned.cluster.tables import NodeTable, Partition
+    from rltuned.core.tables import NodeTable, Partition
 
 _KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "PriorityType": frozenset({"priority/multifactor"}),

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.cluster import durations
-from rltuned.cluster.scheduler import tres_name
+from rltuned.core import durations
+from rltuned.core.scheduler import tres_name
 from rltuned.errors import SlurmParseError
 
 NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "(none)"})

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from rltuned.cluster.changes import Change, JobStatus, WriteResult
-from rltuned.cluster.ended import Past
-from rltuned.cluster.scheduler import SchedulerParameters
+from rltuned.core.changes import Change, JobStatus, WriteResult
+from rltuned.core.ended import Past
+from rltuned.core.scheduler import SchedulerParameters
 
 if TYPE_CHECKING:
-    from rltuned.cluster.tables import Snapshot
+    from rltuned.core.tables import Snapshot
 
 
 class Privilege(enum.StrEnum):

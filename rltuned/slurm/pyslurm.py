@@ -15,7 +15,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rltuned.cluster.changes import Change, Field, Outcome, WriteResult
+from rltuned.core.changes import Change, Field, Outcome, WriteResult
 from rltuned.errors import PrerequisiteError, SlurmError, SlurmUnavailableError
 from rltuned.installed import how_to_install
 from rltuned.slurm.process import Runner, printable

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from rltuned.cluster.ended import EndedJob, Past, only_waited
+from rltuned.core.ended import EndedJob, Past, only_waited
 from rltuned.errors import AnswerTooLongError, SlurmParseError
 from rltuned.slurm import notation, separated
 from rltuned.slurm.commands import ENDED_FIELDS, TRACE_FIELDS

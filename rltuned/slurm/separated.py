@@ -1,6 +1,6 @@
 """Tables as squeue, sprio and sacct print them: rows of values with a separator behind each.
 
-A row that does not fit is left out and named (`cluster.unread`). An answer that is cut short is an error, and so is one
+A row that does not fit is left out and named (`core.unread`). An answer that is cut short is an error, and so is one
 of a format that is not known: no row has its fields, or most have a strange value (`refuse_unknown`).
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
 
-from rltuned.cluster.unread import RowKind, Skipped, Unread
+from rltuned.core.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.notation import job_id

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.changes import JobState
-from rltuned.cluster.hostlist import expand
-from rltuned.cluster.scheduler import Health
-from rltuned.cluster.tables import (
+from rltuned.core.changes import JobState
+from rltuned.core.hostlist import expand
+from rltuned.core.scheduler import Health
+from rltuned.core.tables import (
     Bools,
     Category,
     Codes,
@@ -22,7 +22,7 @@ from rltuned.cluster.tables import (
     Snapshot,
     concatenate_nodes,
 )
-from rltuned.cluster.unread import RowKind, Skipped, Unread
+from rltuned.core.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmDeniedError, SlurmParseError
 from rltuned.slurm import controller, listings, notation
 from rltuned.slurm.commands import GPU_OPTIONS

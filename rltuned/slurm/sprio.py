@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from rltuned.cluster.unread import RowKind, Unread
+from rltuned.core.unread import RowKind, Unread
 from rltuned.slurm import notation
 from rltuned.slurm.commands import SITE_FIELDS
 from rltuned.slurm.process import Runner, failure

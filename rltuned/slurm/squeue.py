@@ -17,9 +17,9 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from rltuned.cluster.changes import SPLIT, JobState, OverSubscribe
-from rltuned.cluster.reasons import Waits, parse
-from rltuned.cluster.unread import RowKind, Skipped, Unread
+from rltuned.core.changes import SPLIT, JobState, OverSubscribe
+from rltuned.core.reasons import Waits, parse
+from rltuned.core.unread import RowKind, Skipped, Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
 from rltuned.slurm.commands import (

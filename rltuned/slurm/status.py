@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from rltuned.cluster.changes import JobState, JobStatus
-from rltuned.cluster.unread import Unread
+from rltuned.core.changes import JobState, JobStatus
+from rltuned.core.unread import Unread
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
 from rltuned.slurm.commands import SEPARATOR, SITE_FIELDS, STATUS_FIELDS

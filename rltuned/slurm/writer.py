@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rltuned.cluster.changes import MAX_FACTOR, Change, Field, Outcome, SiteFactor, WriteResult
+from rltuned.core.changes import MAX_FACTOR, Change, Field, Outcome, SiteFactor, WriteResult
 from rltuned.errors import SlurmError, SlurmUnavailableError
 from rltuned.slurm.commands import EXCLUSIVE_SINCE
 from rltuned.slurm.controller import release as installed_release

@@ -1,6 +1,6 @@
 """Jobs as data: traces read from files, generated workloads, and what is known about a job before it has run.
 
-`read` turns a trace into a `Workload`: one row per job, NumPy columns, the units of `rltuned.cluster`. It knows this
+`read` turns a trace into a `Workload`: one row per job, NumPy columns, the units of `rltuned.core`. It knows this
 project's CSV columns and ``sacct -P`` (docs/workloads.md); `studies.traces` converts published formats. `describe` is
 the statistics of a workload, `read_shape` the cluster to run it on.
 

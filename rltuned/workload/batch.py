@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.durations import duration
-from rltuned.cluster.scheduler import tres_name
-from rltuned.cluster.tables import Bools, Category, Floats, Ints
+from rltuned.core.durations import duration
+from rltuned.core.scheduler import tres_name
+from rltuned.core.tables import Bools, Category, Floats, Ints
 from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import NUMBERS, TEXTS, Source, Workload
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Category, Codes, Floats, Ints
+from rltuned.core.tables import Bools, Category, Codes, Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from rltuned.cluster.shape import ClusterShape, from_json, parse_shape
+from rltuned.core.shape import ClusterShape, from_json, parse_shape
 from rltuned.errors import ShapeError
 
 MAX_BYTES = 16 * 2**20
@@ -11,7 +11,7 @@ MAX_BYTES = 16 * 2**20
 
 
 def read_shape(text_or_path: str | Path) -> ClusterShape:
-    """The cluster that `--cluster` describes: ``20x8:p100`` (`rltuned.cluster.shape`), or a file: what ends in .json or
+    """The cluster that `--cluster` describes: ``20x8:p100`` (`rltuned.core.shape`), or a file: what ends in .json or
     names an existing one.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats, Ints
+from rltuned.core.tables import Floats, Ints
 from rltuned.errors import ConfigError
 from rltuned.workload.jobs import Estimates, Workload
 

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Codes, Floats, Ints, Rows
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Codes, Floats, Ints, Rows
 from rltuned.errors import ConfigError
 from rltuned.workload.jobs import Source, Workload, workload
 from rltuned.workload.presets import Preset, presets

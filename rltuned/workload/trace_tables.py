@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rltuned.cluster.ended import final, only_waited
-from rltuned.cluster.scheduler import tres_name
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.core.ended import final, only_waited
+from rltuned.core.scheduler import tres_name
+from rltuned.core.tables import Bools, Floats
 from rltuned.errors import WorkloadError
 from rltuned.workload.batch import (
     MAX_CPUS,

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rltuned import revision
-from rltuned.cluster.shape import ClusterShape
+from rltuned.core.shape import ClusterShape
 from rltuned.errors import ConfigError, RltunedError
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw

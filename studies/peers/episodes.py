@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats, Ints, Rows, Singles
+from rltuned.core.tables import Floats, Ints, Rows, Singles
 from rltuned.evaluate.case import Case
 from rltuned.observe import FEATURES, Observation, observe
 from rltuned.simulate.engine import Ranker, Simulation

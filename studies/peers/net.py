@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats, Singles
+from rltuned.core.tables import Floats, Singles
 
 HIDDEN: Final = (32, 16, 8)
 """Units of the hidden layers, of both peers."""

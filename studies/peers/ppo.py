@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats, Singles
+from rltuned.core.tables import Floats, Singles
 from rltuned.learn.quiet import tf
 from studies.peers.episodes import PeerEpisode, joined
 from studies.peers.model import Peer

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Bools, Floats
+from rltuned.core.tables import Bools, Floats
 from rltuned.observe.features import FEATURES
 from rltuned.observe.observation import Observation
 from rltuned.policy.heuristics import places

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.tables import Floats, Ints
+from rltuned.core.tables import Floats, Ints
 from rltuned.observe.features import FEATURES
 from rltuned.observe.observation import Observation
 from rltuned.observe.window import WINDOW

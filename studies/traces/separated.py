@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 from rltuned.workload.batch import (
     MAX_CPUS,
     MAX_DURATION,

@@ -5,7 +5,7 @@ import time
 import pytest
 from cluster.support import OLD_AND_NEW, Cluster, wait_until
 
-from rltuned.cluster.shape import parse_shape
+from rltuned.core.shape import parse_shape
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker

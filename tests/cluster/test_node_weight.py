@@ -2,7 +2,7 @@
 
 from cluster.support import NODES, Cluster
 
-from rltuned.cluster.shape import from_json
+from rltuned.core.shape import from_json
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker

@@ -214,9 +214,7 @@ MUTANTS = (
         "for job, offer in self.offers.items()}",
     ),
     # --- around them
-    Mutant(
-        "values below nought", "cluster/changes.py", "if not 0 <= value <= MAX_FACTOR:", "if not value <= MAX_FACTOR:"
-    ),
+    Mutant("values below nought", "core/changes.py", "if not 0 <= value <= MAX_FACTOR:", "if not value <= MAX_FACTOR:"),
     Mutant(
         "a job gets less than Slurm gives",
         "decide/planned_changes.py",
@@ -237,17 +235,17 @@ MUTANTS = (
     ),
     Mutant("deadlines are passed", "decide/scope.py", "Veto.SEVERAL_QOS, Veto.DEADLINE)", "Veto.SEVERAL_QOS)"),
     Mutant(
-        "only GPUs count", "cluster/taken.py", "found: Floats = np.maximum.reduce(shares)", "found: Floats = shares[0]"
+        "only GPUs count", "core/taken.py", "found: Floats = np.maximum.reduce(shares)", "found: Floats = shares[0]"
     ),
     Mutant(
         "a user's own nodes are shared by all",
-        "cluster/taken.py",
+        "core/taken.py",
         "share = np.where(alone(snapshot, rows), whole, share)",
         "share = np.where(whole_nodes(snapshot, rows), whole, share)",
     ),
     Mutant(
         "running tasks of an array count as waiting ones",
-        "cluster/tables.py",
+        "core/tables.py",
         "- started.get(int(self.job_id[row]), 0)",
         "",
     ),

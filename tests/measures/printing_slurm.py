@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.benchmarks import NOW, answers, snapshot
-from rltuned.cluster.changes import Applied
+from rltuned.core.changes import Applied
 from rltuned.daemon.claims import Entry
 from rltuned.slurm.commands import JOB_FIELDS, SEPARATOR, STATUS_FIELDS
 

@@ -31,8 +31,8 @@ import numpy as np
 from measures.printing_slurm import PrintingSlurm, let_a_minute_pass
 
 from rltuned.benchmarks import NOW
-from rltuned.cluster.ended import EndedJob
 from rltuned.config import Config, CycleSection, SlurmSection, Stage, StateSection
+from rltuned.core.ended import EndedJob
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import RECORD

@@ -22,7 +22,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from rltuned import revision
-from rltuned.cluster.objective import DEFAULT, Objective
+from rltuned.core.objective import DEFAULT, Objective
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Split, draw

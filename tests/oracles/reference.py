@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Rows, concatenate_nodes
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Rows, concatenate_nodes
 from rltuned.policy.protocol import QueueView
 from rltuned.simulate.engine import Predictor
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, Requests, requests

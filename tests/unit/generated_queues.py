@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import Codes, Floats, NodeTable, Partition, Snapshot
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.tables import Codes, Floats, NodeTable, Partition, Snapshot
 from rltuned.workload.simulated_estimates import written_limit
 
 _LONGEST_LIMIT: Final = 30 * 86400.0

@@ -25,10 +25,10 @@ from unit.slurm.standin import (
 )
 
 from rltuned import __version__
-from rltuned.cluster.changes import Applied, Change, Field, SiteFactor
-from rltuned.cluster.scheduler import SchedulerParameters
 from rltuned.commands.main import main
 from rltuned.config import resolve
+from rltuned.core.changes import Applied, Change, Field, SiteFactor
+from rltuned.core.scheduler import SchedulerParameters
 from rltuned.daemon import planning
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.journal import Journal

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, Final
 
-from rltuned.cluster.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, SiteFactor
+from rltuned.core.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, SiteFactor
 from rltuned.daemon.claims import (
     ISOLATED,
     OVERSUBSCRIBE,

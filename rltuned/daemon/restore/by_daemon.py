@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.cluster.tables import Snapshot
+from rltuned.core.tables import Snapshot
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore.batches import Leftover, Restore, RestoreReport
 from rltuned.daemon.rpc_budget import STATUS_RPCS

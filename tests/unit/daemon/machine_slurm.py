@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from unit.daemon import model_slurm
 from unit.daemon.model_slurm import NODES, UID, Job, ModelSlurm
 
-from rltuned.cluster.changes import Field
-from rltuned.cluster.tables import Snapshot
+from rltuned.core.changes import Field
+from rltuned.core.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader

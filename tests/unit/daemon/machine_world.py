@@ -29,7 +29,6 @@ import rltuned.daemon.journal
 import rltuned.daemon.lock
 import rltuned.daemon.restore.left_alone
 import rltuned.safe_files
-from rltuned.cluster.changes import Field, Outcome
 from rltuned.config import (
     Config,
     CycleSection,
@@ -42,6 +41,7 @@ from rltuned.config import (
     Stage,
     StateSection,
 )
+from rltuned.core.changes import Field, Outcome
 from rltuned.daemon.claims import TABLE
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport
 from rltuned.daemon.journal import FILE_NAME, Journal

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rltuned.cluster.changes import Field, JobStatus, OverSubscribe
-from rltuned.cluster.tables import Snapshot
+from rltuned.core.changes import Field, JobStatus, OverSubscribe
+from rltuned.core.tables import Snapshot
 from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader

@@ -1,7 +1,7 @@
 import pytest
 from unit.daemon.support import Bench
 
-from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
+from rltuned.core.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.daemon.apply import SPARE, Applier
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.rpc_budget import LOOK_RPCS, STATUS_RPCS, Budget

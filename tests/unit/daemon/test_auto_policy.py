@@ -7,8 +7,6 @@ import pytest
 from unit.daemon.test_loop import house
 from unit.policy.conftest import saved
 
-from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse_verdict
-from rltuned.cluster.objective import Objective
 from rltuned.config import (
     DEFAULT_MODEL,
     DEFAULT_SHARE,
@@ -19,6 +17,8 @@ from rltuned.config import (
     StateSection,
     resolve,
 )
+from rltuned.core.gate_verdict import DAY, MODEL, SLURM, parse_verdict
+from rltuned.core.objective import Objective
 from rltuned.daemon.auto_policy import Choice, Standing, read
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.decisions import load

@@ -6,8 +6,6 @@ from unit.daemon.model_slurm import NODES, ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
 from unit.daemon.test_loop import ALL, house, showing
 
-from rltuned.cluster import pools
-from rltuned.cluster.changes import OverSubscribe
 from rltuned.config import (
     Config,
     Stage,
@@ -15,6 +13,8 @@ from rltuned.config import (
     UsersSection,
     WriteSection,
 )
+from rltuned.core import pools
+from rltuned.core.changes import OverSubscribe
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat

@@ -5,7 +5,7 @@ import pytest
 from unit.daemon.support import Bench
 from unit.daemon.test_loop import house
 
-from rltuned.cluster.changes import Outcome
+from rltuned.core.changes import Outcome
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.heartbeat import HEARTBEAT_NAME
 from rltuned.daemon.journal import Journal

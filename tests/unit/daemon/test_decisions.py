@@ -10,10 +10,10 @@ from unit.daemon.support import files_no_longer_than
 from unit.daemon.test_loop import house
 from unit.slurm.standin import StandIn, job
 
-from rltuned.cluster.changes import Outcome
 from rltuned.commands.common import EXIT_ABSENT
 from rltuned.commands.main import cli
 from rltuned.config import Stage
+from rltuned.core.changes import Outcome
 from rltuned.daemon import decisions
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import (

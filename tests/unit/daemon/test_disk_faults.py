@@ -16,7 +16,7 @@ import pytest
 from unit.daemon.faulty_disk import FaultyDisk
 from unit.daemon.test_loop import ALL, again, house
 
-from rltuned.cluster.changes import Field
+from rltuned.core.changes import Field
 from rltuned.daemon.checks import Severity
 from rltuned.daemon.claims import TABLE
 from rltuned.daemon.clock import Moment

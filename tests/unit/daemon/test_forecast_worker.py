@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 from unit.daemon import faulty_workers
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import Config, ForecastSection, StateSection, resolve
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.tables import Partition, Snapshot
 from rltuned.daemon import forecast_worker as module
 from rltuned.daemon.checks import Severity, forecast
 from rltuned.daemon.cycle_report import CycleOutcome

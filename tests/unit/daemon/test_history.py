@@ -9,10 +9,10 @@ from rich.console import Console
 from structlog.testing import capture_logs
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.ended import EndedJob, Past
-from rltuned.cluster.plain_tables import job_table
 from rltuned.config import Config, EstimatesSection, StateSection
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.ended import EndedJob, Past
+from rltuned.core.plain_tables import job_table
 from rltuned.daemon import history
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.daemon.metrics import Metrics

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.daemon.support import files_no_longer_than
 
-from rltuned.cluster.changes import Applied, Change, Field, Outcome, OverSubscribe, SiteFactor
+from rltuned.core.changes import Applied, Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.daemon.claims import MAX_DOUBTS, SITE_FACTOR, Entry, intended, landed
 from rltuned.daemon.journal import COMPACT_LINES, Journal, Settlement, entry_from_json, entry_to_json
 from rltuned.errors import JournalError

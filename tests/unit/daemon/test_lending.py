@@ -6,8 +6,8 @@ import pytest
 from unit.daemon.model_slurm import WAITED, ModelSlurm, VirtualClock
 from unit.daemon.test_loop import Deaf, again, house
 
-from rltuned.cluster.changes import Outcome
 from rltuned.config import LendSection, Stage
+from rltuned.core.changes import Outcome
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.lending import BEFORE, FILE_NAME, read_book
 from rltuned.daemon.lock import Lock

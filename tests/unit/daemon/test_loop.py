@@ -14,8 +14,6 @@ from prometheus_client import generate_latest
 from unit.daemon.model_slurm import WAITED, Commands, ModelReader, ModelSlurm, VirtualClock
 from unit.daemon.support import files_no_longer_than, make_daemon
 
-from rltuned.cluster.changes import Field, Outcome
-from rltuned.cluster.scheduler import Health
 from rltuned.config import (
     Config,
     CycleSection,
@@ -26,6 +24,8 @@ from rltuned.config import (
     StateSection,
     WriteSection,
 )
+from rltuned.core.changes import Field, Outcome
+from rltuned.core.scheduler import Health
 from rltuned.daemon.checks import Severity, examine, remains
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome

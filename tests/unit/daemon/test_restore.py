@@ -4,7 +4,7 @@ import re
 import pytest
 from unit.daemon.support import Bench, files_no_longer_than
 
-from rltuned.cluster.changes import Change, Field, OverSubscribe
+from rltuned.core.changes import Change, Field, OverSubscribe
 from rltuned.daemon.checks import Remains, remains
 from rltuned.daemon.restore import batches
 from rltuned.daemon.rpc_budget import Budget

@@ -10,9 +10,9 @@ import structlog
 from structlog.testing import capture_logs
 from unit.simulate.house import House, busy_slurm, config
 
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.commands.main import main
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.tables import Partition, Snapshot
 from rltuned.daemon import decisions
 from rltuned.daemon.forecast_worker import needed
 from rltuned.daemon.start_times import FILE_NAME, Kept, StartTimes

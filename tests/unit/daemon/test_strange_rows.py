@@ -6,9 +6,9 @@ import pytest
 from unit.daemon.support import Bench
 from unit.daemon.test_loop import house
 
-from rltuned.cluster.changes import Outcome
-from rltuned.cluster.unread import RowKind
 from rltuned.config import Config, StateSection
+from rltuned.core.changes import Outcome
+from rltuned.core.unread import RowKind
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.cycle_report import CycleOutcome

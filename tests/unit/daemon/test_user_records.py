@@ -23,9 +23,9 @@ from unit.daemon.test_loop import house
 from unit.daemon.test_service import CONFIG, Process
 from unit.decide.conftest import NOW, make_snapshot, pending
 
-from rltuned.cluster.changes import JobState
 from rltuned.commands.main import main
 from rltuned.config import Config, Stage, UsersSection, resolve
+from rltuned.core.changes import JobState
 from rltuned.daemon import user_records as module
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.logs import make

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import Partition, Snapshot
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.tables import Partition, Snapshot
 
 NOW = 1_000_000.0
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, Field, JobState
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import Config, LendSection
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import Applied, Field, JobState
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide import plan
 from rltuned.decide.loans import GRACE, Book, Offer, Told
 from rltuned.decide.managed import managed_jobs

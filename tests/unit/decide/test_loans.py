@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from rltuned.cluster.changes import JobState
-from rltuned.cluster.plain_tables import job_table
-from rltuned.cluster.unread import Unread
+from rltuned.core.changes import JobState
+from rltuned.core.plain_tables import job_table
+from rltuned.core.unread import Unread
 from rltuned.decide import loans
 from rltuned.decide.loans import UNTOLD, Book, Given, Inherited, Offer, Part, Told
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, Field, JobState, OverSubscribe
-from rltuned.cluster.plain_tables import job_table
-from rltuned.cluster.tables import Partition
 from rltuned.config import Config, PlacementApply, PlacementSection
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import Applied, Field, JobState, OverSubscribe
+from rltuned.core.plain_tables import job_table
+from rltuned.core.tables import Partition
 from rltuned.decide import plan, record
 from rltuned.policy.heuristics import by_name
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.cluster.applied import AppliedChanges, LargestRequests, Request
-from rltuned.cluster.changes import Applied, Field, OverSubscribe, SiteFactor
-from rltuned.cluster.unread import RowKind, Unread
 from rltuned.config import Config, CycleSection, LendSection, PlacementApply, PlacementSection, ScopeSection, Stage
+from rltuned.core.applied import AppliedChanges, LargestRequests, Request
+from rltuned.core.changes import Applied, Field, OverSubscribe, SiteFactor
+from rltuned.core.unread import RowKind, Unread
 from rltuned.decide import Plan, Veto, explain, plan, record
 from rltuned.decide.explain import Verdict
 from rltuned.decide.loans import Book, Inherited

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from rltuned import show
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied
 from rltuned.config import Config, LendSection
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import Applied
 from rltuned.decide import Veto, plan
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.loans import NOTHING_LENT, Book, Given

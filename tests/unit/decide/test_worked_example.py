@@ -9,11 +9,11 @@ import numpy as np
 from rich.console import Console
 
 from rltuned import show
-from rltuned.cluster.applied import AppliedChanges
-from rltuned.cluster.changes import Applied, JobState, OverSubscribe
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import Config
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.changes import Applied, JobState, OverSubscribe
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide import explain, record
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.plan import Plan, plan

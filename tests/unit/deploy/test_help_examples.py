@@ -6,8 +6,8 @@ import shlex
 import click
 import pytest
 
-from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli, main
+from rltuned.core.shape import parse_shape
 
 TRACES = (".csv", ".csv.gz", ".sacct", ".txt")
 """Of files that hold what `--trace` takes: CSV, and sacct -P (docs/workloads.md)."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rltuned.cluster.shape import parse_shape
+from rltuned.core.shape import parse_shape
 from rltuned.evaluate.evaluation import Evaluation, evaluate, ready
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.workers.pool import WorkerPool

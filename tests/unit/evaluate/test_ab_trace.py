@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltuned.cluster.shape import from_json, parse_shape
 from rltuned.config import Config
+from rltuned.core.shape import from_json, parse_shape
 from rltuned.workload import Source, Workload, workload
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import without_timings
 
-from rltuned.cluster.objective import Objective
-from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
+from rltuned.core.objective import Objective
+from rltuned.core.shape import parse_shape
 from rltuned.errors import EvaluationError, RltunedError
 
 LINES = ["submit_time,run_time,num_gpus,user"] + [

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
 
-from rltuned.cluster.objective import Objective
 from rltuned.config import DEFAULT_MODEL
+from rltuned.core.objective import Objective
 from rltuned.errors import ConfigError, EvaluationError, ModelError
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_report import show, table, text

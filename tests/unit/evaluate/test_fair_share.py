@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Category
+from rltuned.core.shape import parse_shape
+from rltuned.core.tables import Category
 from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings

@@ -15,14 +15,14 @@ from rich.console import Console
 from unit.evaluate.small import bursts, busy_jobs, jobs_of, settings
 from unit.slurm.standin import CONFIG, NODES, PARTITIONS, StandIn, job
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.gate_verdict import MODEL, SLURM, parse_verdict
-from rltuned.cluster.objective import Objective
-from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.taken import alone
 from rltuned.commands.common import processes, slurmctld_runs
 from rltuned.commands.main import cli
 from rltuned.config import DEFAULT_SHARE, Config, SlurmSection, resolve
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.gate_verdict import MODEL, SLURM, parse_verdict
+from rltuned.core.objective import Objective
+from rltuned.core.shape import parse_shape
+from rltuned.core.taken import alone
 from rltuned.errors import EvaluationError, WorkloadError
 from rltuned.evaluate import gate, site
 from rltuned.evaluate.evaluation import evaluate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from unit.evaluate.small import jobs_of, settings
 
-from rltuned.cluster.shape import parse_shape
+from rltuned.core.shape import parse_shape
 from rltuned.evaluate import live
 from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.policies import contender

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rltuned.cluster.objective import Objective
-from rltuned.cluster.tables import Category
+from rltuned.core.objective import Objective
+from rltuned.core.tables import Category
 from rltuned.evaluate.window_metrics import (
     busy,
     fairness,

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import jobs_of
 
-from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
 from rltuned.config import Config
+from rltuned.core.shape import parse_shape
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import Comparison

@@ -8,8 +8,8 @@ import pytest
 from unit.simulate.instances import given, jobs_of
 from unit.simulate.test_scenarios import FixedKeys, in_the_middle, seen, shares_are_known
 
-from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Category
+from rltuned.core.shape import parse_shape
+from rltuned.core.tables import Category
 from rltuned.decide.decision import ProbeRecord
 from rltuned.forecast.arrivals import DAY, HOUR, ArrivalModel, Submissions
 from rltuned.forecast.start_forecast import Probe, StartRequest, probes_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from unit.learn.windows import starving, waiting_at_once
 
-from rltuned.cluster.objective import Objective
+from rltuned.core.objective import Objective
 from rltuned.learn.evolution import Evolution, EvolutionSettings, Tried
 from rltuned.learn.sampling import in_slurms_order, judge, judge_pairs
 from rltuned.observe.observation import STATE_COLUMNS

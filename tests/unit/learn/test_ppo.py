@@ -7,7 +7,7 @@ import pytest
 from unit.evaluate.small import busy_jobs, jobs_of
 from unit.learn.windows import case_of, starving, waiting_at_once
 
-from rltuned.cluster.objective import Objective
+from rltuned.core.objective import Objective
 from rltuned.learn import sampling
 from rltuned.learn.cost import FinishedJobs, advantages, cost
 from rltuned.learn.sampling import Steps, episode, finished_jobs, in_slurms_order, judge, kept, sample_trajectories

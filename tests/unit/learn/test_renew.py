@@ -12,9 +12,9 @@ from unit.evaluate import test_live
 from unit.evaluate.small import Recording, bursts, jobs_of, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
-from rltuned.cluster.gate_verdict import DAY, MODEL, SLURM, parse_verdict
-from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
+from rltuned.core.gate_verdict import DAY, MODEL, SLURM, parse_verdict
+from rltuned.core.shape import parse_shape
 from rltuned.errors import EvaluationError
 from rltuned.evaluate import live
 from rltuned.evaluate.bootstrap import Comparison

@@ -15,10 +15,10 @@ from unit.evaluate.test_gate import cooked
 from unit.learn.windows import SMALL, case_of
 from unit.slurm.standin import CONFIG, StandIn
 
-from rltuned.cluster.objective import Objective
-from rltuned.cluster.shape import parse_shape
 from rltuned.commands.main import cli
 from rltuned.config import SlurmSection
+from rltuned.core.objective import Objective
+from rltuned.core.shape import parse_shape
 from rltuned.errors import ConfigError, EvaluationError
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command

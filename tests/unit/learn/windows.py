@@ -3,7 +3,7 @@
 import numpy as np
 from unit.evaluate.small import jobs_of
 
-from rltuned.cluster.shape import parse_shape
+from rltuned.core.shape import parse_shape
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Window
 from rltuned.learn.curriculum import CurriculumSettings

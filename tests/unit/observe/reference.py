@@ -6,8 +6,8 @@ from statistics import median
 
 import numpy as np
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.pools import job_pools
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.pools import job_pools
 from rltuned.observe import FEATURES
 
 DAYS_30 = 30 * 86400.0

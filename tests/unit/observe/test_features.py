@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from unit.generated_queues import UNSEEN, QueueSettings, generate
 from unit.observe.reference import reference_features
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import Partition, Snapshot
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.pools import job_pools
+from rltuned.core.tables import Partition, Snapshot
 from rltuned.observe import FEATURES, METADATA, demand, features, pool_stats
 
 NOW = 1_000_000.0

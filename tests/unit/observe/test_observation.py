@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from unit.generated_queues import QueueSettings, generate
 from unit.observe.test_features import odd_snapshots, snapshot_of, two_nodes
 
-from rltuned.cluster.plain_tables import job_table
-from rltuned.cluster.pools import job_pools
+from rltuned.core.plain_tables import job_table
+from rltuned.core.pools import job_pools
 from rltuned.observe import CRITIC_COLUMNS, FEATURES, STATE_COLUMNS, WINDOW, observe, pool_stats, select_window
 from rltuned.observe.window import OF_USER
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from unit.placement.proof import verify
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.pools import job_pools
-from rltuned.cluster.tables import Partition, Snapshot
 from rltuned.config import PlacementSection
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.pools import job_pools
+from rltuned.core.tables import Partition, Snapshot
 from rltuned.placement import SolveOutcome, build, place
 
 NOW = 1_000_000.0

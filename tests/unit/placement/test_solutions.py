@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from unit.placement.instances import random_problem
 from unit.placement.proof import verify
 
-from rltuned.cluster.tables import Bools
 from rltuned.config import PlacementSection
+from rltuned.core.tables import Bools
 from rltuned.errors import PlacementError
 from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, SolveOutcome
 from rltuned.placement.placing import place, worth

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from unit.policy.conftest import actor_of, expecting, observation
 
-from rltuned.cluster.objective import DEFAULT, Objective
+from rltuned.core.objective import DEFAULT, Objective
 from rltuned.observe import STATE_COLUMNS, Observation
 from rltuned.policy import by_name
 from rltuned.policy.actor import MOMENT, RUN_TIME, on_means, plain_rule, shapes, with_network

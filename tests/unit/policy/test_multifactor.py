@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.cluster.durations import duration
-from rltuned.cluster.tables import Category
+from rltuned.core.durations import duration
+from rltuned.core.tables import Category
 from rltuned.policy.multifactor import (
     USUAL,
     Association,

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from unit.daemon.support import make_daemon
 
-from rltuned.cluster.shape import parse_shape
 from rltuned.config import (
     Config,
     CycleSection,
@@ -17,6 +16,7 @@ from rltuned.config import (
     Stage,
     StateSection,
 )
+from rltuned.core.shape import parse_shape
 from rltuned.daemon.cycle_report import CycleReport
 from rltuned.daemon.loop import Daemon
 from rltuned.decide.plan import Plan, plan

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from oracles.reference import reference
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.plain_tables import node_table
-from rltuned.cluster.shape import ClusterShape
-from rltuned.cluster.tables import Category, Floats, Partition
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.plain_tables import node_table
+from rltuned.core.shape import ClusterShape
+from rltuned.core.tables import Category, Floats, Partition
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation

@@ -6,7 +6,7 @@ import numpy as np
 from unit.daemon.lenders import SLACK, Lenders
 from unit.simulate.house import House, busy_slurm, config
 
-from rltuned.cluster.changes import Field, Outcome
+from rltuned.core.changes import Field, Outcome
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.lending import FILE_NAME
 from rltuned.daemon.restore.by_command import restore_queue

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.cluster.tables import Floats
+from rltuned.core.tables import Floats
 from rltuned.estimates.run_time_history import Kind, RunTimeHistory
 from rltuned.simulate.run_times import HistoryPredictor, at_submission, ended_before, past
 from rltuned.workload.jobs import Estimates, Source, workload

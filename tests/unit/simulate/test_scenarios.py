@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from unit.simulate.instances import Instance, cluster, given, jobs_of, random_instance
 
-from rltuned.cluster.shape import parse_shape
-from rltuned.cluster.tables import Category
+from rltuned.core.shape import parse_shape
+from rltuned.core.tables import Category
 from rltuned.observe.features import UNLIMITED_RUN_TIME
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel as k

@@ -8,8 +8,8 @@ from unit.simulate.house import busy_jobs
 from unit.simulate.instances import cluster as nodes_of
 from unit.simulate.instances import given, jobs_of, partition
 
-from rltuned.cluster.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
-from rltuned.cluster.shape import parse_shape
+from rltuned.core.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
+from rltuned.core.shape import parse_shape
 from rltuned.policy.heuristics import by_name
 from rltuned.policy.multifactor import Association, Weights
 from rltuned.simulate.engine import Simulation

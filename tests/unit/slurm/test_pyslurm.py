@@ -9,8 +9,8 @@ import types
 import pytest
 from unit.slurm.standin import job as row
 
-from rltuned.cluster.changes import Change, Field, Outcome, SiteFactor
 from rltuned.config import SlurmSection
+from rltuned.core.changes import Change, Field, Outcome, SiteFactor
 from rltuned.errors import PrerequisiteError, SlurmUnavailableError
 from rltuned.slurm.connect import open_reader, open_writer
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from unit.slurm.standin import RECORDED, StandIn, labels
 
-from rltuned.cluster.changes import Change, Field, JobState, Outcome, OverSubscribe, SiteFactor
-from rltuned.cluster.pools import job_pools
+from rltuned.core.changes import Change, Field, JobState, Outcome, OverSubscribe, SiteFactor
+from rltuned.core.pools import job_pools
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm import controller, listings
 from rltuned.slurm.cli import CliReader

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from unit.slurm.standin import DIAGNOSTICS, NODES, PARTITIONS, RUNNING, job, rows, sprio_row
 
-from rltuned.cluster.changes import SPLIT, JobState, OverSubscribe
-from rltuned.cluster.pools import bounded_pools
-from rltuned.cluster.taken import taken_gpus
-from rltuned.cluster.unread import RowKind
+from rltuned.core.changes import SPLIT, JobState, OverSubscribe
+from rltuned.core.pools import bounded_pools
+from rltuned.core.taken import taken_gpus
+from rltuned.core.unread import RowKind
 from rltuned.decide.scope import priority_tiers
 from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.cli import CliReader

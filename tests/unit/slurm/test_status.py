@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.slurm.standin import RUNNING, job, rows, sprio_row
 
-from rltuned.cluster.changes import SPLIT, JobStatus
+from rltuned.core.changes import SPLIT, JobStatus
 from rltuned.errors import SlurmParseError
 from rltuned.slurm import separated
 from rltuned.slurm.cli import CliReader

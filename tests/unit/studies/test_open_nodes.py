@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.cluster.shape import parse_shape
+from rltuned.core.shape import parse_shape
 from rltuned.evaluate.case import cases
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.measure import simulate_case

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from unit.policy.conftest import observation
 
-from rltuned.cluster.shape import parse_shape
 from rltuned.config import Config
+from rltuned.core.shape import parse_shape
 from rltuned.errors import ModelError
 from rltuned.evaluate.case import cases
 from rltuned.evaluate.windows import Window

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from unit.simulate.instances import given, jobs_of
 
-from rltuned.cluster.shape import parse_shape
+from rltuned.core.shape import parse_shape
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.durations import duration
-from rltuned.cluster.shape import Pool, from_json, parse_shape, shape
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.durations import duration
+from rltuned.core.shape import Pool, from_json, parse_shape, shape
 from rltuned.errors import ShapeError
 from rltuned.workload import read_shape
 

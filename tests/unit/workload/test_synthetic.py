@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rltuned.cluster.shape import from_json, parse_shape
-from rltuned.cluster.tables import Category
 from rltuned.commands.main import cli
+from rltuned.core.shape import from_json, parse_shape
+from rltuned.core.tables import Category
 from rltuned.errors import ConfigError, WorkloadError
 from rltuned.workload import read
 from rltuned.workload.describe import describe

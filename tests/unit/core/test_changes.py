@@ -2,7 +2,7 @@
 
 import pytest
 
-from rltuned.cluster.changes import MAX_FACTOR, Change, Field, OverSubscribe, SiteFactor
+from rltuned.core.changes import MAX_FACTOR, Change, Field, OverSubscribe, SiteFactor
 
 
 @pytest.mark.parametrize("value", [-1, -MAX_FACTOR, MAX_FACTOR + 1])

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.reasons import Waits, parse
-from rltuned.cluster.scheduler import Health, SchedulerParameters
-from rltuned.cluster.unread import Unread
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.reasons import Waits, parse
+from rltuned.core.scheduler import Health, SchedulerParameters
+from rltuned.core.unread import Unread
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

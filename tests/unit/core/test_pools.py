@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.cluster import hostlist
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.pools import compile_constraint, job_pools
-from rltuned.cluster.tables import Partition, Snapshot
+from rltuned.core import hostlist
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.pools import compile_constraint, job_pools
+from rltuned.core.tables import Partition, Snapshot
 
 
 def snapshot(jobs):

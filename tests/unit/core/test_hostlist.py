@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.cluster.hostlist import compress, expand
+from rltuned.core.hostlist import compress, expand
 from rltuned.errors import SlurmParseError
 
 NAMES = st.from_regex(r"[a-z]{1,4}(-?[0-9]{1,4})?", fullmatch=True)

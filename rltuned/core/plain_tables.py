@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.tables import Category, JobTable, NodeTable, concatenate_nodes
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.tables import Category, JobTable, NodeTable, concatenate_nodes
 
 _TEXT = {
     "user": "alice",

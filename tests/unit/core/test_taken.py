@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.cluster.changes import JobState, OverSubscribe
-from rltuned.cluster.plain_tables import job_table, node_table
-from rltuned.cluster.pools import bounded_pools
-from rltuned.cluster.tables import Partition, Snapshot
-from rltuned.cluster.taken import LEAST, alone, sizes, sizes_held, taken_gpus, whole_nodes
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.pools import bounded_pools
+from rltuned.core.tables import Partition, Snapshot
+from rltuned.core.taken import LEAST, alone, sizes, sizes_held, taken_gpus, whole_nodes
 
 BUSY = {"cpus_alloc": [4, 0, 0, 0, 0], "mem_alloc": [9_000.0, 0, 0, 0, 0]}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rltuned.cluster.scheduler import SchedulerParameters
+from rltuned.core.scheduler import SchedulerParameters
 from rltuned.errors import ConfigError
 from rltuned.simulate.values import SimulationSettings
 

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.pools import Pools, bounded_pools
-from rltuned.cluster.tables import Bools, Floats, NodeTable, Rows, Snapshot
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.pools import Pools, bounded_pools
+from rltuned.core.tables import Bools, Floats, NodeTable, Rows, Snapshot
 
 _WITH_ITS_OWN: Final = frozenset({OverSubscribe.USER.value, OverSubscribe.MCS.value})
 """Jobs of one user, or of one label, share nodes."""

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.hostlist import MAX_HOSTS, expand
-from rltuned.cluster.tables import Bools, Codes, JobTable, NodeTable, Snapshot
+from rltuned.core.hostlist import MAX_HOSTS, expand
+from rltuned.core.tables import Bools, Codes, JobTable, NodeTable, Snapshot
 from rltuned.errors import SlurmParseError
 
 Bits = npt.NDArray[np.uint8]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cluster.reasons import Waits, parse
+from rltuned.core.reasons import Waits, parse
 from rltuned.slurm.commands import JOB_FIELDS, SEPARATOR
 
 RECORDED = Path(__file__).parents[2] / "recorded"

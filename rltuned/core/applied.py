@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.cluster.changes import Applied
-from rltuned.cluster.tables import Floats, Ints, JobTable, Rows, Snapshot
+from rltuned.core.changes import Applied
+from rltuned.core.tables import Floats, Ints, JobTable, Rows, Snapshot
 
 
 class Request(NamedTuple):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rltuned.cluster.plain_tables import job_table
-from rltuned.cluster.tables import Category, owners
+from rltuned.core.plain_tables import job_table
+from rltuned.core.tables import Category, owners
 
 
 @pytest.mark.parametrize(

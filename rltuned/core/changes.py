@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
-from rltuned.cluster.reasons import Waits, parse
+from rltuned.core.reasons import Waits, parse
 
 MAX_FACTOR: Final = 2_147_483_645
 """Largest absolute SiteFactor that scontrol(1) accepts (measured on 22.05, 24.11, 26.05)."""

@@ -22,11 +22,11 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from rltuned.cluster.changes import OverSubscribe
-from rltuned.cluster.durations import duration
-from rltuned.cluster.plain_tables import node_table
-from rltuned.cluster.scheduler import tres_name
-from rltuned.cluster.tables import NO_ROWS, NodeTable, Partition
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.durations import duration
+from rltuned.core.plain_tables import node_table
+from rltuned.core.scheduler import tres_name
+from rltuned.core.tables import NO_ROWS, NodeTable, Partition
 from rltuned.errors import ShapeError
 
 CPUS_PER_GPU: Final = 8
