@@ -41,8 +41,8 @@ from replay import (
 from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, nodes_and_gpus, say
 
 from rltuned.core.ended import EndedJob
+from rltuned.core.errors import RltunedError
 from rltuned.core.shape import from_json
-from rltuned.errors import RltunedError
 from rltuned.evaluate.evaluation_settings import AGAIN
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from ab_jobs import MULTIFACTOR, owned, sizes
 
+from rltuned.core.installed import needed
 from rltuned.core.tables import owners
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.window_metrics import against_slurm, busy, idle_while_waiting, measure
-from rltuned.installed import needed
 from rltuned.simulate.values import bounded_slowdown
 
 if TYPE_CHECKING:

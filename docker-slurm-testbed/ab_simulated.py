@@ -20,7 +20,7 @@ from fidelity import DRIFT, LATE
 from replay import MINUTE
 from testbed import TestbedError
 
-from rltuned.config import Config
+from rltuned.core.config import Config
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.logs import make

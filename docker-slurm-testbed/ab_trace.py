@@ -30,8 +30,8 @@ from ab_simulated import simulate
 from replay import LEAST_MEM, MINUTE, Jobs, size_class
 from testbed import TestbedError, say
 
-from rltuned.config import Config
 from rltuned.core.changes import OverSubscribe
+from rltuned.core.config import Config
 from rltuned.core.ended import EndedJob
 from rltuned.core.scheduler import SchedulerParameters
 from rltuned.core.shape import ClusterShape, from_json

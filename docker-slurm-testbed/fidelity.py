@@ -17,11 +17,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.config import DEFAULT_MODEL, Config, LendSection
+from rltuned.core.config import DEFAULT_MODEL, Config, LendSection
+from rltuned.core.errors import EvaluationError, RltunedError
 from rltuned.core.hostlist import expand
 from rltuned.core.shape import ClusterShape, from_json
 from rltuned.core.tables import Bools, Floats, Ints, Rows
-from rltuned.errors import EvaluationError, RltunedError
 from rltuned.policy import files
 from rltuned.policy.heuristics import RULES, by_name
 from rltuned.policy.protocol import Policy

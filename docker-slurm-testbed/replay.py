@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from testbed import DEFAULT_PROJECT, USERS, Project, TestbedError, discover, say
 
+from rltuned.core.errors import RltunedError
 from rltuned.core.hostlist import expand
 from rltuned.core.shape import ClusterShape, from_json
-from rltuned.errors import RltunedError
+from rltuned.core.workers.progress import progress_bar
 from rltuned.policy import RULES, by_name
 from rltuned.simulate.engine import QueueView
 from rltuned.simulate.requests import requests
-from rltuned.workers.progress import progress_bar
 from rltuned.workload import Source, Workload, read, workload
 from rltuned.workload.simulated_estimates import estimate
 

@@ -24,8 +24,8 @@ from ab_jobs import LIMIT_MINUTES, draw, slurm_conf
 from replay import MINUTE, RLTUNED, played, prepared, read_cluster, sbatch, steered
 from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, say
 
+from rltuned.core.errors import RltunedError
 from rltuned.core.shape import from_json
-from rltuned.errors import RltunedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.config import DEFAULT_MODEL, Config, PlacementSection
 from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.config import DEFAULT_MODEL, Config, PlacementSection
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import JobTable, NodeTable, Partition, Snapshot
@@ -220,7 +220,7 @@ def start_seconds(repeats: int) -> float:
     """Median seconds from exec to a loaded configuration and model: what READY=1 waits for."""
     code = (
         "from rltuned.daemon import service; from rltuned.policy import files; "
-        "from rltuned.config import DEFAULT_MODEL; files.load(DEFAULT_MODEL)"
+        "from rltuned.core.config import DEFAULT_MODEL; files.load(DEFAULT_MODEL)"
     )
     taken = []
     for _ in range(repeats):

@@ -22,9 +22,9 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import prometheus_client
 
-from rltuned.config import DEFAULT_MODEL, Config, Stage, resolve, toml_value
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Outcome
+from rltuned.core.config import DEFAULT_MODEL, Config, Stage, resolve, toml_value
 from rltuned.core.ended import EndedJob
 from rltuned.core.shape import ClusterShape, from_json
 from rltuned.core.tables import Bools, Floats, JobTable, Snapshot

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from rltuned.core.reasons import parse
-from rltuned.wording import duration, gpu_hours, moment, plain, table, waited
+from rltuned.core.wording import duration, gpu_hours, moment, plain, table, waited
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
     from rltuned.decide import Explanation

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rltuned.config import DEFAULT_MODEL
-from rltuned.errors import RltunedError
-from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import progress_bar
+from rltuned.core.config import DEFAULT_MODEL
+from rltuned.core.errors import RltunedError
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import progress_bar
 from studies import lending
 from studies.catalogue import WINDOWS, studies
 from studies.page import collect, with_results, write

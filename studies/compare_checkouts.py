@@ -73,7 +73,7 @@ import json, sys, tempfile
 from pathlib import Path
 sys.path[:0] = ["tests"]
 from unit.slurm.standin import RECORDED, StandIn
-from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.decide import plan, record
 from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name

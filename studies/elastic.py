@@ -14,8 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.config import Config
+from rltuned.core.config import Config
 from rltuned.core.tables import Floats, Rows
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.resizing import POOLED
 from rltuned.elastic import EVERY
 from rltuned.evaluate.bootstrap import compare, counts
@@ -29,7 +30,6 @@ from rltuned.policy.heuristics import by_name
 from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, compile_kernel
-from rltuned.workers.pool import WorkerPool
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape
 from studies.open_nodes import estimate_open, of_open, opened

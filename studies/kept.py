@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
 from rltuned.evaluate.evaluation_settings import LEARNED
 from rltuned.evaluate.state import state_path
 from rltuned.evaluate.window_metrics import COMPARED

@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import Progress, progress_bar, silent
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import mean
 from rltuned.evaluate.case import Case
@@ -23,8 +25,6 @@ from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
 from rltuned.evaluate.frontier import RATIOS, TESTED, Point, contenders, points
 from rltuned.evaluate.state import state_path
-from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import Progress, progress_bar, silent
 from rltuned.workload import Workload
 from rltuned.workload.shapes import read_shape
 from studies.run import code

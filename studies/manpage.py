@@ -14,7 +14,7 @@ import click
 
 from rltuned import __version__
 from rltuned.commands.main import cli
-from rltuned.config import DEFAULT_PATH, Config
+from rltuned.core.config import DEFAULT_PATH, Config
 
 EXIT_CODES = (
     ("0", "Done. For doctor: no error was found."),

@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from rltuned.config import DEFAULT_MODEL, DEFAULT_SHARE
-from rltuned.errors import EvaluationError
+from rltuned.core.config import DEFAULT_MODEL, DEFAULT_SHARE
+from rltuned.core.errors import EvaluationError
 from rltuned.policy.files import info
 from studies import clusters
 from studies.catalogue import HISTORY, NOISY, Study

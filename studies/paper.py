@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison
 from studies import clusters
 from studies.catalogue import Study

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import rltuned
-from rltuned.config import DEFAULT_MODEL
-from rltuned.errors import EvaluationError
+from rltuned.core.config import DEFAULT_MODEL
+from rltuned.core.errors import EvaluationError
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import LEARNED, EvaluationSettings
 from rltuned.evaluate.policies import described, model_path
 from rltuned.evaluate.state import state_path
 from rltuned.policy import files
-from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import Progress, silent
 from rltuned.workload.shapes import read_shape
 from studies import kept
 from studies.catalogue import Study
@@ -25,7 +25,7 @@ from studies.peers import measure
 from studies.traces import read
 
 CODE: Final = (
-    "config.py",
+    "core/config.py",
     *(f"{package}/*.py" for package in ("cluster", "observe", "policy", "estimates", "decide", "simulate", "workload")),
     *(
         f"evaluate/{module}.py"

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.tables import Floats
 from rltuned.estimates.predictions import COVER, expected_run_times
 from rltuned.estimates.run_time_history import Kind

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Bools, Category, Floats, Rows, Snapshot
 from rltuned.estimates.predictions import PredictionError, prediction_error

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rltuned.core.errors import EvaluationError
 from rltuned.core.tables import Floats
-from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN
 from rltuned.evaluate.window_metrics import COMPARED

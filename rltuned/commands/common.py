@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rltuned.config import DEFAULT_PATH, Config, Effective, resolve
+from rltuned.core.config import DEFAULT_PATH, Config, Effective, resolve
+from rltuned.core.errors import ConfigError, EvaluationError, RltunedError, StateError
 from rltuned.core.objective import Objective
-from rltuned.errors import ConfigError, EvaluationError, RltunedError, StateError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,7 +138,7 @@ def of_daemon(config: Config, access: int = os.R_OK | os.X_OK) -> Config:
 
 def _run_as(directory: Path) -> str:
     """As whom to run this command, as the end of a sentence; "" where this is the daemon's user, or nobody knows it."""
-    from rltuned.safe_files import user_name, user_of
+    from rltuned.core.safe_files import user_name, user_of
 
     user = user_of(directory)
     if user is None or os.geteuid() in {0, user}:
@@ -241,7 +241,7 @@ def check_outputs(files: Mapping[str, Path | None]) -> None:
 
 def write(path: Path, content: str, **how: Any) -> None:
     """Write a file whole or not at all, `how` as of `safe_files.write_atomic`. RltunedError: it cannot be written."""
-    from rltuned.safe_files import write_atomic
+    from rltuned.core.safe_files import write_atomic
 
     try:
         write_atomic(path, content.encode(), **how)

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from rltuned.commands.common import FILE, config_option, emit, json_option, load
-from rltuned.config import DEFAULT_PATH, Effective, sample, toml_value
-from rltuned.errors import ConfigError, RltunedError, SlurmError
+from rltuned.core.config import DEFAULT_PATH, Effective, sample, toml_value
+from rltuned.core.errors import ConfigError, RltunedError, SlurmError
 
 _PROGRAMS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr", "sacct")
 

@@ -24,8 +24,8 @@ from rltuned.commands.common import (
     of_daemon,
     remark,
 )
-from rltuned.config import Stage, UsersSection
-from rltuned.errors import JournalError
+from rltuned.core.config import Stage, UsersSection
+from rltuned.core.errors import JournalError
 
 WRITES = os.R_OK | os.W_OK | os.X_OK
 """What a command that writes needs of the state directory."""
@@ -77,9 +77,9 @@ def restore(
     """
     import time
 
+    from rltuned.core.workers.progress import ProgressLines
     from rltuned.daemon.lock import holder
     from rltuned.daemon.restore.by_command import restore_queue
-    from rltuned.workers.progress import ProgressLines
 
     lines = ProgressLines(time.monotonic, partial(click.echo, err=True), every=10.0)
     config = of_daemon(load(config_path).config, WRITES)
@@ -124,9 +124,9 @@ def restore(
 def doctor(config_path: Path | None, *, as_json: bool) -> None:
     """Check versions, privileges, plugins, rate limiter, conflicting settings and leftovers; each with its remedy."""
     from rltuned import show
+    from rltuned.core.safe_files import user_of
     from rltuned.daemon.checks import Severity, examine
     from rltuned.daemon.clock import SystemClock
-    from rltuned.safe_files import user_of
     from rltuned.slurm.connect import open_reader
 
     config = of_daemon(load(config_path).config)
@@ -205,9 +205,9 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
     from dataclasses import replace
 
     from rltuned import show
+    from rltuned.core.wording import duration
     from rltuned.daemon.clock import SystemClock
     from rltuned.daemon.user_records import fetch
-    from rltuned.wording import duration
 
     found = fetch(settings, os.geteuid())
     if job_id is not None:

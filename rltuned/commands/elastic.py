@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from rltuned.commands.common import config_option, load, remark
+from rltuned.core.errors import RltunedError
 from rltuned.elastic import OPTIONS, run
-from rltuned.errors import RltunedError
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:

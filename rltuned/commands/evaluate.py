@@ -25,9 +25,9 @@ from rltuned.commands.common import (
     usage,
     write,
 )
+from rltuned.core.errors import EvaluationError
+from rltuned.core.installed import require
 from rltuned.core.objective import DEFAULT
-from rltuned.errors import EvaluationError
-from rltuned.installed import require
 
 _OF_BOTH = (
     click.option("--trace", metavar="FILE", help="Jobs: CSV or sacct -P; gzip or not. See `rltuned traces`."),
@@ -144,13 +144,13 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
       Two policies, later jobs than a model was trained on
         rltuned evaluate --trace t.csv.gz --cluster 8x8 --policies saf,rl --split test --json r.json
     """
+    from rltuned.core.workers.pool import WorkerPool
+    from rltuned.core.workers.progress import progress_bar
     from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, site
     from rltuned.evaluate.evaluation import evaluate as run_all
     from rltuned.evaluate.evaluation import prepare
     from rltuned.evaluate.evaluation_settings import from_options
-    from rltuned.workers.pool import WorkerPool
-    from rltuned.workers.progress import progress_bar
 
     _one_cluster(options)
     if options["trace"] is None:
@@ -236,12 +236,12 @@ def gate(
       rltuned gate --from-sacct 30 --out /var/lib/rltuned/verdict.json
     """
     from rltuned.core.gate_verdict import SLURM
+    from rltuned.core.workers.pool import WorkerPool
+    from rltuned.core.workers.progress import progress_bar
     from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, site
     from rltuned.evaluate import gate as judged
     from rltuned.evaluate.evaluation import evaluate as run_all
-    from rltuned.workers.pool import WorkerPool
-    from rltuned.workers.progress import progress_bar
 
     _one_cluster(options)
     if (options["trace"] is None) == (from_sacct is None):

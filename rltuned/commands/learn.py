@@ -23,7 +23,7 @@ from rltuned.commands.common import (
     store_root,
     usage,
 )
-from rltuned.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL
 
 BUDGET = 30.0
 """Minutes on 2 cores, as of `rltuned train`."""
@@ -90,16 +90,16 @@ def learn(
       rltuned learn --budget 0                        only renew the verdict
       rltuned learn --trace jobs.csv.gz --cluster 16x8:a100 --store /tmp/models
     """
-    from rltuned.installed import require
+    from rltuned.core.installed import require
 
     require("learn", "numba")
     from rltuned.core.gate_verdict import SLURM
+    from rltuned.core.workers.pool import WorkerPool
+    from rltuned.core.workers.progress import progress_bar
     from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, gate, site
     from rltuned.learn import renew
     from rltuned.policy.store import ModelStore
-    from rltuned.workers.pool import WorkerPool
-    from rltuned.workers.progress import progress_bar
 
     if trace is not None and (from_sacct is not None or cluster is None):
         raise click.UsageError("--trace needs --cluster, and does not go with --from-sacct")

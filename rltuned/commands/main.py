@@ -22,7 +22,7 @@ from rltuned.commands.report import report
 from rltuned.commands.traces import traces
 from rltuned.commands.train import train
 from rltuned.commands.tune import tune
-from rltuned.errors import RltunedError
+from rltuned.core.errors import RltunedError
 
 
 @click.group(
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             click.echo(prioritised("error", f"rltuned: {printable(line, len(line))}", sys.stderr), err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        from rltuned import installed
+        from rltuned.core import installed
 
         name = (error.name or "").partition(".")[0]
         if name not in installed.MODULES:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rltuned.commands.common import STORE_OPTION, config_option, console, emit, json_option, store_root
-from rltuned.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL
 
 
 @click.group()

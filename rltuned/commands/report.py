@@ -22,9 +22,9 @@ from rltuned.commands.common import (
     remark,
     write,
 )
-from rltuned.config import Config, Stage
-from rltuned.errors import RltunedError
-from rltuned.installed import how_to_install
+from rltuned.core.config import Config, Stage
+from rltuned.core.errors import RltunedError
+from rltuned.core.installed import how_to_install
 
 if TYPE_CHECKING:
     from rltuned.report.period import Period
@@ -165,8 +165,8 @@ def _replayed(
     names: bool,
 ) -> "tuple[Replay | None, str]":
     """The replay and what it is about; None, and the reason in `missing`, where it cannot be made."""
+    from rltuned.core.workers.progress import progress_bar
     from rltuned.daemon.clock import SystemClock
-    from rltuned.workers.progress import progress_bar
 
     try:
         from rltuned.evaluate import gate, site

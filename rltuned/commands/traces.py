@@ -38,7 +38,7 @@ def traces_describe(file: Path, *, skip_bad: bool, as_json: bool) -> None:
     docs/workloads.md has the FIELDS.
     """
     from rltuned import show
-    from rltuned.workers.progress import progress_bar
+    from rltuned.core.workers.progress import progress_bar
     from rltuned.workload import describe, read
 
     with progress_bar() as report:

@@ -20,7 +20,7 @@ from rltuned.commands.common import (
     remark,
     usage,
 )
-from rltuned.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.objective import DEFAULT
 
 
@@ -115,12 +115,12 @@ def train(
         raise click.UsageError("--from-sacct has one cluster")
     if out is None:
         raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
-    from rltuned.installed import require
+    from rltuned.core.installed import require
 
     require("training", "tensorflow", "numba")
+    from rltuned.core.workers.progress import progress_bar
     from rltuned.daemon.clock import SystemClock
     from rltuned.learn import command
-    from rltuned.workers.progress import progress_bar
 
     if from_sacct is not None:
         config = load(config_path).config

@@ -104,10 +104,10 @@ def tune(
       rltuned tune --from-sacct 30
       rltuned tune --trace jobs.csv.gz --cluster 16x8:a100 --weights age=1000,fairshare=100000
     """
+    from rltuned.core.workers.progress import progress_bar
     from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, gate, site
     from rltuned.evaluate import tune as tuning
-    from rltuned.workers.progress import progress_bar
 
     if (options["trace"] is None) == (options["from_sacct"] is None):
         raise click.UsageError("tune needs the site's jobs: either --from-sacct DAYS or --trace FILE")

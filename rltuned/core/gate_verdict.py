@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rltuned.errors import RltunedError
+from rltuned.core.errors import RltunedError
 
 FORMAT: Final = "rltuned-verdict"
 VERSION: Final = 2

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Final
 
-from rltuned.errors import SlurmParseError
+from rltuned.core.errors import SlurmParseError
 
 MAX_HOSTS: Final = 200_000
 """Slurm's own MaxNodeCount is 65,533; more than this is not a node list but an attack or a defect."""

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.hostlist import MAX_HOSTS, expand
 from rltuned.core.tables import Bools, Codes, JobTable, NodeTable, Snapshot
-from rltuned.errors import SlurmParseError
 
 Bits = npt.NDArray[np.uint8]
 """Rows of Booleans, eight to a byte (`np.packbits`)."""

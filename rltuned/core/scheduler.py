@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from rltuned.errors import ConfigError
+from rltuned.core.errors import ConfigError
 
 _MOST_DIGITS: Final = 10
 _MINUTE: Final = 60.0

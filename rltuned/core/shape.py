@@ -24,10 +24,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.durations import duration
+from rltuned.core.errors import ShapeError
 from rltuned.core.plain_tables import node_table
 from rltuned.core.scheduler import tres_name
 from rltuned.core.tables import NO_ROWS, NodeTable, Partition
-from rltuned.errors import ShapeError
 
 CPUS_PER_GPU: Final = 8
 MEM_PER_GPU: Final = 64 * 1024.0

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rltuned.core.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
+from rltuned.core.errors import JournalError, SlurmDeniedError, SlurmError
 from rltuned.daemon.claims import (
     READING_SECONDS,
     TABLE,
@@ -27,7 +28,6 @@ from rltuned.daemon.claims import (
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal, Settlement
 from rltuned.daemon.rpc_budget import LOOK_RPCS, STATUS_RPCS, Budget
-from rltuned.errors import JournalError, SlurmDeniedError, SlurmError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rltuned.config import DEFAULT_SHARE, Config, PolicySection
+from rltuned.core.config import DEFAULT_SHARE, Config, PolicySection
+from rltuned.core.errors import ModelError, RltunedError
 from rltuned.core.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
 from rltuned.core.tables import Snapshot
-from rltuned.errors import ModelError, RltunedError
 from rltuned.policy import Policy, by_name, files
 from rltuned.policy.actor import Actor
 from rltuned.policy.heuristics import RULES

@@ -12,11 +12,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltuned import safe_files as files
-from rltuned.config import Config, Stage, did_you_mean
+from rltuned.core import safe_files as files
 from rltuned.core.changes import JobStatus, Outcome
+from rltuned.core.config import Config, Stage, did_you_mean
+from rltuned.core.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
 from rltuned.core.gate_verdict import DAY
 from rltuned.core.hostlist import compress
+from rltuned.core.installed import has_numba
+from rltuned.core.safe_files import give_all_to, user_name
 from rltuned.core.scheduler import Health
 from rltuned.core.tables import Snapshot
 from rltuned.daemon.auto_policy import AUTO, Standing, remedy
@@ -31,10 +34,7 @@ from rltuned.daemon.lock import NEEDS_LOCKS, holder
 from rltuned.daemon.lock import trouble as lock_trouble
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.rpc_budget import LEAST_BURST, LOOK_RPCS, SHARE, SNAPSHOT_RPCS, STATUS_RPCS, Budget
-from rltuned.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
-from rltuned.installed import has_numba
 from rltuned.policy.multifactor import FLAGS
-from rltuned.safe_files import give_all_to, user_name
 from rltuned.slurm import not_simulated
 from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
 

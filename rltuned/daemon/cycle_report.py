@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from rltuned.config import Stage
 from rltuned.core.changes import Outcome
+from rltuned.core.config import Stage
 from rltuned.core.tables import Snapshot
 from rltuned.core.unread import RowKind, Unread
 from rltuned.daemon.apply import Result

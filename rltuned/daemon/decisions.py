@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
 from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.entry import CycleEntry, lean
-from rltuned.errors import RltunedError
-from rltuned.safe_files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
 
 RECORD: Final = "decision.json"
 MAX_RECORD: Final = 32 * 1024 * 1024

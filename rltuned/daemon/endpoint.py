@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client import start_http_server
 
-from rltuned.config import MetricsSection
+from rltuned.core.config import MetricsSection
+from rltuned.core.errors import ConfigError
 from rltuned.daemon.metrics import Metrics
-from rltuned.errors import ConfigError
 
 SECONDS: Final = 10.0
 """Longest wait for a client: for its next bytes, or until it takes some of the answer."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rltuned.core.changes import NOT_RAISED, SENT, TAKEN, Change, Field, Outcome, OverSubscribe
+from rltuned.core.errors import JournalError, SlurmError
 from rltuned.core.tables import Snapshot
 from rltuned.daemon.apply import Applier, Result
 from rltuned.daemon.restore.by_daemon import DaemonRestore
@@ -16,7 +17,6 @@ from rltuned.decide.loans import Offer
 from rltuned.decide.plan import Plan
 from rltuned.decide.raising import Stop
 from rltuned.decide.scope import Veto
-from rltuned.errors import JournalError, SlurmError
 from rltuned.slurm.port import SlurmWriter
 
 SPREAD: Final = 0.5

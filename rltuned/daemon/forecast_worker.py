@@ -20,13 +20,13 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.config import ForecastSection
+from rltuned.core.config import ForecastSection
+from rltuned.core.installed import has_numba
 from rltuned.core.tables import Category
 from rltuned.daemon.checks import forecast_remedy
 from rltuned.daemon.clock import Clock, SystemClock
 from rltuned.daemon.runtime import Runtime
 from rltuned.forecast.start_forecast import MOST_JOBS, StartForecast, StartRequest
-from rltuned.installed import has_numba
 
 GRACE: Final = 2.0
 """Seconds beyond `FORECAST`: for a scenario that began in time, and for the way there and back."""

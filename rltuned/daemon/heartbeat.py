@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from rltuned.core.safe_files import read_json, write_atomic
 from rltuned.daemon.clock import Moment
-from rltuned.safe_files import read_json, write_atomic
 
 HEARTBEAT_NAME: Final = "heartbeat.json"
 DEAD_MAN_PATIENCE: Final = 2.0

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.config import EstimatesSection
+from rltuned.core.config import EstimatesSection
 from rltuned.core.ended import EndedJob
+from rltuned.core.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
+from rltuned.core.safe_files import read_json, write_atomic
 from rltuned.core.tables import JobTable
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.loans import Told
-from rltuned.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
 from rltuned.estimates.run_time_history import Kind, RunTimeHistory, predict_table
-from rltuned.safe_files import read_json, write_atomic
 from rltuned.slurm.port import HistoryReader
 
 FILE_NAME: Final = "history.json"

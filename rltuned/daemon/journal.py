@@ -21,9 +21,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from rltuned.core.changes import Applied, Change, Field, Outcome, OverSubscribe
+from rltuned.core.errors import JournalError
+from rltuned.core.safe_files import make_directory, write_all, write_atomic
 from rltuned.daemon.claims import Entry, Value
-from rltuned.errors import JournalError
-from rltuned.safe_files import make_directory, write_all, write_atomic
 
 if TYPE_CHECKING:
     from rltuned.core.applied import AppliedChanges

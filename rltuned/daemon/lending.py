@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.config import Config
 from rltuned.core.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Request
 from rltuned.core.changes import IN_FORCE, Field, Outcome
+from rltuned.core.config import Config
+from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import read_json, write_atomic
 from rltuned.core.tables import Snapshot
 from rltuned.daemon.apply import Result
 from rltuned.daemon.journal import Journal
@@ -23,8 +25,6 @@ from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import managed_jobs
 from rltuned.decide.plan import Plan
 from rltuned.decide.raising import lendable
-from rltuned.errors import RltunedError
-from rltuned.safe_files import read_json, write_atomic
 
 FILE_NAME: Final = "loans.json"
 BEFORE: Final = "borrowed.json"

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from rltuned.core.changes import Change, JobStatus, WriteResult
+from rltuned.core.errors import SlurmUnavailableError
 from rltuned.core.tables import Snapshot
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
 from rltuned.daemon.runtime import Runtime
-from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
 
 STALE_SECONDS: Final = 300.0

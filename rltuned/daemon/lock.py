@@ -15,8 +15,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
-from rltuned.errors import LockedError, StateError
-from rltuned.safe_files import FILE_MODE, give_all_to, give_to_owner_of, make_directory, read_json, user_name, write_all
+from rltuned.core.errors import LockedError, StateError
+from rltuned.core.safe_files import (
+    FILE_MODE,
+    give_all_to,
+    give_to_owner_of,
+    make_directory,
+    read_json,
+    user_name,
+    write_all,
+)
 
 FILE_NAME: Final = "lock"
 NEEDS_LOCKS: Final = "put state.directory on a local file system of this host"

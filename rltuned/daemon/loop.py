@@ -12,9 +12,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from rltuned.config import Config, PolicySection, Stage
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import TAKEN, Applied, Change, Field, Outcome
+from rltuned.core.config import Config, PolicySection, Stage
+from rltuned.core.errors import (
+    JournalError,
+    RltunedError,
+    SlurmDeniedError,
+    SlurmError,
+    SlurmParseError,
+    SlurmUnavailableError,
+)
 from rltuned.core.tables import Snapshot
 from rltuned.daemon.apply import Result
 from rltuned.daemon.auto_policy import Auto
@@ -41,14 +49,6 @@ from rltuned.decide.entry import Seen
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.user_record import UserRecords
-from rltuned.errors import (
-    JournalError,
-    RltunedError,
-    SlurmDeniedError,
-    SlurmError,
-    SlurmParseError,
-    SlurmUnavailableError,
-)
 from rltuned.policy import Policy
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 

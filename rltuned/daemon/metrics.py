@@ -15,8 +15,8 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from rltuned import __version__
-from rltuned.config import Stage
 from rltuned.core.changes import Field, Outcome
+from rltuned.core.config import Stage
 from rltuned.core.tables import Ints, Snapshot
 from rltuned.core.unread import RowKind
 from rltuned.daemon.auto_policy import Standing

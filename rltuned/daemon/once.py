@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rltuned.config import Config, Stage, did_you_mean
 from rltuned.core.applied import AppliedChanges
+from rltuned.core.config import Config, Stage, did_you_mean
+from rltuned.core.errors import JournalError, RltunedError, SlurmError
+from rltuned.core.installed import has_numba, how_to_install
 from rltuned.core.tables import JobTable
 from rltuned.daemon import decisions
 from rltuned.daemon.auto_policy import chosen
@@ -25,9 +27,7 @@ from rltuned.decide.explain import Verdict, start_of
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
 from rltuned.decide.scope import MEANING
-from rltuned.errors import JournalError, RltunedError, SlurmError
 from rltuned.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
-from rltuned.installed import has_numba, how_to_install
 
 Tell = Callable[[str], None]
 """Told in a sentence what is not known and what is taken instead."""

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from rltuned.config import Config
 from rltuned.core.applied import AppliedChanges
+from rltuned.core.config import Config
 from rltuned.core.tables import JobTable, Snapshot
 from rltuned.decide.loans import Book
 from rltuned.decide.plan import Plan, plan

@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 
-from rltuned.config import PolicySection, did_you_mean
+from rltuned.core.config import PolicySection, did_you_mean
+from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.core.gate_verdict import MODEL
 from rltuned.core.tables import Snapshot
 from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, chosen, remedy, served
 from rltuned.daemon.metrics import show
 from rltuned.daemon.runtime import Runtime
-from rltuned.errors import ConfigError, RltunedError
 from rltuned.policy import Policy, by_name, store
 from rltuned.policy.heuristics import RULES
 

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from rltuned.config import WriteSection
+from rltuned.core.config import WriteSection
 from rltuned.slurm.port import ClusterFacts, Privilege
 
 STATUS_RPCS: Final = 2

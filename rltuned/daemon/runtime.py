@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.config import Config, Stage
+from rltuned.core.config import Config, Stage
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.logs import Log
 from rltuned.daemon.metrics import Metrics

@@ -21,7 +21,9 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.date import DateTrigger
 
 from rltuned import __version__
-from rltuned.config import Config, Effective, SlurmSection
+from rltuned.core.config import Config, Effective, SlurmSection
+from rltuned.core.errors import LockedError, SlurmUnavailableError
+from rltuned.core.safe_files import make_directory
 from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.cycle_report import CycleOutcome, Notifier
 from rltuned.daemon.endpoint import serve as serve_metrics
@@ -39,9 +41,7 @@ from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.user_records import UserFiles
 from rltuned.decide.scope import Veto
-from rltuned.errors import LockedError, SlurmUnavailableError
 from rltuned.placement import SolveOutcome
-from rltuned.safe_files import make_directory
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import HistoryReader, SlurmReader, SlurmWriter
 

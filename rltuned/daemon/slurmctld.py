@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
+from rltuned.core.errors import JournalError, SlurmError
 from rltuned.core.scheduler import Health
 from rltuned.core.tables import Snapshot
 from rltuned.daemon.checks import Finding, blocking, prerequisites
@@ -12,7 +13,6 @@ from rltuned.daemon.primacy import Primacy
 from rltuned.daemon.restore.batches import hidden
 from rltuned.daemon.rpc_budget import Breaker, Budget
 from rltuned.daemon.runtime import Runtime
-from rltuned.errors import JournalError, SlurmError
 from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader
 
 FACTS_SECONDS: Final = 300.0

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from rltuned.core.safe_files import write_atomic
 from rltuned.core.tables import Category, Floats, Snapshot
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import ProbeRecord, StartRecord
@@ -34,7 +35,6 @@ from rltuned.forecast.start_forecast import (
     start_request,
 )
 from rltuned.policy.protocol import Policy
-from rltuned.safe_files import write_atomic
 from rltuned.slurm import not_simulated
 
 FILE_NAME: Final = "start-times.json"

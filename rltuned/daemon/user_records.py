@@ -20,16 +20,16 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from rltuned.config import Config, UsersSection
 from rltuned.core.changes import JobState
+from rltuned.core.config import Config, UsersSection
+from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import read_json, write_all
 from rltuned.core.tables import JobTable, Snapshot
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import read
 from rltuned.decide.resizing import SOON, Registration
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
 from rltuned.elastic import REGISTERED, registration_name
-from rltuned.errors import RltunedError
-from rltuned.safe_files import read_json, write_all
 
 MOST_USERS: Final = 2000
 MOST_BYTES: Final = 4 * 1024 * 1024

@@ -13,13 +13,13 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from rltuned.config import PlacementApply, Stage
 from rltuned.core.changes import Change, Field, Outcome
+from rltuned.core.config import PlacementApply, Stage
+from rltuned.core.errors import RltunedError
 from rltuned.core.tables import Floats, JobTable, Rows
 from rltuned.decide.loans import MOST_NAMED
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
-from rltuned.errors import RltunedError
 from rltuned.placement.placement_values import Kind, SolveOutcome
 
 VERSION: Final = 2

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Self
 
-from rltuned.config import Stage
 from rltuned.core.changes import Outcome
+from rltuned.core.config import Stage
 from rltuned.core.tables import Snapshot
 from rltuned.decide.decision import DecisionRecord, Numbers, as_plain, read
 from rltuned.decide.raising import Stop

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.config import PlacementApply
 from rltuned.core.changes import Field, Outcome
+from rltuned.core.config import PlacementApply
 from rltuned.decide.decision import DecisionRecord, LenderRecord
 from rltuned.decide.raising import Stop
 from rltuned.decide.scope import MEANING

@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.config import Config
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import OverSubscribe
+from rltuned.core.config import Config
 from rltuned.core.pools import Pools, bounded_pools
 from rltuned.core.tables import Category, Floats, Ints, Rows, Snapshot
 from rltuned.core.taken import sizes

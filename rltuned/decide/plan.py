@@ -5,9 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
-from rltuned.config import Config
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Change
+from rltuned.core.config import Config
 from rltuned.core.tables import Bools, Floats, Ints, JobTable, Rows, Snapshot
 from rltuned.decide.loans import NOTHING_LENT, Book
 from rltuned.decide.managed import ManagedJobs, Order, managed_jobs, ranks_of

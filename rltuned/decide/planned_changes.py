@@ -5,7 +5,6 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.config import PlacementApply, PlacementSection
 from rltuned.core.changes import (
     MAX_FACTOR,
     Applied,
@@ -14,6 +13,7 @@ from rltuned.core.changes import (
     OverSubscribe,
     SiteFactor,
 )
+from rltuned.core.config import PlacementApply, PlacementSection
 from rltuned.core.pools import Pools
 from rltuned.core.tables import Ints, Rows, Snapshot
 from rltuned.decide.managed import ManagedJobs

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.config import LendSection
+from rltuned.core.config import LendSection
 from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.decide.loans import Book, Offer, Part
 from rltuned.decide.managed import ManagedJobs, Order, ranks_of

@@ -9,9 +9,9 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.config import Config, ScopeSection, Stage
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import SPLIT
+from rltuned.core.config import Config, ScopeSection, Stage
 from rltuned.core.pools import MOST_REQUESTS, MOST_SETS, Pools
 from rltuned.core.reasons import Waits, parse
 from rltuned.core.tables import Bools, Category, Ints, JobTable, Partition, Snapshot

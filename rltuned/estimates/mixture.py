@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.errors import WorkloadError
 from rltuned.core.tables import Bools, Floats
-from rltuned.errors import WorkloadError
 from rltuned.estimates.predictions import COVER, RunTimePredictions
 from rltuned.observe.features import RUN_TIME_HORIZON
 

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.errors import WorkloadError
 from rltuned.core.tables import Category, Codes, Floats, Ints, JobTable, Rows
-from rltuned.errors import WorkloadError
 from rltuned.estimates.mixture import LAST, Known, Mixture
 from rltuned.estimates.predictions import RunTimePredictions
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rltuned import __version__
+from rltuned.core.errors import RltunedError
 from rltuned.core.shape import ClusterShape
-from rltuned.errors import RltunedError
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.evaluation_report import assemble
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
@@ -18,8 +20,6 @@ from rltuned.evaluate.measure import Outcome, Task, work
 from rltuned.evaluate.policies import contender, described
 from rltuned.evaluate.state import State, state_path
 from rltuned.evaluate.windows import Window, draw
-from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 from rltuned.workload.readers import read
 from rltuned.workload.shapes import read_shape

@@ -10,8 +10,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from rltuned.core.errors import EvaluationError
 from rltuned.core.objective import Objective
-from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES, compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation_settings import OWN, PLAIN, EvaluationSettings

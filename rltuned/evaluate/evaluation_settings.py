@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rltuned.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL
+from rltuned.core.errors import EvaluationError
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.scheduler import SchedulerParameters
-from rltuned.errors import EvaluationError
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.policy.multifactor import Weights
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings

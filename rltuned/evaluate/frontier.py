@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from rich.table import Table
 
+from rltuned.core.errors import EvaluationError
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.tables import Floats
-from rltuned.errors import EvaluationError
 from rltuned.evaluate.bootstrap import Comparison, compare, counts, mean, simultaneous
 from rltuned.evaluate.evaluation_settings import AGAIN, OWN, is_learned, served, with_share
 from rltuned.evaluate.harm import Harm, harms

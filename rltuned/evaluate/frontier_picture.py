@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
 from rltuned.evaluate.harm import ACCOUNTS
 
 GAINS: Final = {"wait_mean": "mean wait", "bsld_mean": "slowdown"}

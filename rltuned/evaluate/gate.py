@@ -15,11 +15,12 @@ import numpy as np
 from rich.table import Table
 
 from rltuned import __version__
-from rltuned.config import DEFAULT_SHARE, Config
+from rltuned.core.config import DEFAULT_SHARE, Config
 from rltuned.core.gate_verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats
+from rltuned.core.workers.progress import minutes
 from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES
 from rltuned.evaluate.evaluation import Evaluation, ready
 from rltuned.evaluate.evaluation_settings import (
@@ -35,7 +36,6 @@ from rltuned.evaluate.policies import model_path
 from rltuned.evaluate.window_metrics import AGAINST_SLURM, COMPARED
 from rltuned.evaluate.windows import Split, recent
 from rltuned.policy import files
-from rltuned.workers.progress import minutes
 from rltuned.workload.jobs import Workload
 
 WARM: Final = 1000

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rltuned.core.errors import RltunedError
 from rltuned.elastic import EVERY
-from rltuned.errors import RltunedError
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, Start
 from rltuned.evaluate.policies import Contender, contender

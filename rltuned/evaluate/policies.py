@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.config import Config, LendSection
+from rltuned.core.config import Config, LendSection
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.tables import Floats, Ints
 from rltuned.evaluate.evaluation_settings import AGAIN, STRICT, EvaluationSettings, is_learned, served

@@ -14,9 +14,11 @@ from typing import Any, Final
 import numpy as np
 from scipy.optimize import differential_evolution
 
+from rltuned.core.errors import EvaluationError
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats
-from rltuned.errors import EvaluationError
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.evaluate.bootstrap import FEWEST, MOST_WORSE, Comparison, compare, counts, mean
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import ready
@@ -27,8 +29,6 @@ from rltuned.evaluate.policies import contender
 from rltuned.evaluate.slurm_conf import SlurmConf, Values
 from rltuned.evaluate.windows import MOST, Split, recent
 from rltuned.simulate.rankers import compile_kernel
-from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 
 WINDOW: Final = 256

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
 from rltuned.evaluate.bootstrap import FEWEST
 
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rltuned.config import SlurmSection
+from rltuned.core.config import SlurmSection
+from rltuned.core.errors import ConfigError
 from rltuned.core.objective import DEFAULT, Objective
-from rltuned.errors import ConfigError
+from rltuned.core.workers.progress import Progress
 from rltuned.evaluate import site as this_site
 from rltuned.evaluate.policies import model_path
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.training_settings import SHARES, STEPS_PER_MINUTE, TrainSettings
-from rltuned.workers.progress import Progress
 from rltuned.workload import read, read_shape
 from rltuned.workload.simulated_estimates import parse_estimates
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from rltuned.core.errors import EvaluationError
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Singles
-from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw
 from rltuned.observe.features import RUN_TIME_HORIZON

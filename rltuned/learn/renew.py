@@ -15,11 +15,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rltuned.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL
+from rltuned.core.errors import EvaluationError, ModelError
 from rltuned.core.gate_verdict import DAY, MODEL
+from rltuned.core.safe_files import read_json, write_atomic
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats
-from rltuned.errors import EvaluationError, ModelError
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.evaluate import gate, live
 from rltuned.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.evaluate.evaluation import evaluate
@@ -28,9 +31,6 @@ from rltuned.evaluate.frontier import TESTED
 from rltuned.evaluate.windows import Split, bounds, recent
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore, Version
-from rltuned.safe_files import read_json, write_atomic
-from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 
 RESUMED: Final = DAY

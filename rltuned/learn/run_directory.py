@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
+from rltuned.core.safe_files import write_atomic
 from rltuned.policy.files import json_bytes
-from rltuned.safe_files import write_atomic
 
 _DRAWN: Final = ("objective", "wait_mean", "bsld_mean", "wait_p99")
 KEPT: Final = 2

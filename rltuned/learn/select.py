@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.core.objective import METRICS
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate.case import Case
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.policy.actor import Actor
-from rltuned.workers.pool import WorkerPool
 
 CHANCE: Final = 0.005
 """A smaller difference between two scores may be chance. Smallest area first is not given up for it."""

@@ -17,9 +17,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.errors import EvaluationError
 from rltuned.core.objective import Objective
 from rltuned.core.tables import Floats, Singles
-from rltuned.errors import EvaluationError
+from rltuned.core.workers.pool import Result, WorkerPool
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.learn.curriculum import (
     Site,
     candidate,
@@ -45,8 +47,6 @@ from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
 from rltuned.policy.actor import MOMENT, Actor, with_network
 from rltuned.policy.files import TrainingPart, info, load, save
-from rltuned.workers.pool import Result, WorkerPool
-from rltuned.workers.progress import Progress, silent
 
 FITTED: Final = 128
 """Windows whose jobs the expected run times are fitted to, and whose moments say what is usual."""

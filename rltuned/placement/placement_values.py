@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
+from rltuned.core.errors import PlacementError
 from rltuned.core.tables import Bools, Codes, Floats
-from rltuned.errors import PlacementError
 
 
 class Kind(enum.StrEnum):

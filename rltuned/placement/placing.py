@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rltuned.config import PlacementSection
+from rltuned.core.config import PlacementSection
 from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.placement.integer_program import formulate
 from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, SolveOutcome, Way

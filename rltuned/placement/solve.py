@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import swiglpk as glpk
 
+from rltuned.core.errors import PlacementError
 from rltuned.core.tables import Ints
-from rltuned.errors import PlacementError
 from rltuned.placement.integer_program import Model
 from rltuned.placement.placement_values import SolveOutcome
 

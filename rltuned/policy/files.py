@@ -22,11 +22,11 @@ import safetensors.numpy
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 
+from rltuned.core.errors import ModelError
+from rltuned.core.safe_files import write_atomic
 from rltuned.core.tables import Floats
-from rltuned.errors import ModelError
 from rltuned.observe.observation import STATE_COLUMNS
 from rltuned.policy.actor import MOMENT, RUN_TIME, Actor, shapes
-from rltuned.safe_files import write_atomic
 
 FORMAT_VERSION: Final = 2
 """Raised when a reader of the old form would misread the new one."""

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.errors import ConfigError
 from rltuned.core.tables import Floats
-from rltuned.errors import ConfigError
 from rltuned.observe.observation import Observation
 from rltuned.policy.protocol import Queue
 

@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.errors import ConfigError
 from rltuned.core.scheduler import tres_name
 from rltuned.core.tables import Bools, Category, Codes, Floats
-from rltuned.errors import ConfigError
 
 DAY: Final = 86_400.0
 

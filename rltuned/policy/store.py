@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rltuned.errors import LockedError, ModelError
+from rltuned.core.errors import LockedError, ModelError
+from rltuned.core.safe_files import read_json, write_atomic
 from rltuned.policy.files import MODEL_MODE, json_bytes, load, read
-from rltuned.safe_files import read_json, write_atomic
 
 CURRENT: Final = "current"
 MODEL_FILE: Final = "model.json"

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any, Final, NamedTuple
 
+from rltuned.core.wording import moment
 from rltuned.report.advice import Advice
 from rltuned.report.report_tables import Table, facts, headline, tables
-from rltuned.wording import moment
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2430; --soft: #5a6675; --grid: #d5dbe3; --band: #f4f6f9;

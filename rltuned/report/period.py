@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from rltuned.config import Stage
 from rltuned.core.changes import Outcome
+from rltuned.core.config import Stage
 from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.entry import CycleEntry
 from rltuned.decide.scope import Veto

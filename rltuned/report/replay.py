@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.config import Config
+from rltuned.core.config import Config
+from rltuned.core.errors import EvaluationError
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Floats, Rows
-from rltuned.errors import EvaluationError
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles
 from rltuned.evaluate.case import Case
@@ -25,7 +26,6 @@ from rltuned.evaluate.window_metrics import measure, most_in_use
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.simulate.values import SimulationResult
-from rltuned.workers.progress import Progress, silent
 from rltuned.workload.jobs import Workload
 
 SLURM: Final = OWN

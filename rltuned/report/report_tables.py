@@ -5,11 +5,11 @@ from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 
+from rltuned.core.wording import duration, gpu_hours, moment, plain
+from rltuned.core.wording import table as text_table
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.evaluate.evaluation_settings import ASK_TUNE
 from rltuned.report.advice import METRICS, Advice, in_words
-from rltuned.wording import duration, gpu_hours, moment, plain
-from rltuned.wording import table as text_table
 
 REPLAYS = {"real": "what happened", "slurm": "Slurm's order, replayed", "rltuned": "rltuned, replayed"}
 """What the same jobs are seen in."""

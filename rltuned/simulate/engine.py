@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.errors import RltunedError
 from rltuned.core.plain_tables import job_table
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, JobTable, NodeTable, Rows, Snapshot
 from rltuned.core.taken import taken_gpus
-from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.policy.protocol import QueueView
 from rltuned.simulate import kernel as k

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.errors import RltunedError
 from rltuned.core.shape import ClusterShape, parse_shape
 from rltuned.core.tables import Bools, Codes, Floats, Ints, Singles
-from rltuned.errors import RltunedError
 from rltuned.observe.features import RUN_TIME_HORIZON, known_run_times
 from rltuned.observe.observation import GPUS_SCALE, STATE_COLUMNS
 from rltuned.observe.supply import MOST_GPUS, MOST_MIB

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.config import Config
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied, Field
+from rltuned.core.config import Config
 from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Floats, Ints, Rows
 from rltuned.decide import Plan, plan

@@ -23,9 +23,9 @@ import numpy as np
 
 from rltuned.core.changes import Change, Field, JobState, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.core.ended import EndedJob, Past
+from rltuned.core.errors import RltunedError, SlurmError
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Category, Floats, Ints, JobTable, Rows, Snapshot
-from rltuned.errors import RltunedError, SlurmError
 from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.engine import RELEASE, Simulation
 from rltuned.simulate.people import Act, Intervention

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rltuned.core.changes import JobStatus
 from rltuned.core.ended import Past
-from rltuned.errors import SlurmUnavailableError
+from rltuned.core.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.facts import read_facts
 from rltuned.slurm.port import ClusterFacts, Controller

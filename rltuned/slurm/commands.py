@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rltuned.core.ended import FINAL_STATES
-from rltuned.errors import SlurmError
+from rltuned.core.errors import SlurmError
 
 SEPARATOR: Final = "\x1f"
 CUT: Final = "\0"

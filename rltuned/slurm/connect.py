@@ -1,6 +1,6 @@
 """Builds the adapter that the configuration names."""
 
-from rltuned.config import SlurmSection
+from rltuned.core.config import SlurmSection
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 from rltuned.slurm.process import Runner

@@ -3,8 +3,8 @@
 import re
 from typing import Final, NamedTuple
 
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.scheduler import Health
-from rltuned.errors import SlurmParseError
 from rltuned.slurm.notation import bad, duration, text
 from rltuned.slurm.process import Runner
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from rltuned.core.errors import SlurmError, SlurmParseError
 from rltuned.core.scheduler import tres_name
-from rltuned.errors import SlurmError, SlurmParseError
 from rltuned.slurm import controller, not_simulated, notation
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Runner, failure

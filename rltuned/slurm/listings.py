@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from rltuned.core.changes import OverSubscribe
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.hostlist import expand
 from rltuned.core.tables import NO_ROWS, Partition
 from rltuned.core.unread import RowKind, Skipped
-from rltuned.errors import SlurmParseError
 from rltuned.slurm.not_simulated import of_partition
 from rltuned.slurm.notation import (
     UNLIMITED,

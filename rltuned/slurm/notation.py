@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rltuned.core import durations
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.scheduler import tres_name
-from rltuned.errors import SlurmParseError
 
 NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "(none)"})
 """How Slurm's programs say that there is no value."""

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from rltuned.errors import AnswerTooLongError, SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
+from rltuned.core.errors import AnswerTooLongError, SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import CUT, REGISTRY, Command, environment
 
 OUTPUT_LIMIT: Final = 64 * 1024 * 1024

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rltuned.core.changes import Change, Field, Outcome, WriteResult
-from rltuned.errors import PrerequisiteError, SlurmError, SlurmUnavailableError
-from rltuned.installed import how_to_install
+from rltuned.core.errors import PrerequisiteError, SlurmError, SlurmUnavailableError
+from rltuned.core.installed import how_to_install
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.writer import ScontrolWriter, unreachable, update_word, verdict
 

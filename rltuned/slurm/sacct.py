@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from rltuned.core.ended import EndedJob, Past, only_waited
-from rltuned.errors import AnswerTooLongError, SlurmParseError
+from rltuned.core.errors import AnswerTooLongError, SlurmParseError
 from rltuned.slurm import notation, separated
 from rltuned.slurm.commands import ENDED_FIELDS, TRACE_FIELDS
 from rltuned.slurm.process import Runner

@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
 
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.unread import RowKind, Skipped, Unread
-from rltuned.errors import SlurmParseError
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.notation import job_id
 

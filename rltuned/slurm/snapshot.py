@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rltuned.core.changes import JobState
+from rltuned.core.errors import SlurmDeniedError, SlurmParseError
 from rltuned.core.hostlist import expand
 from rltuned.core.scheduler import Health
 from rltuned.core.tables import (
@@ -23,7 +24,6 @@ from rltuned.core.tables import (
     concatenate_nodes,
 )
 from rltuned.core.unread import RowKind, Skipped, Unread
-from rltuned.errors import SlurmDeniedError, SlurmParseError
 from rltuned.slurm import controller, listings, notation
 from rltuned.slurm.commands import GPU_OPTIONS
 from rltuned.slurm.process import Runner, printable

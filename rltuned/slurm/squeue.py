@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from rltuned.core.changes import SPLIT, JobState, OverSubscribe
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.reasons import Waits, parse
 from rltuned.core.unread import RowKind, Skipped, Unread
-from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
 from rltuned.slurm.commands import (
     CUT,

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from rltuned.core.changes import JobState, JobStatus
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.unread import Unread
-from rltuned.errors import SlurmParseError
 from rltuned.slurm import notation
 from rltuned.slurm.commands import SEPARATOR, SITE_FIELDS, STATUS_FIELDS
 from rltuned.slurm.controller import release

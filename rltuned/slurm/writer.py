@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rltuned.core.changes import MAX_FACTOR, Change, Field, Outcome, SiteFactor, WriteResult
-from rltuned.errors import SlurmError, SlurmUnavailableError
+from rltuned.core.errors import SlurmError, SlurmUnavailableError
 from rltuned.slurm.commands import EXCLUSIVE_SINCE
 from rltuned.slurm.controller import release as installed_release
 from rltuned.slurm.process import Runner, failure, printable

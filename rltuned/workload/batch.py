@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.durations import duration
+from rltuned.core.errors import WorkloadError
 from rltuned.core.scheduler import tres_name
 from rltuned.core.tables import Bools, Category, Floats, Ints
-from rltuned.errors import WorkloadError
 from rltuned.workload.jobs import NUMBERS, TEXTS, Source, Workload
 
 MAX_TIME: Final = 1e11

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from rltuned.errors import WorkloadError
+from rltuned.core.errors import WorkloadError
 from rltuned.workload.jobs import Workload
 
 

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
-from rltuned.errors import WorkloadError
-from rltuned.workers.progress import Progress, silent
+from rltuned.core.errors import WorkloadError
+from rltuned.core.workers.progress import Progress, silent
 
 BLOCK: Final = 1 << 20
 """Bytes of unpacked text that are looked at together."""

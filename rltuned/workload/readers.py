@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from rltuned.errors import WorkloadError
-from rltuned.workers.progress import Progress, silent
+from rltuned.core.errors import WorkloadError
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.workload import trace_tables
 from rltuned.workload.batch import Collector, shown
 from rltuned.workload.jobs import Source, Workload

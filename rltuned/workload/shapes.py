@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
+from rltuned.core.errors import ShapeError
 from rltuned.core.shape import ClusterShape, from_json, parse_shape
-from rltuned.errors import ShapeError
 
 MAX_BYTES = 16 * 2**20
 """No description of a cluster is larger; a trace given by mistake is."""

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.errors import ConfigError
 from rltuned.core.tables import Floats, Ints
-from rltuned.errors import ConfigError
 from rltuned.workload.jobs import Estimates, Workload
 
 WRITTEN_LIMITS: Final = 60.0 * np.array(

@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
+from rltuned.core.errors import ConfigError
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Codes, Floats, Ints, Rows
-from rltuned.errors import ConfigError
 from rltuned.workload.jobs import Source, Workload, workload
 from rltuned.workload.presets import Preset, presets
 from rltuned.workload.simulated_estimates import OVER_ASKING, written_limit

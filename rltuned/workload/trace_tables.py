@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rltuned.core.ended import final, only_waited
+from rltuned.core.errors import WorkloadError
 from rltuned.core.scheduler import tres_name
 from rltuned.core.tables import Bools, Floats
-from rltuned.errors import WorkloadError
 from rltuned.workload.batch import (
     MAX_CPUS,
     MAX_DURATION,

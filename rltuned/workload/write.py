@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.errors import WorkloadError
+from rltuned.core.errors import WorkloadError
 from rltuned.workload.jobs import Workload
 
 COLUMNS: Final = (

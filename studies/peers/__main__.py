@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from rltuned import revision
+from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.core.shape import ClusterShape
-from rltuned.errors import ConfigError, RltunedError
+from rltuned.core.workers.progress import Progress, progress_bar, silent
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw
 from rltuned.simulate.rankers import compile_kernel
-from rltuned.workers.progress import Progress, progress_bar, silent
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.shapes import read_shape
 from rltuned.workload.simulated_estimates import estimate

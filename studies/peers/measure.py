@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation import Evaluation
 from rltuned.evaluate.evaluation_report import assemble
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.measure import Outcome, evaluate_case
 from rltuned.evaluate.policies import Contender
-from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import Progress, silent
 from studies.peers.model import Peer, load, weights_sha256
 
 MEASURED = "rl"

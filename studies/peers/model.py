@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from rltuned.errors import ModelError
+from rltuned.core.errors import ModelError
 from rltuned.policy.heuristics import by_name
 from studies.peers.net import Net
 from studies.peers.rlscheduler import RLScheduler

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.errors import WorkloadError
+from rltuned.core.errors import WorkloadError
 from rltuned.workload.batch import MAX_DURATION, MAX_GPUS, NOTHING, Batch, Collector, Rows
 from rltuned.workload.lines import MAX_LINE, TextFile
 

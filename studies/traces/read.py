@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rltuned.errors import WorkloadError
-from rltuned.workers.progress import Progress, silent
+from rltuned.core.errors import WorkloadError
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.workload import readers, trace_tables
 from rltuned.workload.batch import Collector
 from rltuned.workload.jobs import Source, Workload

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from cluster.support import OPERATOR, PYTHON, RLTUNED, Background, Cluster, wait_until
 
-from rltuned.config import toml_value
+from rltuned.core.config import toml_value
 
 SLURM_USER = "slurm"
 CONFIG = "/etc/rltuned/config.toml"

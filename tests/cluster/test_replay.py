@@ -10,7 +10,7 @@ from cluster.conftest import Clusters
 from cluster.support import WANTED, Cluster, run_testbed
 from fidelity import Fidelity, compare
 
-from rltuned.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL
 from rltuned.policy import files
 
 STEERED = "24.11"

@@ -31,7 +31,7 @@ import numpy as np
 from measures.printing_slurm import PrintingSlurm, let_a_minute_pass
 
 from rltuned.benchmarks import NOW
-from rltuned.config import Config, CycleSection, SlurmSection, Stage, StateSection
+from rltuned.core.config import Config, CycleSection, SlurmSection, Stage, StateSection
 from rltuned.core.ended import EndedJob
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.cycle_report import CycleOutcome

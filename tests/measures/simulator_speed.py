@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from rltuned.benchmarks import snapshot
-from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.core.shape import parse_shape
 from rltuned.forecast.arrivals import Submissions
 from rltuned.forecast.start_forecast import StartRequest, probes_of

@@ -23,6 +23,8 @@ from matplotlib.figure import Figure
 
 from rltuned import revision
 from rltuned.core.objective import DEFAULT, Objective
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import progress_bar
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Split, draw
@@ -40,8 +42,6 @@ from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.learn.select import WATCHED, over
 from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME, Actor
-from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import progress_bar
 from rltuned.workload.shapes import read_shape
 from studies.traces import read
 

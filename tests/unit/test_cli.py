@@ -26,14 +26,14 @@ from unit.slurm.standin import (
 
 from rltuned import __version__
 from rltuned.commands.main import main
-from rltuned.config import resolve
 from rltuned.core.changes import Applied, Change, Field, SiteFactor
+from rltuned.core.config import resolve
+from rltuned.core.errors import JournalError
+from rltuned.core.installed import how_to_install
 from rltuned.core.scheduler import SchedulerParameters
 from rltuned.daemon import planning
 from rltuned.daemon.claims import Entry
 from rltuned.daemon.journal import Journal
-from rltuned.errors import JournalError
-from rltuned.installed import how_to_install
 from rltuned.slurm.connect import open_reader
 
 

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from rltuned import show
 from rltuned.commands.main import cli
+from rltuned.core.errors import ConfigError, RltunedError
+from rltuned.core.wording import duration
 from rltuned.demo_clusters import INTERVAL, Demo, DemoSettings, play
-from rltuned.errors import ConfigError, RltunedError
-from rltuned.wording import duration
 
 CLUSTER = {
     "pools": [

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rltuned import installed
-from rltuned.errors import MissingError
+from rltuned.core import installed
+from rltuned.core.errors import MissingError
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from unit.policy.conftest import saved
 
 from rltuned.commands.main import cli
-from rltuned.errors import ModelError
+from rltuned.core.errors import ModelError
 
 
 def run(*words):

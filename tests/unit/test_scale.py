@@ -8,7 +8,7 @@ from measures.printing_slurm import PrintingSlurm
 from measures.scale import growth, of_size
 
 from rltuned.benchmarks import NOW, Canned, answers, load, snapshot
-from rltuned.config import DEFAULT_MODEL, Config
+from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.daemon.metrics import PHASES
 from rltuned.decide import plan
 from rltuned.decide.scope import Veto

@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, Final
 
 from rltuned.core.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, SiteFactor
+from rltuned.core.errors import JournalError, SlurmDeniedError, SlurmError
 from rltuned.daemon.claims import (
     ISOLATED,
     OVERSUBSCRIBE,
@@ -36,7 +37,6 @@ from rltuned.daemon.claims import (
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.rpc_budget import STATUS_RPCS, Budget
-from rltuned.errors import JournalError, SlurmDeniedError, SlurmError
 from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
 
 TRIES: Final = 3

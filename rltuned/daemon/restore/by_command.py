@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from typing import Final
 
-from rltuned.config import Config, SlurmSection
+from rltuned.core.config import Config, SlurmSection
+from rltuned.core.errors import JournalError, LockedError, SlurmError
 from rltuned.daemon.clock import Clock, Moment, SystemClock
 from rltuned.daemon.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, fresh_heartbeat
 from rltuned.daemon.journal import Journal
@@ -17,7 +18,6 @@ from rltuned.daemon.primacy import look_once, own_names
 from rltuned.daemon.restore import left_alone
 from rltuned.daemon.restore.batches import Progress, Restore, RestoreReport
 from rltuned.daemon.rpc_budget import Budget
-from rltuned.errors import JournalError, LockedError, SlurmError
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 

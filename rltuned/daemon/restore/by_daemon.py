@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from rltuned.core.errors import JournalError
 from rltuned.core.tables import Snapshot
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.restore.batches import Leftover, Restore, RestoreReport
 from rltuned.daemon.rpc_budget import STATUS_RPCS
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.slurmctld import Slurmctld
-from rltuned.errors import JournalError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
 MOST_NAMED: Final = 20

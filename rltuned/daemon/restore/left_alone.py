@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rltuned.errors import RltunedError
-from rltuned.safe_files import FILE_MODE, make_directory
+from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import FILE_MODE, make_directory
 
 DIRECTORY: Final = "hands-off"
 

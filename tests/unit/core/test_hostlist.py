@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.hostlist import compress, expand
-from rltuned.errors import SlurmParseError
 
 NAMES = st.from_regex(r"[a-z]{1,4}(-?[0-9]{1,4})?", fullmatch=True)
 

@@ -1,7 +1,7 @@
 import pytest
 
+from rltuned.core.errors import ConfigError
 from rltuned.core.scheduler import SchedulerParameters
-from rltuned.errors import ConfigError
 from rltuned.simulate.values import SimulationSettings
 
 

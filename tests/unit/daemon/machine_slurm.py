@@ -15,8 +15,8 @@ from unit.daemon import model_slurm
 from unit.daemon.model_slurm import NODES, UID, Job, ModelSlurm
 
 from rltuned.core.changes import Field
+from rltuned.core.errors import SlurmUnavailableError
 from rltuned.core.tables import Snapshot
-from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import REGISTRY

@@ -25,11 +25,12 @@ from unit.daemon.lenders import SLACK, Lenders
 from unit.daemon.machine_slurm import CALCULATION, PARTITIONS, SAVE, US, Cluster, Faults, Reading, Task
 from unit.daemon.model_slurm import TIERS, Killed, VirtualClock
 
+import rltuned.core.safe_files
 import rltuned.daemon.journal
 import rltuned.daemon.lock
 import rltuned.daemon.restore.left_alone
-import rltuned.safe_files
-from rltuned.config import (
+from rltuned.core.changes import Field, Outcome
+from rltuned.core.config import (
     Config,
     CycleSection,
     EstimatesSection,
@@ -41,7 +42,7 @@ from rltuned.config import (
     Stage,
     StateSection,
 )
-from rltuned.core.changes import Field, Outcome
+from rltuned.core.errors import RltunedError
 from rltuned.daemon.claims import TABLE
 from rltuned.daemon.cycle_report import CycleOutcome, CycleReport
 from rltuned.daemon.journal import FILE_NAME, Journal
@@ -55,7 +56,6 @@ from rltuned.daemon.runtime import WRITING, Runtime
 from rltuned.daemon.service import open_journal
 from rltuned.decide.loans import NOTHING_TOLD, Told
 from rltuned.decide.plan import Plan, plan
-from rltuned.errors import RltunedError
 from rltuned.slurm.port import Privilege
 from rltuned.slurm.writer import ScontrolWriter
 
@@ -121,7 +121,7 @@ class Disk:
         self.readonly: set[Path] = set()
         self._paths: dict[int, Path] = {}
         self._modules = (
-            rltuned.safe_files,
+            rltuned.core.safe_files,
             rltuned.daemon.restore.left_alone,
             rltuned.daemon.journal,
             rltuned.daemon.lock,

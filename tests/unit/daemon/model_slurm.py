@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rltuned.core.changes import Field, JobStatus, OverSubscribe
+from rltuned.core.errors import SlurmUnavailableError
 from rltuned.core.tables import Snapshot
-from rltuned.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import EXCLUSIVE_SINCE, REGISTRY, SEPARATOR

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from unit.daemon.model_slurm import ModelSlurm
 
-from rltuned.config import resolve
+from rltuned.core.config import resolve
+from rltuned.core.errors import RltunedError
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.service import serve
-from rltuned.errors import RltunedError
 
 
 class Hasty(SystemClock):

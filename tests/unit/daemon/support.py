@@ -14,8 +14,8 @@ from typing import Any
 
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.config import Config
 from rltuned.core.changes import Change, Field, SiteFactor
+from rltuned.core.config import Config
 from rltuned.daemon.apply import Applier, Result
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.journal import Journal

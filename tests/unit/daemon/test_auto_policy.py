@@ -7,7 +7,7 @@ import pytest
 from unit.daemon.test_loop import house
 from unit.policy.conftest import saved
 
-from rltuned.config import (
+from rltuned.core.config import (
     DEFAULT_MODEL,
     DEFAULT_SHARE,
     Config,
@@ -17,6 +17,7 @@ from rltuned.config import (
     StateSection,
     resolve,
 )
+from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.core.gate_verdict import DAY, MODEL, SLURM, parse_verdict
 from rltuned.core.objective import Objective
 from rltuned.daemon.auto_policy import Choice, Standing, read
@@ -24,7 +25,6 @@ from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.decisions import load
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.decide.explain import explain
-from rltuned.errors import ConfigError, RltunedError
 from rltuned.policy import files
 from rltuned.policy.store import ModelStore
 

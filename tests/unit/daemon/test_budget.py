@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.config import WriteSection
+from rltuned.core.config import WriteSection
 from rltuned.daemon.rpc_budget import Budget
 from rltuned.slurm.port import Privilege
 

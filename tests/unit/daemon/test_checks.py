@@ -6,15 +6,15 @@ from unit.daemon.model_slurm import NODES, ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
 from unit.daemon.test_loop import ALL, house, showing
 
-from rltuned.config import (
+from rltuned.core import pools
+from rltuned.core.changes import OverSubscribe
+from rltuned.core.config import (
     Config,
     Stage,
     StateSection,
     UsersSection,
     WriteSection,
 )
-from rltuned.core import pools
-from rltuned.core.changes import OverSubscribe
 from rltuned.daemon.checks import Severity, blocking, examine, prerequisites
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat

@@ -12,8 +12,9 @@ from unit.slurm.standin import StandIn, job
 
 from rltuned.commands.common import EXIT_ABSENT
 from rltuned.commands.main import cli
-from rltuned.config import Stage
 from rltuned.core.changes import Outcome
+from rltuned.core.config import Stage
+from rltuned.core.errors import RltunedError, SlurmUnavailableError
 from rltuned.daemon import decisions
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.decisions import (
@@ -30,7 +31,6 @@ from rltuned.daemon.decisions import (
     save,
 )
 from rltuned.decide import explain
-from rltuned.errors import RltunedError, SlurmUnavailableError
 
 ALWAYS = float("inf")
 

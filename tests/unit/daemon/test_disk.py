@@ -14,12 +14,12 @@ from unit.daemon.test_journal import write_a_cycle
 from unit.daemon.test_loop import house
 from unit.daemon.test_user_records import records
 
-from rltuned import safe_files
-from rltuned.config import UsersSection
+from rltuned.core import safe_files
+from rltuned.core.config import UsersSection
+from rltuned.core.errors import RltunedError
 from rltuned.daemon import heartbeat, history, lending, start_times, user_records
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.journal import FILE_NAME, Journal
-from rltuned.errors import RltunedError
 from rltuned.policy.store import ModelStore
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="what others do to root")

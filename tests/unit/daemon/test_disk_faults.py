@@ -17,6 +17,8 @@ from unit.daemon.faulty_disk import FaultyDisk
 from unit.daemon.test_loop import ALL, again, house
 
 from rltuned.core.changes import Field
+from rltuned.core.errors import LockedError, StateError
+from rltuned.core.safe_files import write_atomic
 from rltuned.daemon.checks import Severity
 from rltuned.daemon.claims import TABLE
 from rltuned.daemon.clock import Moment
@@ -26,8 +28,6 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.lending import BEFORE
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.service import open_journal
-from rltuned.errors import LockedError, StateError
-from rltuned.safe_files import write_atomic
 
 TESTS = Path(__file__).resolve().parents[2]
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -13,11 +13,11 @@ from pathlib import Path
 import prometheus_client.exposition
 import pytest
 
-from rltuned.config import MetricsSection, resolve
+from rltuned.core.config import MetricsSection, resolve
+from rltuned.core.errors import ConfigError
 from rltuned.daemon import endpoint as module
 from rltuned.daemon.endpoint import serve
 from rltuned.daemon.metrics import Metrics
-from rltuned.errors import ConfigError
 
 
 @pytest.fixture

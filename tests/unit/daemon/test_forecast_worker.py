@@ -16,8 +16,9 @@ from structlog.testing import capture_logs
 from unit.daemon import faulty_workers
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.config import Config, ForecastSection, StateSection, resolve
 from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.config import Config, ForecastSection, StateSection, resolve
+from rltuned.core.errors import ConfigError
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.daemon import forecast_worker as module
@@ -29,7 +30,6 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.start_times import StartTimes
-from rltuned.errors import ConfigError
 from rltuned.forecast.start_forecast import StartRequest
 from rltuned.forecast.start_simulation import StartSimulation
 from rltuned.policy import by_name
@@ -40,7 +40,7 @@ NOW = 1_000_000.0
 @pytest.fixture
 def without_numba(monkeypatch):
     """Call it: from then on Numba is not installed."""
-    return lambda: monkeypatch.setattr("rltuned.installed.find_spec", lambda _name: None)
+    return lambda: monkeypatch.setattr("rltuned.core.installed.find_spec", lambda _name: None)
 
 
 def queue(pending=12, seed=2):

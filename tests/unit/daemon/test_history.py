@@ -9,9 +9,10 @@ from rich.console import Console
 from structlog.testing import capture_logs
 from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.config import Config, EstimatesSection, StateSection
 from rltuned.core.applied import AppliedChanges
+from rltuned.core.config import Config, EstimatesSection, StateSection
 from rltuned.core.ended import EndedJob, Past
+from rltuned.core.errors import RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.core.plain_tables import job_table
 from rltuned.daemon import history
 from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
@@ -20,7 +21,6 @@ from rltuned.daemon.planning import planned
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide import explain, plan, record
 from rltuned.decide.loans import Book
-from rltuned.errors import RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.policy import by_name
 from rltuned.show import explanation
 

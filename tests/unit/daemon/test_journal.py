@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from unit.daemon.support import files_no_longer_than
 
 from rltuned.core.changes import Applied, Change, Field, Outcome, OverSubscribe, SiteFactor
+from rltuned.core.errors import JournalError
 from rltuned.daemon.claims import MAX_DOUBTS, SITE_FACTOR, Entry, intended, landed
 from rltuned.daemon.journal import COMPACT_LINES, Journal, Settlement, entry_from_json, entry_to_json
-from rltuned.errors import JournalError
 
 
 def change(job, after=100, of=Field.SITE_FACTOR):

@@ -6,13 +6,13 @@ import pytest
 from unit.daemon.model_slurm import WAITED, ModelSlurm, VirtualClock
 from unit.daemon.test_loop import Deaf, again, house
 
-from rltuned.config import LendSection, Stage
 from rltuned.core.changes import Outcome
+from rltuned.core.config import LendSection, Stage
+from rltuned.core.errors import RltunedError, SlurmUnavailableError
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.lending import BEFORE, FILE_NAME, read_book
 from rltuned.daemon.lock import Lock
 from rltuned.decide.loans import UNTOLD
-from rltuned.errors import RltunedError, SlurmUnavailableError
 
 CHARGED = 1500.0
 """Seconds that each borrower is charged for: its limit."""

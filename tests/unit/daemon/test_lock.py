@@ -7,8 +7,8 @@ import sys
 import pytest
 from unit.daemon.support import files_no_longer_than
 
+from rltuned.core.errors import LockedError, StateError
 from rltuned.daemon.lock import Lock, holder
-from rltuned.errors import LockedError, StateError
 
 HOLD = (
     "import sys, time\nfrom pathlib import Path\nfrom rltuned.daemon.lock import Lock\n"

@@ -14,7 +14,8 @@ from prometheus_client import generate_latest
 from unit.daemon.model_slurm import WAITED, Commands, ModelReader, ModelSlurm, VirtualClock
 from unit.daemon.support import files_no_longer_than, make_daemon
 
-from rltuned.config import (
+from rltuned.core.changes import Field, Outcome
+from rltuned.core.config import (
     Config,
     CycleSection,
     LendSection,
@@ -24,7 +25,15 @@ from rltuned.config import (
     StateSection,
     WriteSection,
 )
-from rltuned.core.changes import Field, Outcome
+from rltuned.core.errors import (
+    ConfigError,
+    JournalError,
+    ModelError,
+    RltunedError,
+    SlurmDeniedError,
+    SlurmParseError,
+    SlurmUnavailableError,
+)
 from rltuned.core.scheduler import Health
 from rltuned.daemon.checks import Severity, examine, remains
 from rltuned.daemon.clock import Moment
@@ -38,15 +47,6 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.rpc_budget import BreakerState
 from rltuned.daemon.slurmctld import FACTS_SECONDS
-from rltuned.errors import (
-    ConfigError,
-    JournalError,
-    ModelError,
-    RltunedError,
-    SlurmDeniedError,
-    SlurmParseError,
-    SlurmUnavailableError,
-)
 from rltuned.slurm.port import Privilege
 
 

@@ -27,7 +27,7 @@ from unit.daemon.machine_slurm import PARTITIONS
 from unit.daemon.machine_world import NAMES, OUTSIDER, World
 from unit.daemon.model_slurm import WAITED
 
-from rltuned.config import PlacementApply, Stage
+from rltuned.core.config import PlacementApply, Stage
 from rltuned.slurm.port import Privilege
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

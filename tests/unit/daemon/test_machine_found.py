@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from unit.daemon.test_machine import Machine
 
-from rltuned.config import PlacementApply, Stage
+from rltuned.core.config import PlacementApply, Stage
 from rltuned.slurm.port import Privilege
 
 BEGIN = {

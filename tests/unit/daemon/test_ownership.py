@@ -15,16 +15,16 @@ from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 from unit.daemon.support import as_user
 from unit.slurm.standin import StandIn
 
-from rltuned import safe_files as files
 from rltuned.commands import common
 from rltuned.commands.main import main
-from rltuned.config import Config, CycleSection, Effective, PolicySection, StateSection
+from rltuned.core import safe_files as files
+from rltuned.core.config import Config, CycleSection, Effective, PolicySection, StateSection
+from rltuned.core.errors import LockedError, StateError
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import Lock, holder
 from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.service import serve
-from rltuned.errors import LockedError, StateError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="changes the user")
 

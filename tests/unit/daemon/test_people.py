@@ -3,8 +3,8 @@
 import pytest
 from unit.daemon.test_loop import again, house
 
-from rltuned.config import Stage
 from rltuned.core.changes import Outcome
+from rltuned.core.config import Stage
 
 
 @pytest.mark.parametrize("befalls", ["held by its user", "held by an admin", "limit of its QOS"])

@@ -8,7 +8,7 @@ from unit.daemon.model_slurm import ModelReader, ModelSlurm, VirtualClock
 from unit.daemon.support import make_daemon
 from unit.daemon.test_loop import House, config
 
-from rltuned.config import Stage
+from rltuned.core.config import Stage
 from rltuned.daemon.checks import Severity, blocking, controllers, examine, prerequisites
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.daemon.primacy import HANDOVER, Primacy, look_once

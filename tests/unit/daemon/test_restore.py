@@ -5,11 +5,11 @@ import pytest
 from unit.daemon.support import Bench, files_no_longer_than
 
 from rltuned.core.changes import Change, Field, OverSubscribe
+from rltuned.core.workers.progress import ProgressLines
 from rltuned.daemon.checks import Remains, remains
 from rltuned.daemon.restore import batches
 from rltuned.daemon.rpc_budget import Budget
 from rltuned.slurm.port import Privilege
-from rltuned.workers.progress import ProgressLines
 
 
 @pytest.fixture

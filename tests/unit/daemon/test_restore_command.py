@@ -5,12 +5,12 @@ from unit.daemon.model_slurm import VirtualClock
 from unit.daemon.support import Bench
 
 from rltuned.commands.main import cli
-from rltuned.config import Config, StateSection
+from rltuned.core.config import Config, StateSection
+from rltuned.core.errors import JournalError, LockedError, SlurmUnavailableError
 from rltuned.daemon.clock import Moment, SystemClock
 from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.errors import JournalError, LockedError, SlurmUnavailableError
 
 
 @pytest.fixture

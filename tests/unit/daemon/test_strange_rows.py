@@ -6,14 +6,14 @@ import pytest
 from unit.daemon.support import Bench
 from unit.daemon.test_loop import house
 
-from rltuned.config import Config, StateSection
 from rltuned.core.changes import Outcome
+from rltuned.core.config import Config, StateSection
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.unread import RowKind
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.claims import SETTLE_SECONDS
 from rltuned.daemon.cycle_report import CycleOutcome
 from rltuned.decide.scope import MEANING, Veto
-from rltuned.errors import SlurmParseError
 
 KINDS = pytest.mark.parametrize("kind", ["strange", "nameless"])
 """How the row of a job cannot be understood: a value in it, or even whose it is."""

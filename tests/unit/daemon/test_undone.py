@@ -8,8 +8,8 @@ from unit.daemon.model_slurm import ModelSlurm, VirtualClock
 from unit.daemon.support import Bench
 from unit.daemon.test_loop import ALL, LIMITED, Deaf, again, house
 
-from rltuned.config import Stage
 from rltuned.core.changes import Applied, Field, JobStatus, Outcome, OverSubscribe
+from rltuned.core.config import Stage
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.claims import Entry, standing
 from rltuned.daemon.cycle_report import CycleOutcome

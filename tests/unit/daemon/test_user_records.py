@@ -24,8 +24,9 @@ from unit.daemon.test_service import CONFIG, Process
 from unit.decide.conftest import NOW, make_snapshot, pending
 
 from rltuned.commands.main import main
-from rltuned.config import Config, Stage, UsersSection, resolve
 from rltuned.core.changes import JobState
+from rltuned.core.config import Config, Stage, UsersSection, resolve
+from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.daemon import user_records as module
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.logs import make
@@ -46,7 +47,6 @@ from rltuned.daemon.user_records import (
 from rltuned.decide import plan
 from rltuned.decide.user_record import UserRecords
 from rltuned.elastic import advice_of
-from rltuned.errors import ConfigError, RltunedError
 from rltuned.policy.heuristics import by_name
 
 ALICE, BOB = 61001, 61002

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from rltuned.config import Config, PlacementApply, PlacementSection, Stage
+from rltuned.core.config import Config, PlacementApply, PlacementSection, Stage
+from rltuned.core.errors import RltunedError
 from rltuned.decide import DecisionRecord, plan, record
-from rltuned.errors import RltunedError
 from rltuned.policy.heuristics import by_name
 
 from .conftest import make_snapshot, pending

@@ -11,14 +11,14 @@ from unit.generated_queues import QueueSettings, generate
 from unit.policy.conftest import actor_of, expecting
 
 from rltuned import show
-from rltuned.config import Config, LendSection, PlacementApply, PlacementSection
+from rltuned.core.config import Config, LendSection, PlacementApply, PlacementSection
+from rltuned.core.errors import RltunedError
 from rltuned.decide import DecisionRecord, Verdict, explain, plan, record
 from rltuned.decide.entry import lean
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book, Given, Loan, Part
 from rltuned.decide.raising import Stop
-from rltuned.errors import RltunedError
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.forecast.start_forecast import start_request
 from rltuned.observe import STATE_COLUMNS

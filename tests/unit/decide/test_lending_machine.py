@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from rltuned.config import Config, LendSection
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied, Field, JobState
+from rltuned.core.config import Config, LendSection
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide import plan

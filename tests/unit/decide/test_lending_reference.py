@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import lending
 
-from rltuned.config import Config, LendSection, ScopeSection
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied
+from rltuned.core.config import Config, LendSection, ScopeSection
 from rltuned.decide.loans import Book, Given, Offer, Part
 from rltuned.decide.managed import managed_jobs
 from rltuned.decide.raising import raise_jobs

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.config import Config, PlacementApply, PlacementSection
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied, Field, JobState, OverSubscribe
+from rltuned.core.config import Config, PlacementApply, PlacementSection
 from rltuned.core.plain_tables import job_table
 from rltuned.core.tables import Partition
 from rltuned.decide import plan, record

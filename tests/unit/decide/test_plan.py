@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltuned.config import Config, CycleSection, LendSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.core.applied import AppliedChanges, LargestRequests, Request
 from rltuned.core.changes import Applied, Field, OverSubscribe, SiteFactor
+from rltuned.core.config import Config, CycleSection, LendSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.core.unread import RowKind, Unread
 from rltuned.decide import Plan, Veto, explain, plan, record
 from rltuned.decide.explain import Verdict

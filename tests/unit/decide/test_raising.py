@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from rltuned.config import Config, LendSection, ScopeSection
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied
+from rltuned.core.config import Config, LendSection, ScopeSection
 from rltuned.decide.loans import Book, Given, Offer, Part
 from rltuned.decide.managed import ManagedJobs, managed_jobs
 from rltuned.decide.raising import LEAST_SECONDS, UNLIMITED, Raised, Stop, charged_seconds, lendable, raise_jobs

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.config import Config
 from rltuned.core.changes import JobState
+from rltuned.core.config import Config
 from rltuned.decide import plan
 from rltuned.decide.resizing import (
     POOLED,

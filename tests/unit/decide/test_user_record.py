@@ -9,15 +9,15 @@ import pytest
 from rich.console import Console
 
 from rltuned import show
-from rltuned.config import Config, LendSection
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied
+from rltuned.core.config import Config, LendSection
+from rltuned.core.errors import RltunedError
 from rltuned.decide import Veto, plan
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.loans import NOTHING_LENT, Book, Given
 from rltuned.decide.raising import Stop
 from rltuned.decide.user_record import MOST_JOBS, UserRecord, UserRecords
-from rltuned.errors import RltunedError
 from rltuned.policy.heuristics import by_name
 
 from .conftest import NOW, make_snapshot, pending

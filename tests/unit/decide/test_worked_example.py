@@ -9,9 +9,9 @@ import numpy as np
 from rich.console import Console
 
 from rltuned import show
-from rltuned.config import Config
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied, JobState, OverSubscribe
+from rltuned.core.config import Config
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide import explain, record

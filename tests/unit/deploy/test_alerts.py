@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from unit.daemon.support import all_metrics
 
 from rltuned.commands.main import cli
-from rltuned.config import Config
+from rltuned.core.config import Config
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"

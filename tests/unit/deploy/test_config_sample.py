@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from rltuned.commands.main import cli
-from rltuned.config import Config, resolve, sample
-from rltuned.errors import ConfigError
+from rltuned.core.config import Config, resolve, sample
+from rltuned.core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY_LINE = re.compile(r"^# (?=[a-z_]+ = )", re.MULTILINE)

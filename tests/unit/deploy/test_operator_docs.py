@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rltuned.commands.main import cli
-from rltuned.config import Stage, resolve
+from rltuned.core.config import Stage, resolve
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = (

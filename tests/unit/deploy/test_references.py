@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.config import Config
+from rltuned.core.config import Config
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "rltuned").rglob("*.py"))}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rltuned.core.errors import WorkloadError
 from rltuned.core.plain_tables import job_table
-from rltuned.errors import WorkloadError
 from rltuned.estimates.mixture import LAST
 from rltuned.estimates.run_time_history import (
     LEARN_FROM,

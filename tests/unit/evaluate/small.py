@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from rltuned.core.shape import parse_shape
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate.evaluation import Evaluation, evaluate, ready
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Source, Workload, workload
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltuned.config import Config
+from rltuned.core.config import Config
 from rltuned.core.shape import from_json
 from rltuned.simulate.run_times import HistoryPredictor
 from rltuned.workload.simulated_estimates import Estimates

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltuned.config import Config
+from rltuned.core.config import Config
 from rltuned.core.shape import from_json, parse_shape
 from rltuned.workload import Source, Workload, workload
 

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 from unit.evaluate.small import without_timings
 
 from rltuned.commands.main import cli
+from rltuned.core.errors import EvaluationError, RltunedError
 from rltuned.core.objective import Objective
 from rltuned.core.shape import parse_shape
-from rltuned.errors import EvaluationError, RltunedError
 
 LINES = ["submit_time,run_time,num_gpus,user"] + [
     f"{30 * k},{100 + 37 * (k % 11)},{1 + k % 3},u{k % 4}" for k in range(60)

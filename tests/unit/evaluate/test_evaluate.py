@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
 
-from rltuned.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL
+from rltuned.core.errors import ConfigError, EvaluationError, ModelError
 from rltuned.core.objective import Objective
-from rltuned.errors import ConfigError, EvaluationError, ModelError
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_report import show, table, text
 from rltuned.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Start
@@ -23,7 +24,6 @@ from rltuned.learn.curriculum import Site, with_predictions
 from rltuned.policy.actor import RUN_TIME
 from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.values import Backfill, Fit
-from rltuned.workers.pool import WorkerPool
 from rltuned.workload.shapes import parse_shape, read_shape
 
 

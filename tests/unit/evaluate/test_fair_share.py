@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rltuned.core.errors import ConfigError, EvaluationError
 from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Category
-from rltuned.errors import ConfigError, EvaluationError
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings
 from rltuned.evaluate.policies import rule_ranker
@@ -16,7 +17,6 @@ from rltuned.policy.multifactor import Weights
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.values import SimulationSettings
-from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Source, workload
 
 HOUR = 3600.0

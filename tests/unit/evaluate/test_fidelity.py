@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fidelity import compare
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
 
 
 def job(row: int, submit: float, start: float, end: float, nice: int, kind: str = "1 GPU") -> dict[str, Any]:

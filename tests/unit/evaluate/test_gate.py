@@ -17,13 +17,14 @@ from unit.slurm.standin import CONFIG, NODES, PARTITIONS, StandIn, job
 
 from rltuned.commands.common import processes, slurmctld_runs
 from rltuned.commands.main import cli
-from rltuned.config import DEFAULT_SHARE, Config, SlurmSection, resolve
 from rltuned.core.changes import OverSubscribe
+from rltuned.core.config import DEFAULT_SHARE, Config, SlurmSection, resolve
+from rltuned.core.errors import EvaluationError, WorkloadError
 from rltuned.core.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.core.objective import Objective
 from rltuned.core.shape import parse_shape
 from rltuned.core.taken import alone
-from rltuned.errors import EvaluationError, WorkloadError
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate import gate, site
 from rltuned.evaluate.evaluation import evaluate
 from rltuned.evaluate.evaluation_report import show
@@ -43,7 +44,6 @@ from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.not_simulated import BEGINNING
 from rltuned.slurm.sacct import TraceRows
-from rltuned.workers.pool import WorkerPool
 from rltuned.workload.jobs import Source
 from rltuned.workload.write import write_csv
 

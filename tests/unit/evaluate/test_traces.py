@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate.evaluation import evaluate, prepare
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.simulate.values import Backfill, Fit
-from rltuned.workers.pool import WorkerPool
 
 FOLDER = Path(os.environ.get("RLTUNED_TEST_TRACES", ""))
 PHILLY = FOLDER / "philly.csv.gz"

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from unit.evaluate.small import jobs_of
 
 from rltuned.commands.main import cli
-from rltuned.config import Config
+from rltuned.core.config import Config
+from rltuned.core.errors import EvaluationError
 from rltuned.core.shape import parse_shape
-from rltuned.errors import EvaluationError
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation import ready

@@ -3,7 +3,7 @@
 import pytest
 from unit.evaluate.small import busy_jobs, jobs_of, prepared
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
 from rltuned.evaluate.evaluation_settings import Start
 from rltuned.evaluate.windows import Split, bounds, draw
 

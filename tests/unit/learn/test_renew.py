@@ -13,16 +13,16 @@ from unit.evaluate.small import Recording, bursts, jobs_of, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
 from rltuned.commands.main import cli
+from rltuned.core.errors import EvaluationError
 from rltuned.core.gate_verdict import DAY, MODEL, SLURM, parse_verdict
 from rltuned.core.shape import parse_shape
-from rltuned.errors import EvaluationError
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate import live
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation_settings import AGAIN, Start
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import renew
 from rltuned.policy.store import ModelStore
-from rltuned.workers.pool import WorkerPool
 from rltuned.workload.write import write_csv
 
 NOW = 1e9
@@ -267,7 +267,7 @@ def test_on_a_host_of_many_cores_it_stays_within_the_unit_s_memory(tmp_path, mon
 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
     monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: False)
-    monkeypatch.setattr("rltuned.workers.pool.WorkerPool", seen)
+    monkeypatch.setattr("rltuned.core.workers.pool.WorkerPool", seen)
     write_csv(JOBS, tmp_path / "jobs.csv")
     words = ["learn", "--trace", str(tmp_path / "jobs.csv"), "--cluster", "2x4", "--store", str(tmp_path / "store")]
     done = CliRunner().invoke(cli, words)

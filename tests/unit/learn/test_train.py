@@ -16,10 +16,12 @@ from unit.learn.windows import SMALL, case_of
 from unit.slurm.standin import CONFIG, StandIn
 
 from rltuned.commands.main import cli
-from rltuned.config import SlurmSection
+from rltuned.core.config import SlurmSection
+from rltuned.core.errors import ConfigError, EvaluationError
 from rltuned.core.objective import Objective
 from rltuned.core.shape import parse_shape
-from rltuned.errors import ConfigError, EvaluationError
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import silent
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
 from rltuned.learn.curriculum import (
@@ -39,8 +41,6 @@ from rltuned.learn.training_settings import TrainSettings
 from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME
 from rltuned.slurm.commands import SEPARATOR
-from rltuned.workers.pool import WorkerPool
-from rltuned.workers.progress import silent
 from rltuned.workload.write import write_csv
 
 pytestmark = pytest.mark.learn

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from unit.placement.proof import verify
 
-from rltuned.config import PlacementSection
 from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.config import PlacementSection
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import Partition, Snapshot

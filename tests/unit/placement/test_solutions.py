@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from unit.placement.instances import random_problem
 from unit.placement.proof import verify
 
-from rltuned.config import PlacementSection
+from rltuned.core.config import PlacementSection
+from rltuned.core.errors import PlacementError
 from rltuned.core.tables import Bools
-from rltuned.errors import PlacementError
 from rltuned.placement.placement_values import Kind, Placement, PlacementProblem, SolveOutcome
 from rltuned.placement.placing import place, worth
 from rltuned.placement.ways import enumerate_ways

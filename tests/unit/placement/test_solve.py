@@ -7,7 +7,7 @@ import pytest
 import swiglpk as glpk
 from unit.placement.instances import random_problem
 
-from rltuned.errors import PlacementError
+from rltuned.core.errors import PlacementError
 from rltuned.placement.integer_program import Model, formulate
 from rltuned.placement.placement_values import SolveOutcome
 from rltuned.placement.solve import solve

@@ -9,7 +9,7 @@ from unit.placement.instances import random_problem
 from unit.placement.proof import verify
 from unit.placement.specification import Shape, Specification
 
-from rltuned.config import PlacementSection
+from rltuned.core.config import PlacementSection
 from rltuned.placement.integer_program import formulate
 from rltuned.placement.placement_values import Placement, SolveOutcome
 from rltuned.placement.placing import choose, concrete, place, worth

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.placement.instances import random_problem
 
-from rltuned.config import PlacementSection
+from rltuned.core.config import PlacementSection
 from rltuned.placement import Kind, Placement, SolveOutcome, Way, isolated, place
 
 SETTINGS = PlacementSection()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.policy.conftest import actor_of, golden, observation
 
-from rltuned.errors import ModelError
+from rltuned.core.errors import ModelError
 from rltuned.observe import STATE_COLUMNS
 from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from unit.policy.conftest import observation
 
-from rltuned.errors import ConfigError
+from rltuned.core.errors import ConfigError
 from rltuned.policy import RULES, by_name
 
 COLUMNS = ("run_time", "time_limit", "gpus", "wait", "submit", "priority")

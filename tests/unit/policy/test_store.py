@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from unit.policy.conftest import saved
 
 from rltuned.commands.main import cli
-from rltuned.errors import LockedError, ModelError
+from rltuned.core.errors import LockedError, ModelError
 from rltuned.policy import files
 from rltuned.policy.store import KEPT, ModelStore, mark, number_of, store_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from unit.daemon.support import make_daemon
 
-from rltuned.config import Config, CycleSection, PolicySection, Stage, StateSection
+from rltuned.core.config import Config, CycleSection, PolicySection, Stage, StateSection
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.slurm.sacct import trace_header

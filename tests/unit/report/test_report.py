@@ -15,7 +15,7 @@ from unit.slurm.standin import StandIn
 
 from rltuned.commands.common import moment
 from rltuned.commands.main import cli, main
-from rltuned.config import Config, LendSection, Stage
+from rltuned.core.config import Config, LendSection, Stage
 from rltuned.daemon.decisions import entries
 from rltuned.decide.raising import Stop
 from rltuned.evaluate.evaluation_settings import AGAIN

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from unit.daemon.support import make_daemon
 
-from rltuned.config import (
+from rltuned.core.config import (
     Config,
     CycleSection,
     PlacementSection,

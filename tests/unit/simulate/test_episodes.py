@@ -10,9 +10,9 @@ from numba.core.caching import NullCache
 from unit.simulate.instances import Instance, cluster, given, jobs_of, partition, random_instance
 
 from rltuned.core.changes import OverSubscribe
+from rltuned.core.errors import RltunedError
 from rltuned.core.objective import Objective
 from rltuned.core.shape import parse_shape
-from rltuned.errors import RltunedError
 from rltuned.observe import STATE_COLUMNS, Observation, observe
 from rltuned.policy.actor import RUN_TIME, Actor, on_means, plain_rule, shapes
 from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kernel

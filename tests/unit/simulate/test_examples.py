@@ -12,8 +12,8 @@ import pytest
 from oracles import reference
 from unit.simulate.instances import SIMULATORS, Simulator, cluster, given, jobs_of, partition
 
+from rltuned.core.errors import RltunedError
 from rltuned.core.shape import ClusterShape
-from rltuned.errors import RltunedError
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate import kernel
 from rltuned.simulate.engine import Simulation

@@ -8,8 +8,8 @@ import pytest
 from unit.simulate import instances
 from unit.simulate.instances import Asked, Instance, cluster, compiled, given, jobs_of, left_open, random_instance
 
-from rltuned.config import Config
 from rltuned.core.changes import OverSubscribe
+from rltuned.core.config import Config
 from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, RuleRanker

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.errors import SlurmError
+from rltuned.core.errors import SlurmError
 from rltuned.slurm.commands import (
     ENDED_FIELDS,
     JOB_FIELDS,

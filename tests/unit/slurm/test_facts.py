@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from unit.slurm.standin import CONFIG, PARTITIONS
 
-from rltuned.errors import SlurmParseError, SlurmUnavailableError
+from rltuned.core.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.policy.multifactor import Weights
 from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader

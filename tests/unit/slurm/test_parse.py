@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.slurm.standin import CONFIG, DIAGNOSTICS, NODES, PARTITIONS
 
+from rltuned.core.errors import SlurmParseError
 from rltuned.core.scheduler import Health
 from rltuned.core.unread import RowKind
-from rltuned.errors import SlurmParseError
 from rltuned.slurm import controller, listings, notation, separated
 
 S = "\x1f"

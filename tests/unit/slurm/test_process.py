@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
+from rltuned.core.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import CUT
 from rltuned.slurm.process import LINE_LIMIT, printable
 

@@ -9,9 +9,9 @@ import types
 import pytest
 from unit.slurm.standin import job as row
 
-from rltuned.config import SlurmSection
 from rltuned.core.changes import Change, Field, Outcome, SiteFactor
-from rltuned.errors import PrerequisiteError, SlurmUnavailableError
+from rltuned.core.config import SlurmSection
+from rltuned.core.errors import PrerequisiteError, SlurmUnavailableError
 from rltuned.slurm.connect import open_reader, open_writer
 
 

@@ -8,8 +8,8 @@ import pytest
 from unit.slurm.standin import RECORDED, StandIn, labels
 
 from rltuned.core.changes import Change, Field, JobState, Outcome, OverSubscribe, SiteFactor
+from rltuned.core.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.core.pools import job_pools
-from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm import controller, listings
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import EXCLUSIVE_SINCE, REGISTRY

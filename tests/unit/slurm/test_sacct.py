@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from unit.slurm.standin import RECORDED, releases
 
-from rltuned.config import SlurmSection
+from rltuned.core.config import SlurmSection
 from rltuned.core.ended import FINAL_STATES, EndedJob
-from rltuned.errors import SlurmParseError, SlurmUnavailableError
+from rltuned.core.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, REGISTRY, SEPARATOR, TRACE_BYTES, TRACE_FIELDS
 from rltuned.slurm.connect import open_reader
 from rltuned.slurm.port import HistoryReader

@@ -7,11 +7,11 @@ import pytest
 from unit.slurm.standin import DIAGNOSTICS, NODES, PARTITIONS, RUNNING, job, rows, sprio_row
 
 from rltuned.core.changes import SPLIT, JobState, OverSubscribe
+from rltuned.core.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.core.pools import bounded_pools
 from rltuned.core.taken import taken_gpus
 from rltuned.core.unread import RowKind
 from rltuned.decide.scope import priority_tiers
-from rltuned.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import SEPARATOR
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from unit.slurm.standin import RUNNING, job, rows, sprio_row
 
 from rltuned.core.changes import SPLIT, JobStatus
-from rltuned.errors import SlurmParseError
+from rltuned.core.errors import SlurmParseError
 from rltuned.slurm import separated
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import REGISTRY, SEPARATOR, STATUS_FIELDS

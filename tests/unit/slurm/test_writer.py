@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.changes import MAX_FACTOR, Change, Field, Outcome, SiteFactor
-from rltuned.errors import SlurmError, SlurmUnavailableError
+from rltuned.core.errors import SlurmError, SlurmUnavailableError
 from rltuned.slurm.writer import ScontrolWriter, complaints, update_word
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 from unit.studies.test_studies import MAIN, PROTOCOL, means, rows_of, site, worked
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
 from studies import clusters, paper
 from studies.catalogue import PAPER, Part, Protocol, Study, Trace, studies
 from studies.page import collect, page, write

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from unit.policy.conftest import observation
 
-from rltuned.config import Config
+from rltuned.core.config import Config
+from rltuned.core.errors import ModelError
 from rltuned.core.shape import parse_shape
-from rltuned.errors import ModelError
 from rltuned.evaluate.case import cases
 from rltuned.evaluate.windows import Window
 from rltuned.observe import FEATURES

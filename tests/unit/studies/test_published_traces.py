@@ -18,7 +18,7 @@ from unit.workload.trace_files import (
     wrong_line_is_named_or_counted,
 )
 
-from rltuned.errors import WorkloadError
+from rltuned.core.errors import WorkloadError
 from rltuned.workload import Workload, lines
 from rltuned.workload import read as read_own
 from studies.traces import philly, read

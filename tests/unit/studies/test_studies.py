@@ -13,8 +13,8 @@ from unit.evaluate.small import Recording, bursts, busy_jobs, jobs_of
 from unit.policy.conftest import actor_of, golden
 
 import rltuned
+from rltuned.core.errors import EvaluationError
 from rltuned.core.shape import parse_shape
-from rltuned.errors import EvaluationError
 from rltuned.evaluate.case import cases
 from rltuned.evaluate.evaluation_report import comparisons
 from rltuned.evaluate.evaluation_settings import AGAIN, POLICIES

@@ -11,9 +11,9 @@ import pytest
 
 from rltuned.commands.common import EXIT_UNPROVEN
 from rltuned.commands.main import cli
+from rltuned.core.errors import StateError
 from rltuned.daemon.liveness import STALE_SECONDS
 from rltuned.daemon.service import RESTORE_WAIT
-from rltuned.errors import StateError
 from rltuned.slurm.process import OUTPUT_LIMIT
 
 UNITS = Path(__file__).parents[3] / "systemd"

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from rltuned.commands.main import cli
-from rltuned.errors import WorkloadError
+from rltuned.core.errors import WorkloadError
 from rltuned.workload import Source, describe, workload
 from studies.traces import read
 

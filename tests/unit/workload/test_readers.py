@@ -19,7 +19,7 @@ from unit.workload.trace_files import (
     wrong_line_is_named_or_counted,
 )
 
-from rltuned.errors import WorkloadError
+from rltuned.core.errors import WorkloadError
 from rltuned.workload import FORMS, Workload, lines, read
 
 RECORDED = Path(__file__).parents[2] / "recorded"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.durations import duration
+from rltuned.core.errors import ShapeError
 from rltuned.core.shape import Pool, from_json, parse_shape, shape
-from rltuned.errors import ShapeError
 from rltuned.workload import read_shape
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rltuned.errors import ConfigError
+from rltuned.core.errors import ConfigError
 from rltuned.workload.jobs import Source, Workload, workload
 from rltuned.workload.simulated_estimates import (
     LONGEST,

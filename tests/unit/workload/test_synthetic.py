@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from rltuned.commands.main import cli
+from rltuned.core.errors import ConfigError, WorkloadError
 from rltuned.core.shape import from_json, parse_shape
 from rltuned.core.tables import Category
-from rltuned.errors import ConfigError, WorkloadError
 from rltuned.workload import read
 from rltuned.workload.describe import describe
 from rltuned.workload.jobs import Workload

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from rltuned.errors import WorkloadError
+from rltuned.core.errors import WorkloadError
 from rltuned.workload import Workload
 
 Read = Callable[..., Workload]

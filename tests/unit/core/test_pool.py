@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from rltuned.errors import EvaluationError, WorkloadError
-from rltuned.workers.pool import WorkerPool
+from rltuned.core.errors import EvaluationError, WorkloadError
+from rltuned.core.workers.pool import WorkerPool
 
 
 def squared(number):

@@ -35,8 +35,8 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from rltuned.core.errors import ConfigError
 from rltuned.core.objective import DEFAULT, Objective
-from rltuned.errors import ConfigError
 
 DEFAULT_MODEL: Final = "general"
 """The shipped model that is used unless another one is named."""

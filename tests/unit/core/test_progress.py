@@ -1,6 +1,6 @@
 """Progress of long work."""
 
-from rltuned.workers.progress import ProgressLines, progress_bar
+from rltuned.core.workers.progress import ProgressLines, progress_bar
 
 
 def test_nothing_is_printed_where_there_is_no_terminal(capfd, monkeypatch):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Final
 
-from rltuned.errors import MissingError
+from rltuned.core.errors import MissingError
 
 MODULES: Final = {
     "matplotlib": "simulate",

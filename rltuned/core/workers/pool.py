@@ -13,7 +13,7 @@ from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from rltuned.errors import EvaluationError
+from rltuned.core.errors import EvaluationError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
