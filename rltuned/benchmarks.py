@@ -23,8 +23,8 @@ from rltuned.core.tables import JobTable, NodeTable, Partition, Snapshot
 from rltuned.decide import plan, record
 from rltuned.observe import STATE_COLUMNS, WINDOW, observe, pool_stats
 from rltuned.placement import build, place
-from rltuned.policy.files import load
 from rltuned.policy.protocol import Policy
+from rltuned.records.model_files import load
 from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.snapshot import read_snapshot

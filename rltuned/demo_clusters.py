@@ -31,7 +31,6 @@ from rltuned.core.tables import Bools, Floats, JobTable, Snapshot
 from rltuned.daemon.apply import Result
 from rltuned.daemon.clock import Clock
 from rltuned.daemon.cycle_report import CycleReport
-from rltuned.daemon.decisions import RECORD, save
 from rltuned.daemon.endpoint import Endpoint, serve
 from rltuned.daemon.history import RunTimes
 from rltuned.daemon.journal import Journal
@@ -51,6 +50,7 @@ from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.evaluate.window_metrics import measure
 from rltuned.placement import SolveOutcome
 from rltuned.policy import Policy
+from rltuned.records.decisions import RECORD, save
 from rltuned.simulate.people import draw_interventions
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate

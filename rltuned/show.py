@@ -287,7 +287,7 @@ def _unknown(console: Console, not_simulated: str) -> None:
 
 
 def model(console: Console, info: Any) -> None:
-    """`policy.files.ModelInfo`."""
+    """`records.model_files.ModelInfo`."""
     rows = [
         ("order", info.summary),
         ("manifest", info.path),

@@ -75,7 +75,7 @@ sys.path[:0] = ["tests"]
 from unit.slurm.standin import RECORDED, StandIn
 from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.decide import plan, record
-from rltuned.policy.files import load
+from rltuned.records.model_files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.slurm.cli import CliReader
 found = {{}}

@@ -25,9 +25,9 @@ from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.windows import Split, draw
-from rltuned.policy import files
 from rltuned.policy.heuristics import by_name
 from rltuned.policy.protocol import Policy
+from rltuned.records import model_files as files
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, compile_kernel
 from rltuned.workload.readers import read

@@ -9,7 +9,7 @@ from typing import Final
 
 from rltuned.core.config import DEFAULT_MODEL, DEFAULT_SHARE
 from rltuned.core.errors import EvaluationError
-from rltuned.policy.files import info
+from rltuned.records.model_files import info
 from studies import clusters
 from studies.catalogue import HISTORY, NOISY, Study
 from studies.clusters import RealCluster

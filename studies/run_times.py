@@ -16,7 +16,7 @@ from rltuned.core.tables import Floats
 from rltuned.estimates.predictions import COVER, expected_run_times
 from rltuned.estimates.run_time_history import Kind
 from rltuned.evaluate.bootstrap import compare, counts
-from rltuned.policy import files
+from rltuned.records import model_files as files
 from rltuned.simulate.run_times import at_submission, ended_before, kinds_of
 from rltuned.workload import Workload
 from rltuned.workload.jobs import Estimates

@@ -40,8 +40,8 @@ from rltuned.forecast.start_forecast import (
     sampled,
 )
 from rltuned.forecast.start_simulation import StartSimulation
-from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
+from rltuned.records.model_files import load
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel

@@ -111,7 +111,7 @@ STORE_OPTION = click.option(
 
 def store_root(root: Path | None, config_path: Path | None) -> Path:
     """The model store that an option names, else that of the configuration. Raises ConfigError: neither names one."""
-    from rltuned.policy.store import store_of
+    from rltuned.records.store import store_of
 
     if root is not None:
         return root.absolute()

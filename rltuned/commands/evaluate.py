@@ -235,13 +235,13 @@ def gate(
     Example:
       rltuned gate --from-sacct 30 --out /var/lib/rltuned/verdict.json
     """
-    from rltuned.core.gate_verdict import SLURM
     from rltuned.core.workers.pool import WorkerPool
     from rltuned.core.workers.progress import progress_bar
     from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, site
     from rltuned.evaluate import gate as judged
     from rltuned.evaluate.evaluation import evaluate as run_all
+    from rltuned.records.gate_verdict import SLURM
 
     _one_cluster(options)
     if (options["trace"] is None) == (from_sacct is None):

@@ -93,13 +93,13 @@ def learn(
     from rltuned.core.installed import require
 
     require("learn", "numba")
-    from rltuned.core.gate_verdict import SLURM
     from rltuned.core.workers.pool import WorkerPool
     from rltuned.core.workers.progress import progress_bar
     from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, gate, site
     from rltuned.learn import renew
-    from rltuned.policy.store import ModelStore
+    from rltuned.records.gate_verdict import SLURM
+    from rltuned.records.store import ModelStore
 
     if trace is not None and (from_sacct is not None or cluster is None):
         raise click.UsageError("--trace needs --cluster, and does not go with --from-sacct")

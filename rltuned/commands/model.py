@@ -22,7 +22,7 @@ def model() -> None:
 def model_info(name: str, *, as_json: bool) -> None:
     """What a model is, what it was trained on, how it measured. NAME: a shipped model, or a manifest's path."""
     from rltuned import show
-    from rltuned.policy import files
+    from rltuned.records import model_files as files
 
     info = files.info(_model(name))
     if as_json:
@@ -41,7 +41,7 @@ def model_verify(name: str, *, as_json: bool) -> None:
     """
     import numpy as np
 
-    from rltuned.policy import files
+    from rltuned.records import model_files as files
 
     result = files.verify(_model(name))
     if as_json:
@@ -59,7 +59,7 @@ def model_verify(name: str, *, as_json: bool) -> None:
 def model_list(root: Path | None, config_path: Path | None, *, as_json: bool) -> None:
     """The versions of the model store, which of them is in force, and why. docs/learning.md explains the store."""
     from rltuned.daemon.auto_policy import understood
-    from rltuned.policy.store import ModelStore
+    from rltuned.records.store import ModelStore
 
     store = ModelStore(store_root(root, config_path))
     current, uses = store.current(), store.uses()
@@ -101,7 +101,7 @@ def model_use(name: str, root: Path | None, config_path: Path | None) -> None:
     Slurm's own order stays until `rltuned learn` has judged it.
     """
     from rltuned.daemon.clock import SystemClock
-    from rltuned.policy.store import ModelStore
+    from rltuned.records.store import ModelStore
 
     store, now = ModelStore(store_root(root, config_path)), SystemClock().time()
     with store.locked():
@@ -116,7 +116,7 @@ def model_use(name: str, root: Path | None, config_path: Path | None) -> None:
 def model_rollback(root: Path | None, config_path: Path | None) -> None:
     """Bring the version of the model store back that was in force before. The daemon takes it with its next cycle."""
     from rltuned.daemon.clock import SystemClock
-    from rltuned.policy.store import ModelStore
+    from rltuned.records.store import ModelStore
 
     store = ModelStore(store_root(root, config_path))
     with store.locked():
@@ -125,5 +125,5 @@ def model_rollback(root: Path | None, config_path: Path | None) -> None:
 
 
 def _model(name: str) -> str:
-    """As `rltuned.policy.files` takes it: a name, or an absolute path."""
+    """As `rltuned.records.model_files` takes it: a name, or an absolute path."""
     return str(Path(name).absolute()) if name.endswith(".json") else name

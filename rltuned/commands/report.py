@@ -95,8 +95,8 @@ def report(
       What the decision log alone says, at once
         rltuned report --since 1d --no-replay
     """
-    from rltuned.daemon import decisions
     from rltuned.daemon.clock import SystemClock
+    from rltuned.records import decisions
     from rltuned.report import build, report_tables
     from rltuned.report.period import read
 

@@ -16,7 +16,6 @@ from rltuned.core import safe_files as files
 from rltuned.core.changes import JobStatus, Outcome
 from rltuned.core.config import Config, Stage, did_you_mean
 from rltuned.core.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
-from rltuned.core.gate_verdict import DAY
 from rltuned.core.hostlist import compress
 from rltuned.core.installed import has_numba
 from rltuned.core.safe_files import give_all_to, user_name
@@ -35,6 +34,7 @@ from rltuned.daemon.lock import trouble as lock_trouble
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.rpc_budget import LEAST_BURST, LOOK_RPCS, SHARE, SNAPSHOT_RPCS, STATUS_RPCS, Budget
 from rltuned.policy.multifactor import FLAGS
+from rltuned.records.gate_verdict import DAY
 from rltuned.slurm import not_simulated
 from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
 
@@ -282,7 +282,7 @@ def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[
 
 def _last_cycles(config: Config, now: float) -> "list[CycleEntry]":
     """Those of the last hour, without their decisions."""
-    from rltuned.daemon import decisions  # noqa: PLC0415 - NumPy
+    from rltuned.records import decisions  # noqa: PLC0415 - NumPy
 
     try:
         return list(decisions.entries(config.state.directory, now - HOUR, now + 1.0, decisions=False))
@@ -530,7 +530,7 @@ def forecast(config: Config, now: float) -> list[Finding]:
     """Whether the daemon's last cycle could forecast start times, where it should."""
     if config.forecast.enabled == "off" or not has_numba():
         return []
-    from rltuned.daemon import decisions  # noqa: PLC0415 - NumPy
+    from rltuned.records import decisions  # noqa: PLC0415 - NumPy
 
     try:
         made = decisions.load(config.state.directory)

@@ -14,7 +14,6 @@ from rltuned.core.config import Stage
 from rltuned.core.tables import Snapshot
 from rltuned.core.unread import RowKind, Unread
 from rltuned.daemon.apply import Result
-from rltuned.daemon.decisions import DecisionLog, save
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lock import holder
 from rltuned.daemon.metrics import show
@@ -24,6 +23,7 @@ from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
 from rltuned.decide.entry import MAX_TEXT, CycleEntry, Seen, Wanted
 from rltuned.decide.plan import Plan
 from rltuned.decide.user_record import UserRecords
+from rltuned.records.decisions import DecisionLog, save
 
 AGAIN: Final = 3600.0
 """Seconds after which a cycle that is like one before is told at info again: a sign of life."""

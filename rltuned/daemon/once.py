@@ -13,7 +13,6 @@ from rltuned.core.config import Config, Stage, did_you_mean
 from rltuned.core.errors import JournalError, RltunedError, SlurmError
 from rltuned.core.installed import has_numba, how_to_install
 from rltuned.core.tables import JobTable
-from rltuned.daemon import decisions
 from rltuned.daemon.auto_policy import chosen
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.journal import Journal
@@ -28,6 +27,7 @@ from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
 from rltuned.decide.scope import MEANING
 from rltuned.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
+from rltuned.records import decisions
 
 Tell = Callable[[str], None]
 """Told in a sentence what is not known and what is taken instead."""

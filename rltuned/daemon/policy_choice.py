@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from rltuned.core.config import PolicySection, did_you_mean
 from rltuned.core.errors import ConfigError, RltunedError
-from rltuned.core.gate_verdict import MODEL
 from rltuned.core.tables import Snapshot
 from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, chosen, remedy, served
 from rltuned.daemon.metrics import show
 from rltuned.daemon.runtime import Runtime
-from rltuned.policy import Policy, by_name, store
+from rltuned.policy import Policy, by_name
 from rltuned.policy.heuristics import RULES
+from rltuned.records import store
+from rltuned.records.gate_verdict import MODEL
 
 
 def load_policy(settings: PolicySection) -> Policy | Auto:

@@ -16,7 +16,6 @@ from rich.table import Table
 
 from rltuned import __version__
 from rltuned.core.config import DEFAULT_SHARE, Config
-from rltuned.core.gate_verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats
@@ -35,7 +34,8 @@ from rltuned.evaluate.harm import unknown
 from rltuned.evaluate.policies import model_path
 from rltuned.evaluate.window_metrics import AGAINST_SLURM, COMPARED
 from rltuned.evaluate.windows import Split, recent
-from rltuned.policy import files
+from rltuned.records import model_files as files
+from rltuned.records.gate_verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.workload.jobs import Workload
 
 WARM: Final = 1000

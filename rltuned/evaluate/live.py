@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.gate_verdict import DAY
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Codes, Floats
 from rltuned.evaluate.bootstrap import RESAMPLES
@@ -20,6 +19,7 @@ from rltuned.evaluate.evaluation_settings import EvaluationSettings, Start
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.windows import Window
+from rltuned.records.gate_verdict import DAY
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.workload.jobs import Workload
 

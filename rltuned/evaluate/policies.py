@@ -12,11 +12,11 @@ from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.tables import Floats, Ints
 from rltuned.evaluate.evaluation_settings import AGAIN, STRICT, EvaluationSettings, is_learned, served
 from rltuned.evaluate.slurm_conf import Values, with_values
-from rltuned.policy import files
 from rltuned.policy.actor import on_means
 from rltuned.policy.heuristics import by_name
 from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.policy.protocol import Policy
+from rltuned.records import model_files as files
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker

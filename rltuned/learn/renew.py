@@ -17,7 +17,6 @@ import numpy as np
 
 from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.errors import EvaluationError, ModelError
-from rltuned.core.gate_verdict import DAY, MODEL
 from rltuned.core.safe_files import read_json, write_atomic
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats
@@ -29,8 +28,9 @@ from rltuned.evaluate.evaluation import evaluate
 from rltuned.evaluate.evaluation_settings import EvaluationSettings, with_share
 from rltuned.evaluate.frontier import TESTED
 from rltuned.evaluate.windows import Split, bounds, recent
-from rltuned.policy import files
-from rltuned.policy.store import ModelStore, Version
+from rltuned.records import model_files as files
+from rltuned.records.gate_verdict import DAY, MODEL
+from rltuned.records.store import ModelStore, Version
 from rltuned.workload.jobs import Workload
 
 RESUMED: Final = DAY

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rltuned.core.errors import EvaluationError
 from rltuned.core.safe_files import write_atomic
-from rltuned.policy.files import json_bytes
+from rltuned.records.model_files import json_bytes
 
 _DRAWN: Final = ("objective", "wait_mean", "bsld_mean", "wait_p99")
 KEPT: Final = 2

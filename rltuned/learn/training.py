@@ -46,7 +46,7 @@ from rltuned.learn.sampling import (
 from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
 from rltuned.policy.actor import MOMENT, Actor, with_network
-from rltuned.policy.files import TrainingPart, info, load, save
+from rltuned.records.model_files import TrainingPart, info, load, save
 
 FITTED: Final = 128
 """Windows whose jobs the expected run times are fitted to, and whose moments say what is usual."""

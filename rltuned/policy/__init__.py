@@ -3,15 +3,13 @@
 - `protocol`: what a `Policy` and a `Queue` are. `heuristics`: FIFO … F1, and `by_name`.
 - `multifactor`: the arithmetic of Slurm's own priority, with fair share; what the simulator's Slurm gives every job.
 - `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host. `objective`: what it is for.
-- `files`: model files, read with every check and written. `store`: versions of a model, and which one is in force. Only
-  these open a file.
 
 What may be changed freely: a rule's code as long as it stays the right way round (higher score first), the speed of
 the actor. What must stay: scores do not depend on the order of the rows, are finite, and agree with
 `rltuned.learn.ppo` to 1e-5.
 
-What must not be imported: TensorFlow, a clock, a process, `decide` and everything above; outside `files` and `store`, a
-disk.
+What must not be imported: TensorFlow, a clock, a process, a disk (model files are `records.model_files`), `decide` and
+everything above.
 """
 
 from rltuned.policy.actor import Actor

@@ -58,8 +58,8 @@ def of_demo(demo: "Demo", made_at: float) -> dict[str, Any]:
     Raises:
         EvaluationError: no job has run in both clusters.
     """
-    from rltuned.daemon import decisions  # noqa: PLC0415 - as below: whoever has a demonstration has all of this
     from rltuned.demo_clusters import EPOCH  # noqa: PLC0415
+    from rltuned.records import decisions  # noqa: PLC0415 - as below: whoever has a demonstration has all of this
     from rltuned.report import replay  # noqa: PLC0415
 
     since, until = float(EPOCH), demo.steered.clock.time() + 1.0

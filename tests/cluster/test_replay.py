@@ -11,7 +11,7 @@ from cluster.support import WANTED, Cluster, run_testbed
 from fidelity import Fidelity, compare
 
 from rltuned.core.config import DEFAULT_MODEL
-from rltuned.policy import files
+from rltuned.records import model_files as files
 
 STEERED = "24.11"
 JOBS = 200

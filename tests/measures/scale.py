@@ -35,7 +35,6 @@ from rltuned.core.config import Config, CycleSection, SlurmSection, Stage, State
 from rltuned.core.ended import EndedJob
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.decisions import RECORD
 from rltuned.daemon.history import Known
 from rltuned.daemon.journal import Journal
 from rltuned.daemon.lending import FILE_NAME
@@ -47,6 +46,7 @@ from rltuned.daemon.runtime import Runtime
 from rltuned.decide.loans import Book, Offer
 from rltuned.decide.scope import Veto
 from rltuned.placement import SolveOutcome
+from rltuned.records.decisions import RECORD
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Answer, Runner

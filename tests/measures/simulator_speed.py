@@ -23,8 +23,8 @@ from rltuned.core.shape import parse_shape
 from rltuned.forecast.arrivals import Submissions
 from rltuned.forecast.start_forecast import StartRequest, probes_of
 from rltuned.forecast.start_simulation import StartSimulation
-from rltuned.policy.files import load
 from rltuned.policy.heuristics import by_name
+from rltuned.records.model_files import load
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, compile_episodes
 from rltuned.simulate.rankers import PlanRanker, RuleRanker

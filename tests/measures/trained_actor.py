@@ -40,8 +40,8 @@ from rltuned.learn.curriculum import (
 )
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.learn.select import WATCHED, over
-from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME, Actor
+from rltuned.records import model_files as files
 from rltuned.workload.shapes import read_shape
 from studies.traces import read
 

@@ -18,15 +18,15 @@ from rltuned.core.config import (
     resolve,
 )
 from rltuned.core.errors import ConfigError, RltunedError
-from rltuned.core.gate_verdict import DAY, MODEL, SLURM, parse_verdict
 from rltuned.core.objective import Objective
 from rltuned.daemon.auto_policy import Choice, Standing, read
 from rltuned.daemon.checks import Severity, examine
-from rltuned.daemon.decisions import load
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.decide.explain import explain
-from rltuned.policy import files
-from rltuned.policy.store import ModelStore
+from rltuned.records import model_files as files
+from rltuned.records.decisions import load
+from rltuned.records.gate_verdict import DAY, MODEL, SLURM, parse_verdict
+from rltuned.records.store import ModelStore
 
 NOW = 1e9
 GPUS = 16

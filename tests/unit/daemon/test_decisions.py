@@ -15,9 +15,10 @@ from rltuned.commands.main import cli
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Stage
 from rltuned.core.errors import RltunedError, SlurmUnavailableError
-from rltuned.daemon import decisions
 from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.decisions import (
+from rltuned.decide import explain
+from rltuned.records import decisions
+from rltuned.records.decisions import (
     DAY,
     DIRECTORY,
     KEEP,
@@ -30,7 +31,6 @@ from rltuned.daemon.decisions import (
     load,
     save,
 )
-from rltuned.decide import explain
 
 ALWAYS = float("inf")
 

@@ -20,7 +20,7 @@ from rltuned.core.errors import RltunedError
 from rltuned.daemon import heartbeat, history, lending, start_times, user_records
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.journal import FILE_NAME, Journal
-from rltuned.policy.store import ModelStore
+from rltuned.records.store import ModelStore
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="what others do to root")
 

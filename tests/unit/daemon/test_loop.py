@@ -38,7 +38,6 @@ from rltuned.core.scheduler import Health
 from rltuned.daemon.checks import Severity, examine, remains
 from rltuned.daemon.clock import Moment
 from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.decisions import load
 from rltuned.daemon.heartbeat import read_heartbeat
 from rltuned.daemon.lending import read_book
 from rltuned.daemon.lock import Lock
@@ -47,6 +46,7 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.rpc_budget import BreakerState
 from rltuned.daemon.slurmctld import FACTS_SECONDS
+from rltuned.records.decisions import load
 from rltuned.slurm.port import Privilege
 
 

@@ -13,12 +13,12 @@ from unit.simulate.house import House, busy_slurm, config
 from rltuned.commands.main import main
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
-from rltuned.daemon import decisions
 from rltuned.daemon.forecast_worker import needed
 from rltuned.daemon.start_times import FILE_NAME, Kept, StartTimes
 from rltuned.daemon.user_records import write_all_records
 from rltuned.decide.user_record import UserRecord, UserRecords
 from rltuned.forecast.start_simulation import StartSimulation
+from rltuned.records import decisions
 from rltuned.simulate.people import NO_ONE
 
 CYCLES = 60

@@ -13,9 +13,9 @@ from rltuned.core.config import Stage
 from rltuned.daemon.checks import Severity, examine
 from rltuned.daemon.claims import Entry, standing
 from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.decisions import entries, load
 from rltuned.daemon.lock import Lock
 from rltuned.decide.explain import explain
+from rltuned.records.decisions import entries, load
 from rltuned.show import explanation
 
 

@@ -20,7 +20,6 @@ from rltuned.commands.main import cli
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import DEFAULT_SHARE, Config, SlurmSection, resolve
 from rltuned.core.errors import EvaluationError, WorkloadError
-from rltuned.core.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.core.objective import Objective
 from rltuned.core.shape import parse_shape
 from rltuned.core.taken import alone
@@ -33,10 +32,11 @@ from rltuned.evaluate.frontier import contenders, parse_shares, table
 from rltuned.evaluate.frontier_picture import draw
 from rltuned.evaluate.windows import RECENT, Split, recent
 from rltuned.observe import STATE_COLUMNS
-from rltuned.policy import files
 from rltuned.policy.actor import MOMENT, plain_rule
-from rltuned.policy.files import TrainingPart
 from rltuned.policy.heuristics import by_name
+from rltuned.records import model_files as files
+from rltuned.records.gate_verdict import MODEL, SLURM, parse_verdict
+from rltuned.records.model_files import TrainingPart
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import Backfill, Estimates

@@ -14,7 +14,6 @@ from unit.evaluate.test_gate import TRAINING, cooked
 
 from rltuned.commands.main import cli
 from rltuned.core.errors import EvaluationError
-from rltuned.core.gate_verdict import DAY, MODEL, SLURM, parse_verdict
 from rltuned.core.shape import parse_shape
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate import live
@@ -22,7 +21,8 @@ from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation_settings import AGAIN, Start
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import renew
-from rltuned.policy.store import ModelStore
+from rltuned.records.gate_verdict import DAY, MODEL, SLURM, parse_verdict
+from rltuned.records.store import ModelStore
 from rltuned.workload.write import write_csv
 
 NOW = 1e9

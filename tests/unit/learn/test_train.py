@@ -38,8 +38,8 @@ from rltuned.learn.evolution import EvolutionSettings
 from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.sampling import episode, in_slurms_order
 from rltuned.learn.training_settings import TrainSettings
-from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME
+from rltuned.records import model_files as files
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.workload.write import write_csv
 

@@ -7,9 +7,9 @@ import pytest
 from unit.generated_queues import QueueSettings, generate
 
 from rltuned.observe import observe
-from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME, Actor, shapes
-from rltuned.policy.files import TrainingPart
+from rltuned.records import model_files as files
+from rltuned.records.model_files import TrainingPart
 
 
 def observation(seed=0, **settings):

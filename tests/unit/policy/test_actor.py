@@ -208,7 +208,7 @@ def test_the_summary_names_the_terms_that_count():
 
 def test_ranking_imports_no_tensorflow():
     code = (
-        "import sys, rltuned.observe, rltuned.policy.files; "
+        "import sys, rltuned.observe, rltuned.records.model_files; "
         "sys.exit(any(name.split('.')[0] in {'tensorflow', 'keras', 'scipy'} for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,9 +14,9 @@ from unit.policy.conftest import actor_of, golden, observation
 
 from rltuned.core.errors import ModelError
 from rltuned.observe import STATE_COLUMNS
-from rltuned.policy import files
 from rltuned.policy.actor import RUN_TIME
-from rltuned.policy.files import MAX_MANIFEST_BYTES, MAX_WEIGHTS_BYTES, TrainingPart
+from rltuned.records import model_files as files
+from rltuned.records.model_files import MAX_MANIFEST_BYTES, MAX_WEIGHTS_BYTES, TrainingPart
 
 TRAINING = TrainingPart(method="imitation", data="generated", traces={}, seed=1, revision="abc", settings={"steps": 10})
 EXPECTED = {RUN_TIME: np.array([0.5, 0.25, 0.5], np.float32)}

@@ -9,8 +9,8 @@ from unit.policy.conftest import saved
 
 from rltuned.commands.main import cli
 from rltuned.core.errors import LockedError, ModelError
-from rltuned.policy import files
-from rltuned.policy.store import KEPT, ModelStore, mark, number_of, store_of
+from rltuned.records import model_files as files
+from rltuned.records.store import KEPT, ModelStore, mark, number_of, store_of
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from unit.slurm.standin import StandIn
 from rltuned.commands.common import moment
 from rltuned.commands.main import cli, main
 from rltuned.core.config import Config, LendSection, Stage
-from rltuned.daemon.decisions import entries
 from rltuned.decide.raising import Stop
 from rltuned.evaluate.evaluation_settings import AGAIN
+from rltuned.records.decisions import entries
 from rltuned.report import page, report_tables
 from rltuned.report.advice import Advice, advise
 from rltuned.report.gains import canary, fairness, lending, prediction_quality

@@ -13,7 +13,8 @@ from rltuned.core.shape import parse_shape
 from rltuned.evaluate.case import cases
 from rltuned.evaluate.windows import Window
 from rltuned.observe import FEATURES
-from rltuned.policy import by_name, files
+from rltuned.policy import by_name
+from rltuned.records import model_files as files
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.workload.jobs import Source, workload
 from rltuned.workload.simulated_estimates import estimate

@@ -19,8 +19,8 @@ from rltuned.evaluate.case import cases
 from rltuned.evaluate.evaluation_report import comparisons
 from rltuned.evaluate.evaluation_settings import AGAIN, POLICIES
 from rltuned.evaluate.windows import Window
-from rltuned.policy import files
-from rltuned.policy.files import TrainingPart
+from rltuned.records import model_files as files
+from rltuned.records.model_files import TrainingPart
 from rltuned.workload.jobs import Estimates
 from rltuned.workload.write import write_csv
 from studies import lending

@@ -1,7 +1,7 @@
 """Model files: what they must be, and how they are read and written (docs/decisions/0011 says what is refused and why).
 
 A model is two files side by side: NAME.json (the manifest: what it is and how it was made) and NAME.safetensors (the
-weights). Both are data: nothing in them is executed. With `rltuned.policy.store` the only module of the decision's
+weights). Both are data: nothing in them is executed. With `rltuned.records.store` the only module of the decision's
 layers that opens a file.
 """
 

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from rltuned.core.errors import LockedError, ModelError
 from rltuned.core.safe_files import read_json, write_atomic
-from rltuned.policy.files import MODEL_MODE, json_bytes, load, read
+from rltuned.records.model_files import MODEL_MODE, json_bytes, load, read
 
 CURRENT: Final = "current"
 MODEL_FILE: Final = "model.json"
