@@ -20,7 +20,8 @@ from rltuned.core.config import DEFAULT_MODEL, Config, PlacementSection
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import JobTable, NodeTable, Partition, Snapshot
-from rltuned.decide import plan, record
+from rltuned.decide.decision import record
+from rltuned.decide.plan import plan
 from rltuned.observe import STATE_COLUMNS, WINDOW, observe, pool_stats
 from rltuned.placement import build, place
 from rltuned.policy.protocol import Policy

@@ -13,7 +13,7 @@ from rltuned.core.reasons import parse
 from rltuned.core.wording import duration, gpu_hours, moment, plain, table, waited
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
-    from rltuned.decide import Explanation
+    from rltuned.decide.explain import Explanation
     from rltuned.decide.user_record import UserRecord
 
 

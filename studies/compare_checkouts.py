@@ -74,7 +74,8 @@ from pathlib import Path
 sys.path[:0] = ["tests"]
 from unit.slurm.standin import RECORDED, StandIn
 from rltuned.core.config import DEFAULT_MODEL, Config
-from rltuned.decide import plan, record
+from rltuned.decide.plan import plan
+from rltuned.decide.decision import record
 from rltuned.records.model_files import load
 from rltuned.policy.heuristics import by_name
 from rltuned.slurm.cli import CliReader

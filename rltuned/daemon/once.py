@@ -19,10 +19,10 @@ from rltuned.daemon.journal import Journal
 from rltuned.daemon.lending import planned_on
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.user_records import fetch, only_own
-from rltuned.decide import DecisionRecord, Explanation
-from rltuned.decide import explain as explain_job
-from rltuned.decide import record as record_of
-from rltuned.decide.explain import Verdict, start_of
+from rltuned.decide.decision import DecisionRecord
+from rltuned.decide.decision import record as record_of
+from rltuned.decide.explain import Explanation, Verdict, start_of
+from rltuned.decide.explain import explain as explain_job
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
 from rltuned.decide.scope import MEANING

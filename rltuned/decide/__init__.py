@@ -19,10 +19,3 @@ What may be changed freely: the inside of each step. What must stay: no job gets
 has lent its part is passed by nobody else's; a vetoed job is never raised. No clock, no process, no Slurm, no
 TensorFlow in here.
 """
-
-from rltuned.decide.decision import DecisionRecord, record
-from rltuned.decide.explain import Explanation, Verdict, explain
-from rltuned.decide.plan import Plan, plan
-from rltuned.decide.scope import Veto
-
-__all__ = ["DecisionRecord", "Explanation", "Plan", "Verdict", "Veto", "explain", "plan", "record"]

@@ -12,9 +12,9 @@ from rltuned.core.changes import Applied, Field
 from rltuned.core.config import Config
 from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Floats, Ints, Rows
-from rltuned.decide import Plan, plan
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import ranks_of
+from rltuned.decide.plan import Plan, plan
 from rltuned.decide.resizing import Registration, advice
 from rltuned.elastic import EVERY
 from rltuned.estimates.predictions import RunTimePredictions

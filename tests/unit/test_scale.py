@@ -10,7 +10,7 @@ from measures.scale import growth, of_size
 from rltuned.benchmarks import NOW, Canned, answers, load, snapshot
 from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.daemon.metrics import PHASES
-from rltuned.decide import plan
+from rltuned.decide.plan import plan
 from rltuned.decide.scope import Veto
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.process import Runner

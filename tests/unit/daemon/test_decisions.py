@@ -16,7 +16,7 @@ from rltuned.core.changes import Outcome
 from rltuned.core.config import Stage
 from rltuned.core.errors import RltunedError, SlurmUnavailableError
 from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.decide import explain
+from rltuned.decide.explain import explain
 from rltuned.records import decisions
 from rltuned.records.decisions import (
     DAY,

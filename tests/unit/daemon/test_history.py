@@ -19,8 +19,10 @@ from rltuned.daemon.history import FILE_NAME, OVERLAP, Known, RunTimes, load, sa
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import planned
 from rltuned.daemon.runtime import Runtime
-from rltuned.decide import explain, plan, record
+from rltuned.decide.decision import record
+from rltuned.decide.explain import explain
 from rltuned.decide.loans import Book
+from rltuned.decide.plan import plan
 from rltuned.policy import by_name
 from rltuned.show import explanation
 

@@ -44,7 +44,7 @@ from rltuned.daemon.user_records import (
     uid_of,
     write_all_records,
 )
-from rltuned.decide import plan
+from rltuned.decide.plan import plan
 from rltuned.decide.user_record import UserRecords
 from rltuned.elastic import advice_of
 from rltuned.policy.heuristics import by_name

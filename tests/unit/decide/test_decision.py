@@ -6,7 +6,8 @@ import pytest
 
 from rltuned.core.config import Config, PlacementApply, PlacementSection, Stage
 from rltuned.core.errors import RltunedError
-from rltuned.decide import DecisionRecord, plan, record
+from rltuned.decide.decision import DecisionRecord, record
+from rltuned.decide.plan import plan
 from rltuned.policy.heuristics import by_name
 
 from .conftest import make_snapshot, pending

@@ -13,11 +13,12 @@ from unit.policy.conftest import actor_of, expecting
 from rltuned import show
 from rltuned.core.config import Config, LendSection, PlacementApply, PlacementSection
 from rltuned.core.errors import RltunedError
-from rltuned.decide import DecisionRecord, Verdict, explain, plan, record
+from rltuned.decide.decision import DecisionRecord, record
 from rltuned.decide.entry import lean
-from rltuned.decide.explain import STOP_MEANING
+from rltuned.decide.explain import STOP_MEANING, Verdict, explain
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book, Given, Loan, Part
+from rltuned.decide.plan import plan
 from rltuned.decide.raising import Stop
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.forecast.start_forecast import start_request

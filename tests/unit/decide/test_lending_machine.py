@@ -25,9 +25,9 @@ from rltuned.core.changes import Applied, Field, JobState
 from rltuned.core.config import Config, LendSection
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
-from rltuned.decide import plan
 from rltuned.decide.loans import GRACE, Book, Offer, Told
 from rltuned.decide.managed import managed_jobs
+from rltuned.decide.plan import plan
 from rltuned.decide.raising import lendable
 from rltuned.policy.heuristics import by_name
 

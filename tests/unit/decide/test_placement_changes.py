@@ -10,7 +10,8 @@ from rltuned.core.changes import Applied, Field, JobState, OverSubscribe
 from rltuned.core.config import Config, PlacementApply, PlacementSection
 from rltuned.core.plain_tables import job_table
 from rltuned.core.tables import Partition
-from rltuned.decide import plan, record
+from rltuned.decide.decision import record
+from rltuned.decide.plan import plan
 from rltuned.policy.heuristics import by_name
 
 from .conftest import NOW, make_snapshot, pending

@@ -11,9 +11,11 @@ from rltuned.core.applied import AppliedChanges, LargestRequests, Request
 from rltuned.core.changes import Applied, Field, OverSubscribe, SiteFactor
 from rltuned.core.config import Config, CycleSection, LendSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.core.unread import RowKind, Unread
-from rltuned.decide import Plan, Veto, explain, plan, record
-from rltuned.decide.explain import Verdict
+from rltuned.decide.decision import record
+from rltuned.decide.explain import Verdict, explain
 from rltuned.decide.loans import Book, Inherited
+from rltuned.decide.plan import Plan, plan
+from rltuned.decide.scope import Veto
 from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.policy.actor import plain_rule
 from rltuned.policy.heuristics import RULES, by_name

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.changes import JobState
 from rltuned.core.config import Config
-from rltuned.decide import plan
+from rltuned.decide.plan import plan
 from rltuned.decide.resizing import (
     POOLED,
     RESTART,

@@ -13,10 +13,11 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied
 from rltuned.core.config import Config, LendSection
 from rltuned.core.errors import RltunedError
-from rltuned.decide import Veto, plan
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.loans import NOTHING_LENT, Book, Given
+from rltuned.decide.plan import plan
 from rltuned.decide.raising import Stop
+from rltuned.decide.scope import Veto
 from rltuned.decide.user_record import MOST_JOBS, UserRecord, UserRecords
 from rltuned.policy.heuristics import by_name
 

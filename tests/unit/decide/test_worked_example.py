@@ -14,7 +14,8 @@ from rltuned.core.changes import Applied, JobState, OverSubscribe
 from rltuned.core.config import Config
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
-from rltuned.decide import explain, record
+from rltuned.decide.decision import record
+from rltuned.decide.explain import explain
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.raising import OF_LIMIT, Stop, charged_seconds
