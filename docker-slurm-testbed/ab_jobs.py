@@ -16,8 +16,8 @@ import numpy as np
 from replay import LEAST_MEM, MINUTE, Jobs, Kind
 from testbed import USERS, TestbedError
 
+from rltuned.decide.rank.multifactor import Association, Weights
 from rltuned.evaluate.evaluation_settings import AGAIN
-from rltuned.policy.multifactor import Association, Weights
 from rltuned.slurm.facts import priority_weights
 from rltuned.workload import Source, workload
 

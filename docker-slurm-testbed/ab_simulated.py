@@ -29,8 +29,8 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.planning import planned
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.runtime import Runtime
+from rltuned.decide.place import SolveOutcome
 from rltuned.decide.scope import Veto
-from rltuned.placement import SolveOutcome
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates, SimulationSettings

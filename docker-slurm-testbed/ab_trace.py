@@ -35,11 +35,11 @@ from rltuned.core.config import Config
 from rltuned.core.ended import EndedJob
 from rltuned.core.scheduler import SchedulerParameters
 from rltuned.core.shape import ClusterShape, from_json
-from rltuned.estimates.run_time_history import ended_before
+from rltuned.decide.expect.run_time_history import ended_before
+from rltuned.decide.rank import by_name
 from rltuned.evaluate import gate
 from rltuned.evaluate.tune import tune
 from rltuned.evaluate.windows import Split, bounds, draw
-from rltuned.policy import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.requests import requests

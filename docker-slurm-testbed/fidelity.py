@@ -22,8 +22,8 @@ from rltuned.core.errors import EvaluationError, RltunedError
 from rltuned.core.hostlist import expand
 from rltuned.core.shape import ClusterShape, from_json
 from rltuned.core.tables import Bools, Floats, Ints, Rows
-from rltuned.policy.heuristics import RULES, by_name
-from rltuned.policy.protocol import Policy
+from rltuned.decide.rank.heuristics import RULES, by_name
+from rltuned.decide.rank.protocol import Policy
 from rltuned.records import model_files as files
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import PlanRanker

@@ -32,7 +32,7 @@ from rltuned.core.errors import RltunedError
 from rltuned.core.hostlist import expand
 from rltuned.core.shape import ClusterShape, from_json
 from rltuned.core.workers.progress import progress_bar
-from rltuned.policy import RULES, by_name
+from rltuned.decide.rank import RULES, by_name
 from rltuned.simulate.engine import QueueView
 from rltuned.simulate.requests import requests
 from rltuned.workload import Source, Workload, read, workload

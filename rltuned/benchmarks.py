@@ -21,10 +21,10 @@ from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import JobTable, NodeTable, Partition, Snapshot
 from rltuned.decide.decision import record
+from rltuned.decide.place import build, place
 from rltuned.decide.plan import plan
-from rltuned.observe import STATE_COLUMNS, WINDOW, observe, pool_stats
-from rltuned.placement import build, place
-from rltuned.policy.protocol import Policy
+from rltuned.decide.rank.protocol import Policy
+from rltuned.decide.see import STATE_COLUMNS, WINDOW, observe, pool_stats
 from rltuned.records.model_files import load
 from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS
 from rltuned.slurm.process import Answer, Runner
@@ -220,7 +220,7 @@ def rss_mb(pending: int, seed: int) -> float:
 def start_seconds(repeats: int) -> float:
     """Median seconds from exec to a loaded configuration and model: what READY=1 waits for."""
     code = (
-        "from rltuned.daemon import service; from rltuned.policy import files; "
+        "from rltuned.daemon import service; from rltuned.decide.rank import files; "
         "from rltuned.core.config import DEFAULT_MODEL; files.load(DEFAULT_MODEL)"
     )
     taken = []

@@ -43,13 +43,13 @@ from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import record
+from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told
+from rltuned.decide.place import SolveOutcome
 from rltuned.decide.plan import Plan
+from rltuned.decide.rank import Policy
 from rltuned.decide.scope import Veto
-from rltuned.estimates.predictions import RunTimePredictions
 from rltuned.evaluate.window_metrics import measure
-from rltuned.placement import SolveOutcome
-from rltuned.policy import Policy
 from rltuned.records.decisions import RECORD, save
 from rltuned.simulate.people import draw_interventions
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm

@@ -77,7 +77,7 @@ from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.decide.plan import plan
 from rltuned.decide.decision import record
 from rltuned.records.model_files import load
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.slurm.cli import CliReader
 found = {{}}
 for release in {RELEASES}:

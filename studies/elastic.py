@@ -17,6 +17,8 @@ import numpy as np
 from rltuned.core.config import Config
 from rltuned.core.tables import Floats, Rows
 from rltuned.core.workers.pool import WorkerPool
+from rltuned.decide.rank.heuristics import by_name
+from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.resizing import POOLED
 from rltuned.elastic import EVERY
 from rltuned.evaluate.bootstrap import compare, counts
@@ -25,8 +27,6 @@ from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.measure import simulate_case
 from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.windows import Split, draw
-from rltuned.policy.heuristics import by_name
-from rltuned.policy.protocol import Policy
 from rltuned.records import model_files as files
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, compile_kernel

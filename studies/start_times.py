@@ -22,8 +22,9 @@ import numpy as np
 from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Bools, Category, Floats, Rows, Snapshot
-from rltuned.estimates.predictions import PredictionError, prediction_error
-from rltuned.estimates.run_time_history import RunTimeHistory
+from rltuned.decide.expect.predictions import PredictionError, prediction_error
+from rltuned.decide.expect.run_time_history import RunTimeHistory
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.evaluation_settings import LEARNED
 from rltuned.evaluate.policies import rule_ranker
@@ -40,7 +41,6 @@ from rltuned.forecast.start_forecast import (
     sampled,
 )
 from rltuned.forecast.start_simulation import StartSimulation
-from rltuned.policy.heuristics import by_name
 from rltuned.records.model_files import load
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.initial_state import initial_state

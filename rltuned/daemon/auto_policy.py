@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from rltuned.core.config import DEFAULT_SHARE, Config, PolicySection
 from rltuned.core.errors import ModelError, RltunedError
 from rltuned.core.tables import Snapshot
-from rltuned.policy import Policy, by_name
-from rltuned.policy.actor import Actor
-from rltuned.policy.heuristics import RULES
+from rltuned.decide.rank import Policy, by_name
+from rltuned.decide.rank.actor import Actor
+from rltuned.decide.rank.heuristics import RULES
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
 

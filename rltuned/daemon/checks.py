@@ -33,7 +33,7 @@ from rltuned.daemon.lock import NEEDS_LOCKS, holder
 from rltuned.daemon.lock import trouble as lock_trouble
 from rltuned.daemon.primacy import Primacy, look_once, own_names
 from rltuned.daemon.rpc_budget import LEAST_BURST, LOOK_RPCS, SHARE, SNAPSHOT_RPCS, STATUS_RPCS, Budget
-from rltuned.policy.multifactor import FLAGS
+from rltuned.decide.rank.multifactor import FLAGS
 from rltuned.records.gate_verdict import DAY
 from rltuned.slurm import not_simulated
 from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader

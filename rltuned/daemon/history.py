@@ -20,9 +20,9 @@ from rltuned.core.errors import RltunedError, SlurmError, SlurmParseError, Workl
 from rltuned.core.safe_files import read_json, write_atomic
 from rltuned.core.tables import JobTable
 from rltuned.daemon.runtime import Runtime
+from rltuned.decide.expect.predictions import EndedJobs, RunTimePredictions
+from rltuned.decide.expect.run_time_history import Kind, RunTimeHistory, predict_table
 from rltuned.decide.loans import Told
-from rltuned.estimates.predictions import EndedJobs, RunTimePredictions
-from rltuned.estimates.run_time_history import Kind, RunTimeHistory, predict_table
 from rltuned.slurm.port import HistoryReader
 
 FILE_NAME: Final = "history.json"
@@ -179,7 +179,7 @@ class Known:
         self.until = until
         """Epoch seconds: ends before this are known."""
         self.last_ended: deque[tuple[float, float, float]] = deque(maxlen=MOST_ENDED)
-        """The last jobs, as the fields of `rltuned.estimates.predictions.EndedJobs`: what was predicted of them before
+        """The last jobs, as the fields of `decide.expect.predictions.EndedJobs`: what was predicted of them before
         their ends were known, their limits, what they took."""
         self._took: dict[int, tuple[float, float]] = {}
         """Start and run time by id of the last jobs that ended. Not kept on disk: a loan that nothing is known of is

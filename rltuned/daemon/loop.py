@@ -48,8 +48,8 @@ from rltuned.decide.decision import record as record_of
 from rltuned.decide.entry import Seen
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told
 from rltuned.decide.plan import Plan, plan
+from rltuned.decide.rank import Policy
 from rltuned.decide.user_record import UserRecords
-from rltuned.policy import Policy
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
 _KINDS: Final[Mapping[type[SlurmError], str]] = {

@@ -5,10 +5,10 @@ from typing import Protocol
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.config import Config
 from rltuned.core.tables import JobTable, Snapshot
+from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.loans import Book
 from rltuned.decide.plan import Plan, plan
-from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.policy import Policy
+from rltuned.decide.rank import Policy
 
 
 class KnownRunTimes(Protocol):

@@ -9,8 +9,8 @@ from rltuned.core.tables import Snapshot
 from rltuned.daemon.auto_policy import AUTO, Auto, Choice, Standing, chosen, remedy, served
 from rltuned.daemon.metrics import show
 from rltuned.daemon.runtime import Runtime
-from rltuned.policy import Policy, by_name
-from rltuned.policy.heuristics import RULES
+from rltuned.decide.rank import Policy, by_name
+from rltuned.decide.rank.heuristics import RULES
 from rltuned.records import store
 from rltuned.records.gate_verdict import MODEL
 

@@ -40,8 +40,8 @@ from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.start_times import StartTimes
 from rltuned.daemon.user_records import UserFiles
+from rltuned.decide.place import SolveOutcome
 from rltuned.decide.scope import Veto
-from rltuned.placement import SolveOutcome
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import HistoryReader, SlurmReader, SlurmWriter
 

@@ -17,8 +17,9 @@ from rltuned.core.safe_files import write_atomic
 from rltuned.core.tables import Category, Floats, Snapshot
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import ProbeRecord, StartRecord
+from rltuned.decide.expect.predictions import EndedJobs
 from rltuned.decide.plan import Plan
-from rltuned.estimates.predictions import EndedJobs
+from rltuned.decide.rank.protocol import Policy
 from rltuned.forecast.arrivals import Submissions
 from rltuned.forecast.start_forecast import (
     FAR,
@@ -34,7 +35,6 @@ from rltuned.forecast.start_forecast import (
     sampled,
     start_request,
 )
-from rltuned.policy.protocol import Policy
 from rltuned.slurm import not_simulated
 
 FILE_NAME: Final = "start-times.json"

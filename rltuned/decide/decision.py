@@ -18,9 +18,9 @@ from rltuned.core.config import PlacementApply, Stage
 from rltuned.core.errors import RltunedError
 from rltuned.core.tables import Floats, JobTable, Rows
 from rltuned.decide.loans import MOST_NAMED
+from rltuned.decide.place.placement_values import Kind, SolveOutcome
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
-from rltuned.placement.placement_values import Kind, SolveOutcome
 
 VERSION: Final = 2
 OFF: Final = "off"

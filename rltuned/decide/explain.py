@@ -11,8 +11,8 @@ from rltuned.core.changes import Field, Outcome
 from rltuned.core.config import PlacementApply
 from rltuned.decide.decision import DecisionRecord, LenderRecord
 from rltuned.decide.raising import Stop
+from rltuned.decide.rank.heuristics import RULES
 from rltuned.decide.scope import MEANING
-from rltuned.policy.heuristics import RULES
 
 STOP_MEANING: Final[Mapping[Stop, str]] = {
     Stop.UNSEEN: "too far back and too large to be seen by the policy in this cycle",

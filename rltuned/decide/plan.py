@@ -9,15 +9,15 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Change
 from rltuned.core.config import Config
 from rltuned.core.tables import Bools, Floats, Ints, JobTable, Rows, Snapshot
+from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.loans import NOTHING_LENT, Book
 from rltuned.decide.managed import ManagedJobs, Order, managed_jobs, ranks_of
 from rltuned.decide.planned_changes import Front, changes_of, newly_foreign, place_front, to_withdraw
 from rltuned.decide.raising import Raised, charged_seconds, raise_jobs
+from rltuned.decide.rank.actor import Actor, Scored, on_means
+from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.scope import Scope
-from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.observe import STATE_COLUMNS, Observation, observe
-from rltuned.policy.actor import Actor, Scored, on_means
-from rltuned.policy.protocol import Policy
+from rltuned.decide.see import STATE_COLUMNS, Observation, observe
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from rltuned.core.config import PlacementApply, PlacementSection
 from rltuned.core.pools import Pools
 from rltuned.core.tables import Ints, Rows, Snapshot
 from rltuned.decide.managed import ManagedJobs
+from rltuned.decide.place import Placement, build, isolated, place
 from rltuned.decide.scope import Veto
-from rltuned.placement import Placement, build, isolated, place
 
 
 @dataclass(frozen=True)

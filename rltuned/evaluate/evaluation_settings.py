@@ -11,8 +11,8 @@ from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.errors import EvaluationError
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.scheduler import SchedulerParameters
+from rltuned.decide.rank.multifactor import Weights
 from rltuned.evaluate.windows import FRACTIONS, Split
-from rltuned.policy.multifactor import Weights
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
 from rltuned.workload.simulated_estimates import parse_estimates
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from rltuned.core.errors import RltunedError
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.elastic import EVERY
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, Start
 from rltuned.evaluate.policies import Contender, contender
 from rltuned.evaluate.slurm_conf import weighted
-from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.run_times import HistoryPredictor, past

@@ -10,12 +10,12 @@ import numpy.typing as npt
 from rltuned.core.config import Config, LendSection
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.tables import Floats, Ints
+from rltuned.decide.rank.actor import on_means
+from rltuned.decide.rank.heuristics import by_name
+from rltuned.decide.rank.multifactor import USUAL, Weights
+from rltuned.decide.rank.protocol import Policy
 from rltuned.evaluate.evaluation_settings import AGAIN, STRICT, EvaluationSettings, is_learned, served
 from rltuned.evaluate.slurm_conf import Values, with_values
-from rltuned.policy.actor import on_means
-from rltuned.policy.heuristics import by_name
-from rltuned.policy.multifactor import USUAL, Weights
-from rltuned.policy.protocol import Policy
 from rltuned.records import model_files as files
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
@@ -28,7 +28,7 @@ PRIORITY_CALC_PERIOD: Final = 300.0
 
 
 class MultifactorRanker:
-    """Slurm's own order, by `rltuned.policy.multifactor`. A job has it at submission."""
+    """Slurm's own order, by `rltuned.decide.rank.multifactor`. A job has it at submission."""
 
     ages = True
     at_once = True

@@ -11,8 +11,8 @@ from rltuned.core.hostlist import compress
 from rltuned.core.scheduler import SchedulerParameters
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats, NodeTable, Rows, owners
+from rltuned.decide.rank.multifactor import USUAL, Weights
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.policy.multifactor import USUAL, Weights
 from rltuned.simulate.values import Backfill
 from rltuned.workload.jobs import Workload
 

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.core.tables import Bools, Floats, Ints, Rows, Snapshot
+from rltuned.decide.expect.predictions import EndedJobs, uncertain_run_times
 from rltuned.decide.plan import Plan
+from rltuned.decide.rank.actor import on_means
+from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.scope import Veto
-from rltuned.estimates.predictions import EndedJobs, uncertain_run_times
 from rltuned.forecast.arrivals import Submissions
-from rltuned.policy.actor import on_means
-from rltuned.policy.protocol import Policy
 
 GRAIN: Final = 60.0
 """Seconds: waits that differ by less than this are as good as equal."""

@@ -15,11 +15,11 @@ import numpy as np
 from rltuned.core.errors import EvaluationError
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Singles
+from rltuned.decide.rank.actor import Actor, plain_rule
+from rltuned.decide.see.features import RUN_TIME_HORIZON
+from rltuned.decide.see.observation import GPUS_SCALE
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw
-from rltuned.observe.features import RUN_TIME_HORIZON
-from rltuned.observe.observation import GPUS_SCALE
-from rltuned.policy.actor import Actor, plain_rule
 from rltuned.simulate.run_times import at_submission
 from rltuned.workload.jobs import Estimates, Workload
 from rltuned.workload.simulated_estimates import EstimateKind, estimate

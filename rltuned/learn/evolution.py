@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.tables import Floats
-from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import Actor
+from rltuned.decide.rank.actor import Actor
+from rltuned.decide.see.observation import STATE_COLUMNS
 
 _MOST: Final = 0.15
 """Half a difference of J counts as at most so much: in a few windows one job decides it."""

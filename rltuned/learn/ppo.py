@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.tables import Rows, Singles
+from rltuned.decide.rank.actor import COLUMNS, MOMENT, RUN_TIME, Actor
 from rltuned.learn.quiet import tf
 from rltuned.learn.sampling import Steps, begins
 from rltuned.learn.training_settings import PPOSettings
-from rltuned.policy.actor import COLUMNS, MOMENT, RUN_TIME, Actor
 
 
 def variables(weights: Mapping[str, Singles]) -> dict[str, Any]:

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from rltuned.core.objective import TAIL, Objective
 from rltuned.core.tables import Floats, Ints, Rows, Singles
+from rltuned.decide.rank.actor import MOMENT, Actor
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.learn.cost import FinishedJobs, advantages, cost
 from rltuned.learn.evolution import Tried
 from rltuned.learn.training_settings import PPOSettings
-from rltuned.policy.actor import MOMENT, Actor
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory
 

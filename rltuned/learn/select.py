@@ -12,9 +12,9 @@ import numpy as np
 
 from rltuned.core.objective import METRICS
 from rltuned.core.workers.pool import WorkerPool
+from rltuned.decide.rank.actor import Actor
 from rltuned.evaluate.case import Case
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
-from rltuned.policy.actor import Actor
 
 CHANCE: Final = 0.005
 """A smaller difference between two scores may be chance. Smallest area first is not given up for it."""

@@ -22,6 +22,7 @@ from rltuned.core.objective import Objective
 from rltuned.core.tables import Floats, Singles
 from rltuned.core.workers.pool import Result, WorkerPool
 from rltuned.core.workers.progress import Progress, silent
+from rltuned.decide.rank.actor import MOMENT, Actor, with_network
 from rltuned.learn.curriculum import (
     Site,
     candidate,
@@ -45,7 +46,6 @@ from rltuned.learn.sampling import (
 )
 from rltuned.learn.select import CHANCE, Validation, Validator
 from rltuned.learn.training_settings import TrainSettings
-from rltuned.policy.actor import MOMENT, Actor, with_network
 from rltuned.records.model_files import TrainingPart, info, load, save
 
 FITTED: Final = 128

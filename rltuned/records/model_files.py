@@ -25,8 +25,8 @@ from safetensors import SafetensorError
 from rltuned.core.errors import ModelError
 from rltuned.core.safe_files import write_atomic
 from rltuned.core.tables import Floats
-from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import MOMENT, RUN_TIME, Actor, shapes
+from rltuned.decide.rank.actor import MOMENT, RUN_TIME, Actor, shapes
+from rltuned.decide.see.observation import STATE_COLUMNS
 
 FORMAT_VERSION: Final = 2
 """Raised when a reader of the old form would misread the new one."""

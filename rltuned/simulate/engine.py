@@ -13,8 +13,8 @@ from rltuned.core.plain_tables import job_table
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, JobTable, NodeTable, Rows, Snapshot
 from rltuned.core.taken import taken_gpus
-from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.policy.protocol import QueueView
+from rltuned.decide.expect.predictions import RunTimePredictions
+from rltuned.decide.rank.protocol import QueueView
 from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import idle_cluster, plans, setup
 from rltuned.simulate.loop_kernel import REFRESH, advance

@@ -1,6 +1,6 @@
 """The compiled part of `episodes`: features, network and sample of an order at each refresh, without Python in between.
 
-The columns are those of `rltuned.observe`, computed from the kernel's arrays instead of a snapshot. What never changes
+The columns are those of `decide.see`, computed from the kernel's arrays instead of a snapshot. What never changes
 of a job is computed beforehand, in NumPy (`Facts`). tests/unit/simulate/test_episodes.py compares the two row by row.
 
 Nothing is allocated here. Numba's cache looks at the file of a function and does not see that another file of compiled
@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.tables import Bools, Floats
-from rltuned.observe.features import RUN_TIME_HORIZON
-from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.observe.supply import CENTURY
-from rltuned.observe.window import HEAD_SHARE, WINDOW
+from rltuned.decide.see.features import RUN_TIME_HORIZON
+from rltuned.decide.see.observation import STATE_COLUMNS
+from rltuned.decide.see.supply import CENTURY
+from rltuned.decide.see.window import HEAD_SHARE, WINDOW
 from rltuned.simulate import backfill_kernel, loop_kernel
 from rltuned.simulate import kernel as k
 from rltuned.simulate.kernel import entry_point, inner
@@ -276,7 +276,7 @@ def supply_of(s: k.State, f: Facts, w: Work, pool: int, running: int) -> float:
 
 @inner
 def time_to_free(w: Work, missing: float, running: int, now: float) -> float:
-    """Seconds until `released` gives the pool the GPUs that it lacks, as `observe.features.time_to_free` has it."""
+    """Seconds until `released` gives the pool the GPUs that it lacks, as `decide.see.features.time_to_free` has it."""
     low, high = 0, running + 1
     while low < high:
         middle = (low + high) // 2

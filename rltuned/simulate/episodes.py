@@ -14,12 +14,12 @@ import numpy.typing as npt
 from rltuned.core.errors import RltunedError
 from rltuned.core.shape import ClusterShape, parse_shape
 from rltuned.core.tables import Bools, Codes, Floats, Ints, Singles
-from rltuned.observe.features import RUN_TIME_HORIZON, known_run_times
-from rltuned.observe.observation import GPUS_SCALE, STATE_COLUMNS
-from rltuned.observe.supply import MOST_GPUS, MOST_MIB
-from rltuned.observe.window import WINDOW
-from rltuned.policy.actor import MOMENT, RUN_TIME, Actor, on_means, plain_rule
-from rltuned.policy.protocol import QueueView
+from rltuned.decide.rank.actor import MOMENT, RUN_TIME, Actor, on_means, plain_rule
+from rltuned.decide.rank.protocol import QueueView
+from rltuned.decide.see.features import RUN_TIME_HORIZON, known_run_times
+from rltuned.decide.see.observation import GPUS_SCALE, STATE_COLUMNS
+from rltuned.decide.see.supply import MOST_GPUS, MOST_MIB
+from rltuned.decide.see.window import WINDOW
 from rltuned.simulate import episode_kernel as e
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
@@ -175,7 +175,7 @@ def _view(simulation: Simulation, estimates: Estimates) -> QueueView:
 
 
 def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
-    """What `observe.features` and `observe.sample` make of the jobs alone."""
+    """What `decide.see.features` and `observe.sample` make of the jobs alone."""
     shape, jobs, asked = simulation.shape, simulation.jobs, simulation.asked
     n, usable = len(jobs), shape.nodes.usable
     configured = shape.nodes.gpus.sum(axis=1)

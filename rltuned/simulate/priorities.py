@@ -1,4 +1,4 @@
-"""Priorities of a simulated queue by slurmctld's priority/multifactor: `rltuned.policy.multifactor`, and the usage."""
+"""Priorities of a simulated queue by slurmctld's priority/multifactor: `decide.rank.multifactor`, and the usage."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.tables import Codes, Floats, Ints, NodeTable, Rows
-from rltuned.policy.multifactor import (
+from rltuned.decide.rank.multifactor import (
     USUAL,
     Association,
     Machine,

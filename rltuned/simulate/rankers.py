@@ -12,14 +12,14 @@ from rltuned.core.changes import Applied, Field
 from rltuned.core.config import Config
 from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Floats, Ints, Rows
+from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import ranks_of
 from rltuned.decide.plan import Plan, plan
+from rltuned.decide.rank.heuristics import Rule, by_name
+from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.resizing import Registration, advice
 from rltuned.elastic import EVERY
-from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.policy.heuristics import Rule, by_name
-from rltuned.policy.protocol import Policy
 from rltuned.simulate.engine import Simulation
 from rltuned.workload.jobs import Estimates, Source, workload
 

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.tables import Floats, Rows
-from rltuned.estimates.mixture import LAST
-from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.estimates.run_time_history import LEVELS, Kind, RunTimeHistory, kinds
+from rltuned.decide.expect.mixture import LAST
+from rltuned.decide.expect.predictions import RunTimePredictions
+from rltuned.decide.expect.run_time_history import LEVELS, Kind, RunTimeHistory, kinds
 from rltuned.workload.jobs import Estimates, Workload
 
 PAST_JOBS: Final = 20_000

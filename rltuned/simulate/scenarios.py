@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Floats, Ints, JobTable, Rows
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.initial_state import heap_by_end, initial_state, set_time_left, setup

@@ -26,7 +26,7 @@ from rltuned.core.ended import EndedJob, Past
 from rltuned.core.errors import RltunedError, SlurmError
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Category, Floats, Ints, JobTable, Rows, Snapshot
-from rltuned.policy.multifactor import USUAL, Weights
+from rltuned.decide.rank.multifactor import USUAL, Weights
 from rltuned.simulate.engine import RELEASE, Simulation
 from rltuned.simulate.people import Act, Intervention
 from rltuned.simulate.priorities import MultifactorPriorities

@@ -52,7 +52,7 @@ class ClusterFacts:
     """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
     priority_flags: tuple[str, ...] = ()
     priority_weights: Mapping[str, float] = field(default_factory=dict)
-    """Of multifactor, as `rltuned.policy.multifactor.Weights` has them: times in seconds, 1 for yes."""
+    """Of multifactor, as `rltuned.decide.rank.multifactor.Weights` has them: times in seconds, 1 for yes."""
     job_submit_plugins: str = ""
     """They run on each of our writes, too."""
     controllers: tuple[str, ...] = ()

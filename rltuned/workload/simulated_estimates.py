@@ -43,7 +43,7 @@ class EstimateKind(enum.StrEnum):
     LIMIT = "limit"
     """Both are what the user asked for in the trace."""
     HISTORY = "history"
-    """The limit as asked for, else drawn; the estimate from the jobs that have ended (`rltuned.estimates`)."""
+    """The limit as asked for, else drawn; the estimate from the jobs that have ended (`rltuned.decide.expect`)."""
 
 
 @dataclass(frozen=True, slots=True)

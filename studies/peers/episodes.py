@@ -12,8 +12,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from rltuned.core.tables import Floats, Ints, Rows, Singles
+from rltuned.decide.see import FEATURES, Observation, observe
 from rltuned.evaluate.case import Case
-from rltuned.observe import FEATURES, Observation, observe
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker
 from studies.peers import rlscheduler, schedinspector

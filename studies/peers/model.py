@@ -10,7 +10,7 @@ import numpy as np
 import safetensors.numpy
 
 from rltuned.core.errors import ModelError
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from studies.peers.net import Net
 from studies.peers.rlscheduler import RLScheduler
 from studies.peers.schedinspector import SchedInspector

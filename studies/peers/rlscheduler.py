@@ -8,7 +8,7 @@ here, and why:
   that job alone, so picking again and again from unchanged outputs is the order of the outputs: that order is the
   ranking. Between two refreshes it stands, while their picks would follow the clock.
 - Their wait is cut at 12 hours and their run time scaled by the longest of the trace. Here both have the logarithmic
-  scale of `rltuned.observe`, on which a day and a week differ, and which needs no look at the trace.
+  scale of `rltuned.decide.see`, on which a day and a week differ, and which needs no look at the trace.
 - User, group and executable ids are not inputs: as numbers they mean nothing, and on another cluster other things.
 - Their public code fills the window with short and small jobs once more than 128 wait, and not first come first served
   as the paper has it. Here it is the paper's. Jobs beyond the window follow behind, as they were submitted.
@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.tables import Bools, Floats
-from rltuned.observe.features import FEATURES
-from rltuned.observe.observation import Observation
-from rltuned.policy.heuristics import places
+from rltuned.decide.rank.heuristics import places
+from rltuned.decide.see.features import FEATURES
+from rltuned.decide.see.observation import Observation
 from studies.peers.net import Net, untrained
 
 COLUMNS: Final = ("submit_time", "requested_time", "requested_gpus", "req_mem", "can_schedule_now")
-"""The kernel's inputs, all of `rltuned.observe.FEATURES`: wait, run time, GPUs, memory, whether it could start now."""
+"""The kernel's inputs, all of `decide.see.FEATURES`: wait, run time, GPUs, memory, whether it could start now."""
 
 VISIBLE: Final = 128
 """Jobs that the network sees (MAX_QUEUE_SIZE)."""

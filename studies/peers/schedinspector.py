@@ -14,7 +14,7 @@ rejection lasts at most 600 s (72 · 600 s = 12 h). What is different here, and 
   so a job of more than 12 h is never rejected again.
 - Their public code has seven inputs; the paper names an eighth, the backfilling contribution, without a formula that we
   could find. Here it is the share of the other jobs that could start now. Time and size inputs are on the scales of
-  `rltuned.observe`; the sum over the queue is scaled by the window of 256.
+  `rltuned.decide.see`; the sum over the queue is scaled by the window of 256.
 """
 
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.tables import Floats, Ints
-from rltuned.observe.features import FEATURES
-from rltuned.observe.observation import Observation
-from rltuned.observe.window import WINDOW
-from rltuned.policy.heuristics import Rule, by_name
+from rltuned.decide.rank.heuristics import Rule, by_name
+from rltuned.decide.see.features import FEATURES
+from rltuned.decide.see.observation import Observation
+from rltuned.decide.see.window import WINDOW
 from studies.peers.net import Net, untrained
 
 COLUMNS: Final = (
@@ -40,7 +40,7 @@ COLUMNS: Final = (
     "queue_delay",
     "backfilling",
 )
-"""The network's inputs. The first five are the picked job's of `rltuned.observe.FEATURES` (wait, run time, GPUs, idle
+"""The network's inputs. The first five are the picked job's of `decide.see.FEATURES` (wait, run time, GPUs, idle
 nodes of its pool, whether it could start now); rejections over 72; what a delay of all waiting jobs by 600 s adds to
 their bounded slowdowns; the share of the other jobs that could start now."""
 

@@ -6,7 +6,7 @@ import pytest
 from cluster.support import OLD_AND_NEW, Cluster, wait_until
 
 from rltuned.core.shape import parse_shape
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import SimulationSettings

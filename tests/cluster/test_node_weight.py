@@ -3,7 +3,7 @@
 from cluster.support import NODES, Cluster
 
 from rltuned.core.shape import from_json
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.workload.jobs import Estimates, Source, workload

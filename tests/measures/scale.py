@@ -44,8 +44,8 @@ from rltuned.daemon.planning import planned
 from rltuned.daemon.policy_choice import load_policy
 from rltuned.daemon.runtime import Runtime
 from rltuned.decide.loans import Book, Offer
+from rltuned.decide.place import SolveOutcome
 from rltuned.decide.scope import Veto
-from rltuned.placement import SolveOutcome
 from rltuned.records.decisions import RECORD
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.port import ClusterFacts, Privilege

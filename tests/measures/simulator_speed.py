@@ -20,10 +20,10 @@ import numpy as np
 from rltuned.benchmarks import snapshot
 from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.core.shape import parse_shape
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.forecast.arrivals import Submissions
 from rltuned.forecast.start_forecast import StartRequest, probes_of
 from rltuned.forecast.start_simulation import StartSimulation
-from rltuned.policy.heuristics import by_name
 from rltuned.records.model_files import load
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, compile_episodes

@@ -25,6 +25,7 @@ from rltuned import revision
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import progress_bar
+from rltuned.decide.rank.actor import RUN_TIME, Actor
 from rltuned.evaluate.bootstrap import compare, counts
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Split, draw
@@ -40,7 +41,6 @@ from rltuned.learn.curriculum import (
 )
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.learn.select import WATCHED, over
-from rltuned.policy.actor import RUN_TIME, Actor
 from rltuned.records import model_files as files
 from rltuned.workload.shapes import read_shape
 from studies.traces import read

@@ -16,7 +16,7 @@ import numpy as np
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Rows, concatenate_nodes
-from rltuned.policy.protocol import QueueView
+from rltuned.decide.rank.protocol import QueueView
 from rltuned.simulate.engine import Predictor
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, Requests, requests
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, Runs, SimulationResult, SimulationSettings

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from click.testing import CliRunner
-from unit.policy.conftest import saved
+from unit.rank.conftest import saved
 
 from rltuned.commands.main import cli
 from rltuned.core.errors import ModelError

@@ -27,8 +27,8 @@ from rltuned.daemon.reconcile import Reconciler, view
 from rltuned.daemon.restore.batches import Restore, RestoreReport
 from rltuned.daemon.rpc_budget import Budget
 from rltuned.daemon.runtime import Runtime
+from rltuned.decide.place import SolveOutcome
 from rltuned.decide.scope import Veto
-from rltuned.placement import SolveOutcome
 
 
 def all_metrics() -> Metrics:

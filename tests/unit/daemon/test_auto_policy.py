@@ -5,7 +5,7 @@ import os
 
 import pytest
 from unit.daemon.test_loop import house
-from unit.policy.conftest import saved
+from unit.rank.conftest import saved
 
 from rltuned.core.config import (
     DEFAULT_MODEL,

@@ -20,7 +20,7 @@ from rltuned.daemon.clock import Moment
 from rltuned.daemon.heartbeat import Condition, beat
 from rltuned.daemon.lock import Lock
 from rltuned.daemon.user_records import MARK
-from rltuned.policy.multifactor import FLAGS
+from rltuned.decide.rank.multifactor import FLAGS
 from rltuned.slurm.port import Privilege
 
 FACTS = ModelSlurm(VirtualClock()).reader().facts()

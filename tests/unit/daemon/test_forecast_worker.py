@@ -30,9 +30,9 @@ from rltuned.daemon.loop import Daemon
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.runtime import Runtime
 from rltuned.daemon.start_times import StartTimes
+from rltuned.decide.rank import by_name
 from rltuned.forecast.start_forecast import StartRequest
 from rltuned.forecast.start_simulation import StartSimulation
-from rltuned.policy import by_name
 
 NOW = 1_000_000.0
 

@@ -23,7 +23,7 @@ from rltuned.decide.decision import record
 from rltuned.decide.explain import explain
 from rltuned.decide.loans import Book
 from rltuned.decide.plan import plan
-from rltuned.policy import by_name
+from rltuned.decide.rank import by_name
 from rltuned.show import explanation
 
 DAY = 86_400.0

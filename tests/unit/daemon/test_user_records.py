@@ -45,9 +45,9 @@ from rltuned.daemon.user_records import (
     write_all_records,
 )
 from rltuned.decide.plan import plan
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.user_record import UserRecords
 from rltuned.elastic import advice_of
-from rltuned.policy.heuristics import by_name
 
 ALICE, BOB = 61001, 61002
 """Without names here, so squeue would print the numbers."""

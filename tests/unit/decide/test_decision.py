@@ -8,7 +8,7 @@ from rltuned.core.config import Config, PlacementApply, PlacementSection, Stage
 from rltuned.core.errors import RltunedError
 from rltuned.decide.decision import DecisionRecord, record
 from rltuned.decide.plan import plan
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 
 from .conftest import make_snapshot, pending
 

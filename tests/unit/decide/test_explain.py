@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from rich.console import Console
 from unit.generated_queues import QueueSettings, generate
-from unit.policy.conftest import actor_of, expecting
+from unit.rank.conftest import actor_of, expecting
 
 from rltuned import show
 from rltuned.core.config import Config, LendSection, PlacementApply, PlacementSection
 from rltuned.core.errors import RltunedError
 from rltuned.decide.decision import DecisionRecord, record
 from rltuned.decide.entry import lean
+from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.explain import STOP_MEANING, Verdict, explain
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book, Given, Loan, Part
 from rltuned.decide.plan import plan
 from rltuned.decide.raising import Stop
-from rltuned.estimates.predictions import RunTimePredictions
+from rltuned.decide.rank.actor import on_means, plain_rule
+from rltuned.decide.rank.heuristics import by_name
+from rltuned.decide.see import STATE_COLUMNS
 from rltuned.forecast.start_forecast import start_request
-from rltuned.observe import STATE_COLUMNS
-from rltuned.policy.actor import on_means, plain_rule
-from rltuned.policy.heuristics import by_name
 
 from .conftest import NOW, make_snapshot, pending
 

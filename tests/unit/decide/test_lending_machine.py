@@ -29,7 +29,7 @@ from rltuned.decide.loans import GRACE, Book, Offer, Told
 from rltuned.decide.managed import managed_jobs
 from rltuned.decide.plan import plan
 from rltuned.decide.raising import lendable
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 
 STEPS = 60
 SEEDS = 40

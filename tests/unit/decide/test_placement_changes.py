@@ -12,7 +12,7 @@ from rltuned.core.plain_tables import job_table
 from rltuned.core.tables import Partition
 from rltuned.decide.decision import record
 from rltuned.decide.plan import plan
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 
 from .conftest import NOW, make_snapshot, pending
 

@@ -12,13 +12,13 @@ from rltuned.core.changes import Applied, Field, OverSubscribe, SiteFactor
 from rltuned.core.config import Config, CycleSection, LendSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.core.unread import RowKind, Unread
 from rltuned.decide.decision import record
+from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.explain import Verdict, explain
 from rltuned.decide.loans import Book, Inherited
 from rltuned.decide.plan import Plan, plan
+from rltuned.decide.rank.actor import plain_rule
+from rltuned.decide.rank.heuristics import RULES, by_name
 from rltuned.decide.scope import Veto
-from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.policy.actor import plain_rule
-from rltuned.policy.heuristics import RULES, by_name
 
 from .conftest import NOW, make_snapshot, pending
 

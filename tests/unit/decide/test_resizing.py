@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rltuned.core.changes import JobState
 from rltuned.core.config import Config
 from rltuned.decide.plan import plan
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.resizing import (
     POOLED,
     RESTART,
@@ -23,9 +24,8 @@ from rltuned.decide.resizing import (
     advised_nodes,
     gpu_releases,
 )
+from rltuned.decide.see.supply import CENTURY
 from rltuned.decide.user_record import UserRecord, UserRecords
-from rltuned.observe.supply import CENTURY
-from rltuned.policy.heuristics import by_name
 
 from .conftest import NOW, make_snapshot, pending
 

@@ -17,9 +17,9 @@ from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.loans import NOTHING_LENT, Book, Given
 from rltuned.decide.plan import plan
 from rltuned.decide.raising import Stop
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.scope import Veto
 from rltuned.decide.user_record import MOST_JOBS, UserRecord, UserRecords
-from rltuned.policy.heuristics import by_name
 
 from .conftest import NOW, make_snapshot, pending
 

@@ -15,12 +15,12 @@ from rltuned.core.config import Config
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide.decision import record
+from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.explain import explain
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.raising import OF_LIMIT, Stop, charged_seconds
-from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.slurm.writer import update_word
 
 ROOT = Path(__file__).resolve().parents[3]

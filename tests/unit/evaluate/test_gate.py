@@ -24,6 +24,9 @@ from rltuned.core.objective import Objective
 from rltuned.core.shape import parse_shape
 from rltuned.core.taken import alone
 from rltuned.core.workers.pool import WorkerPool
+from rltuned.decide.rank.actor import MOMENT, plain_rule
+from rltuned.decide.rank.heuristics import by_name
+from rltuned.decide.see import STATE_COLUMNS
 from rltuned.evaluate import gate, site
 from rltuned.evaluate.evaluation import evaluate
 from rltuned.evaluate.evaluation_report import show
@@ -31,9 +34,6 @@ from rltuned.evaluate.evaluation_settings import AGAIN, Start
 from rltuned.evaluate.frontier import contenders, parse_shares, table
 from rltuned.evaluate.frontier_picture import draw
 from rltuned.evaluate.windows import RECENT, Split, recent
-from rltuned.observe import STATE_COLUMNS
-from rltuned.policy.actor import MOMENT, plain_rule
-from rltuned.policy.heuristics import by_name
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.records.model_files import TrainingPart

@@ -7,11 +7,11 @@ import pytest
 from unit.evaluate.small import jobs_of, settings
 
 from rltuned.core.shape import parse_shape
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.evaluate import live
 from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.policies import contender
 from rltuned.evaluate.windows import Window
-from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 

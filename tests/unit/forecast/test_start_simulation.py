@@ -11,11 +11,11 @@ from unit.simulate.test_scenarios import FixedKeys, in_the_middle, seen, shares_
 from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Category
 from rltuned.decide.decision import ProbeRecord
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.forecast.arrivals import DAY, HOUR, ArrivalModel, Submissions
 from rltuned.forecast.start_forecast import Probe, StartRequest, probes_of
 from rltuned.forecast.start_offer import Asked, offer_of
 from rltuned.forecast.start_simulation import StartSimulation
-from rltuned.policy.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import Backfill

@@ -7,10 +7,10 @@ import pytest
 from unit.learn.windows import starving, waiting_at_once
 
 from rltuned.core.objective import Objective
+from rltuned.decide.rank.actor import MOMENT, Actor, plain_rule, with_network
+from rltuned.decide.see.observation import STATE_COLUMNS
 from rltuned.learn.evolution import Evolution, EvolutionSettings, Tried
 from rltuned.learn.sampling import in_slurms_order, judge, judge_pairs
-from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import MOMENT, Actor, plain_rule, with_network
 
 USUAL = np.zeros(len(MOMENT)), np.ones(len(MOMENT))
 URGENCY = STATE_COLUMNS.index("job_urgency")

@@ -8,12 +8,12 @@ from unit.evaluate.small import busy_jobs, jobs_of
 from unit.learn.windows import case_of, starving, waiting_at_once
 
 from rltuned.core.objective import Objective
+from rltuned.decide.rank.actor import MOMENT, plain_rule, with_network
+from rltuned.decide.see.observation import STATE_COLUMNS
 from rltuned.learn import sampling
 from rltuned.learn.cost import FinishedJobs, advantages, cost
 from rltuned.learn.sampling import Steps, episode, finished_jobs, in_slurms_order, judge, kept, sample_trajectories
 from rltuned.learn.training_settings import PPOSettings
-from rltuned.observe.observation import STATE_COLUMNS
-from rltuned.policy.actor import MOMENT, plain_rule, with_network
 
 pytestmark = pytest.mark.learn
 

@@ -22,6 +22,7 @@ from rltuned.core.objective import Objective
 from rltuned.core.shape import parse_shape
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import silent
+from rltuned.decide.rank.actor import RUN_TIME
 from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import command
 from rltuned.learn.curriculum import (
@@ -38,7 +39,6 @@ from rltuned.learn.evolution import EvolutionSettings
 from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.sampling import episode, in_slurms_order
 from rltuned.learn.training_settings import TrainSettings
-from rltuned.policy.actor import RUN_TIME
 from rltuned.records import model_files as files
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.workload.write import write_csv

@@ -13,8 +13,8 @@ from rltuned.core.changes import OverSubscribe
 from rltuned.core.plain_tables import node_table
 from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Category, Floats, Partition
-from rltuned.estimates.predictions import RunTimePredictions
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.expect.predictions import RunTimePredictions
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.requests import Requests, requests

@@ -14,7 +14,7 @@ from unit.simulate.instances import SIMULATORS, Simulator, cluster, given, jobs_
 
 from rltuned.core.errors import RltunedError
 from rltuned.core.shape import ClusterShape
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate import kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker

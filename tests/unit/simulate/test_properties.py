@@ -10,7 +10,7 @@ from unit.simulate.instances import Asked, Instance, cluster, compiled, given, j
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import Config
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.requests import Requests, requests

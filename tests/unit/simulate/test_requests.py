@@ -7,7 +7,7 @@ import pytest
 from oracles.reference import Reference
 from unit.simulate.instances import cluster, given, jobs_of, partition, random_instance
 
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.requests import requests

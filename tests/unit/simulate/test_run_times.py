@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rltuned.core.tables import Floats
-from rltuned.estimates.run_time_history import Kind, RunTimeHistory
+from rltuned.decide.expect.run_time_history import Kind, RunTimeHistory
 from rltuned.simulate.run_times import HistoryPredictor, at_submission, ended_before, past
 from rltuned.workload.jobs import Estimates, Source, workload
 from rltuned.workload.simulated_estimates import estimate

@@ -8,8 +8,8 @@ from unit.simulate.instances import Instance, cluster, given, jobs_of, random_in
 
 from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Category
-from rltuned.observe.features import UNLIMITED_RUN_TIME
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
+from rltuned.decide.see.features import UNLIMITED_RUN_TIME
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.initial_state import initial_state

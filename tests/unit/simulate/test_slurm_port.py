@@ -10,8 +10,8 @@ from unit.simulate.instances import given, jobs_of, partition
 
 from rltuned.core.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.core.shape import parse_shape
-from rltuned.policy.heuristics import by_name
-from rltuned.policy.multifactor import Association, Weights
+from rltuned.decide.rank.heuristics import by_name
+from rltuned.decide.rank.multifactor import Association, Weights
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.people import NO_ONE, Act, Intervention, Rates, draw_interventions
 from rltuned.simulate.priorities import MultifactorPriorities

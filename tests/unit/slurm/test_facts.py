@@ -9,7 +9,7 @@ import pytest
 from unit.slurm.standin import CONFIG, PARTITIONS
 
 from rltuned.core.errors import SlurmParseError, SlurmUnavailableError
-from rltuned.policy.multifactor import Weights
+from rltuned.decide.rank.multifactor import Weights
 from rltuned.slurm import controller
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.facts import facts_from, read_facts

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.policy.conftest import observation
+from unit.rank.conftest import observation
 
 from rltuned.core.config import Config
 from rltuned.core.errors import ModelError
 from rltuned.core.shape import parse_shape
+from rltuned.decide.rank import by_name
+from rltuned.decide.see import FEATURES
 from rltuned.evaluate.case import cases
 from rltuned.evaluate.windows import Window
-from rltuned.observe import FEATURES
-from rltuned.policy import by_name
 from rltuned.records import model_files as files
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.workload.jobs import Source, workload

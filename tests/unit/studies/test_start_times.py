@@ -5,7 +5,7 @@ import pytest
 from unit.simulate.instances import given, jobs_of
 
 from rltuned.core.shape import parse_shape
-from rltuned.policy.heuristics import by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import SimulationSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from unit.evaluate.small import Recording, bursts, busy_jobs, jobs_of
-from unit.policy.conftest import actor_of, golden
+from unit.rank.conftest import actor_of, golden
 
 import rltuned
 from rltuned.core.errors import EvaluationError

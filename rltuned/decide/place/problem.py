@@ -1,0 +1,118 @@
+"""From a snapshot and a ranking to the placement problem."""
+
+import numpy as np
+
+from rltuned.core.changes import JobState, OverSubscribe
+from rltuned.core.pools import Pools
+from rltuned.core.tables import Bools, Codes, Floats, JobTable, Rows, Snapshot
+from rltuned.decide.place.placement_values import PlacementProblem
+
+LEAST_WEIGHT = 0.5
+"""Weight of the last of many ranks, so that no penalty of a model outweighs starting a job (docs/placement.md)."""
+HALF_RANK = 16.0
+"""Rank at which the weight is half-way between 1 and `LEAST_WEIGHT`."""
+
+
+def rank_weight(count: int) -> Floats:
+    """(count,) 1 for the first rank, decreasing towards `LEAST_WEIGHT`; independent of how many follow."""
+    rank = np.arange(count, dtype=np.float64)
+    return LEAST_WEIGHT + (1.0 - LEAST_WEIGHT) * HALF_RANK / (HALF_RANK + rank)
+
+
+def build(snapshot: Snapshot, rows: Rows, pools: Pools) -> PlacementProblem:
+    """State the problem of placing the jobs `rows` (job-table rows of pending jobs, best rank first).
+
+    `pools` are the pools of `rows`, in the same order. Row k of the problem is job-table row `rows[k]`. CPUs and memory
+    that a job did not ask for are its GPU share of the leanest node of its pool.
+    """
+    pool_of = pools.pool_of
+    jobs, table = snapshot.jobs, snapshot.nodes
+    eligible = pools.nodes[pool_of] & table.usable[None, :]
+    gpus = jobs.gpus[rows].astype(np.int32)
+    per_node = np.where(gpus > 0, jobs.gpus_per_node[rows], 0).astype(np.int32)
+    # A job of 8 GPUs at 4 per node needs 2 nodes whatever its node count says (Slurm's NumNodes of a range is a guess).
+    nodes = np.maximum(jobs.nodes[rows], 1)
+    nodes = np.where(per_node > 0, np.maximum(nodes, -(-gpus // np.maximum(per_node, 1))), nodes).astype(np.int32)
+    gpus = np.where(per_node > 0, nodes * per_node, gpus).astype(np.int32)
+    cpus, mem = _shares(snapshot, pools, pool_of, gpus, jobs.cpus[rows], jobs.mem[rows])
+    free, idle = _free(snapshot)
+    return PlacementProblem(
+        weight=rank_weight(len(rows)),
+        nodes=nodes,
+        gpus=gpus,
+        gpus_per_node=per_node,
+        gpu_type=_types(snapshot, rows, gpus),
+        cpus=np.maximum(cpus, nodes).astype(np.int32),
+        mem=mem,
+        tmp=np.nan_to_num(jobs.tmp[rows], nan=0.0),
+        exclusive=_exclusive(snapshot, rows),
+        eligible=eligible,
+        free=free,
+        total=np.column_stack((table.gpus, table.cpus, table.mem)).astype(np.float64),
+        idle=idle,
+    )
+
+
+def _types(snapshot: Snapshot, rows: Rows, gpus: Codes) -> Codes:
+    known = {name: column for column, name in enumerate(snapshot.nodes.gpu_types)}
+    names = snapshot.jobs.gpu_type.names
+    column = np.array([known.get(name, len(known)) for name in names] + [-1], dtype=np.int32)
+    return np.where(gpus > 0, column[snapshot.jobs.gpu_type.codes[rows]], -1).astype(np.int32)
+
+
+def _exclusive(snapshot: Snapshot, rows: Rows) -> Bools:
+    """(n,) jobs that only ever start on idle nodes."""
+    jobs = snapshot.jobs
+    whole = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
+    # A list of partitions counts as exclusive if any of them is: idle nodes satisfy all of them.
+    partition = np.array([bool(whole & set(name.split(","))) for name in jobs.partition.names] + [False])
+    return np.asarray(jobs.exclusive[rows] | _alone(jobs)[rows] | partition[jobs.partition.codes[rows]], dtype=np.bool_)
+
+
+def _alone(jobs: JobTable) -> Bools:
+    """(N,) jobs whose nodes nobody may join (sbatch(1) --exclusive, or OverSubscribe=NO by scontrol)."""
+    values = {OverSubscribe.NO, OverSubscribe.EXCLUSIVE}
+    alone = np.array([name in values for name in jobs.oversubscribe.names] + [False])
+    return np.asarray(alone[jobs.oversubscribe.codes] | jobs.exclusive, dtype=np.bool_)
+
+
+def _shares(
+    snapshot: Snapshot,
+    pools: Pools,
+    pool_of: Codes,
+    gpus: Codes,
+    cpus: Codes,
+    mem: Floats,
+) -> tuple[Floats, Floats]:
+    """CPUs and memory of each job, from its GPU share (for memory of a CPU job: its CPU share) where not given."""
+    table = snapshot.nodes
+    node_gpus = table.gpus.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.stack(
+            [
+                np.where(node_gpus > 0, table.cpus / node_gpus, np.inf),
+                np.where(node_gpus > 0, table.mem / node_gpus, np.inf),
+                np.where(table.cpus > 0, table.mem / table.cpus, np.inf),
+            ]
+        )
+    used = pools.nodes & table.usable[None, :]
+    # The leanest node of the pool: a share never makes a job that fits by its GPUs not fit.
+    lean = np.array([[ratio[mask].min(initial=np.inf) for mask in used] for ratio in ratios]).reshape(3, len(used))
+    lean = np.where(np.isfinite(lean), lean, 0.0)[:, pool_of]
+    all_cpus = np.where(cpus > 0, cpus, np.maximum(np.floor(gpus * lean[0]), 1.0))
+    share = np.where(gpus > 0, gpus * lean[1], all_cpus * lean[2])
+    return all_cpus, np.where(np.isnan(mem), np.floor(share), mem)
+
+
+def _free(snapshot: Snapshot) -> tuple[Floats, Bools]:
+    """(M, T+3) what is free, and (M,) which nodes are idle."""
+    jobs, table = snapshot.jobs, snapshot.nodes
+    holder = np.repeat(np.arange(len(jobs)), np.diff(jobs.node_ptr))
+    alone = (jobs.state[holder] == JobState.RUNNING) & _alone(jobs)[holder]
+    # Nobody may join a node whose job has it for itself, however much of it seems free.
+    joinable = np.bincount(jobs.node_idx[alone], minlength=len(table)) == 0
+    left = np.column_stack((table.gpus_free, table.cpus_free, table.mem_free)).astype(np.float64)
+    free = np.where(joinable[:, None], left, 0.0)
+    # Slurm does not account for local disk (slurm.conf(5) TmpDisk is a property): what jobs hold is unknown.
+    disk = np.where(table.usable, np.nan_to_num(table.tmp, nan=0.0), 0.0)
+    return np.column_stack((free, disk)), table.idle & joinable
