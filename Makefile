@@ -110,7 +110,7 @@ soak: images  ## Chaos on the real clusters, ten minutes each (SOAK_MINUTES=60, 
 
 soak-machine: export RLTUNED_TEST_MACHINE_MINUTES ?= 30
 soak-machine: venv  ## The state machine of the whole daemon with random seeds for half an hour (RLTUNED_TEST_MACHINE_MINUTES=30)
-	$(BIN)/python -m pytest -q -s tests/unit/daemon/test_machine.py -p no:randomly -o timeout=0
+	$(BIN)/python -m pytest -q -s tests/unit/controller/test_machine.py -p no:randomly -o timeout=0
 
 testbed: venv  ## A real Slurm cluster steered by rltuned (SLURM=22.05, 24.11 or 26.05)
 	$(TESTBED) demo --slurm $(SLURM)

@@ -20,15 +20,15 @@ from fidelity import DRIFT, LATE
 from replay import MINUTE
 from testbed import TestbedError
 
+from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.planning import planned
+from rltuned.controller.cycle.policy_choice import load_policy
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.learnt.history import RunTimes
+from rltuned.controller.tell.logs import make
+from rltuned.controller.tell.metrics import Metrics
+from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config
-from rltuned.daemon.history import RunTimes
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.logs import make
-from rltuned.daemon.loop import Daemon
-from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.planning import planned
-from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.runtime import Runtime
 from rltuned.decide.place import SolveOutcome
 from rltuned.decide.scope import Veto
 from rltuned.simulate.priorities import MultifactorPriorities

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LOAD_KERNEL: Final = (
     f"{RLTUNED.rpartition('/')[0]}/python -c 'from pathlib import Path;"
-    " from rltuned.daemon.forecast_worker import load_kernel;"
+    " from rltuned.controller.learnt.forecast_worker import load_kernel;"
     ' load_kernel(Path("/var/lib/rltuned/numba"))\''
 )
 """Compiles what forecasts need, as the daemon's user: on a real host once for an installation."""

@@ -205,7 +205,7 @@ def rss_mb(pending: int, seed: int) -> float:
     """Resident memory, MiB, of a process of its own that has run whole cycles on `pending` jobs."""
     code = (
         "import sys\n"
-        "from rltuned.daemon import service\n"
+        "from rltuned.controller import service\n"
         "from rltuned import benchmarks as bench\n"
         f"snap = bench.snapshot({pending}, 500, {seed})\n"
         "runner, policy = bench.Canned(bench.answers(snap)), bench.load(bench.DEFAULT_MODEL)\n"
@@ -220,7 +220,7 @@ def rss_mb(pending: int, seed: int) -> float:
 def start_seconds(repeats: int) -> float:
     """Median seconds from exec to a loaded configuration and model: what READY=1 waits for."""
     code = (
-        "from rltuned.daemon import service; from rltuned.decide.rank import files; "
+        "from rltuned.controller import service; from rltuned.decide.rank import files; "
         "from rltuned.core.config import DEFAULT_MODEL; files.load(DEFAULT_MODEL)"
     )
     taken = []

@@ -1,6 +1,6 @@
 """``rltuned demo``: the real daemon on the simulated cluster, beside the same cluster without it.
 
-What runs is `rltuned.daemon.loop.Daemon` with its journal, its metrics endpoint and its decision record, on the
+What runs is `controller.cycle.loop.Daemon` with its journal, its metrics endpoint and its decision record, on the
 simulation's clock; a twin of the cluster with the same jobs, the same people and no daemon runs along. Towards the end
 the daemon is stopped, ``rltuned restore`` runs as the command does, and every pending job is compared with what people
 alone have made of it; then the daemon goes on with the rest.
@@ -22,26 +22,26 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import prometheus_client
 
+from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.planning import planned
+from rltuned.controller.cycle.policy_choice import load_policy
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.give_back.by_command import restore_queue
+from rltuned.controller.health.clock import Clock
+from rltuned.controller.health.lock import Lock
+from rltuned.controller.learnt.history import RunTimes
+from rltuned.controller.tell.cycle_report import CycleReport
+from rltuned.controller.tell.endpoint import Endpoint, serve
+from rltuned.controller.tell.logs import make
+from rltuned.controller.tell.metrics import Metrics
+from rltuned.controller.write.apply import Result
+from rltuned.controller.write.journal import Journal
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Outcome
 from rltuned.core.config import DEFAULT_MODEL, Config, Stage, resolve, toml_value
 from rltuned.core.ended import EndedJob
 from rltuned.core.shape import ClusterShape, from_json
 from rltuned.core.tables import Bools, Floats, JobTable, Snapshot
-from rltuned.daemon.apply import Result
-from rltuned.daemon.clock import Clock
-from rltuned.daemon.cycle_report import CycleReport
-from rltuned.daemon.endpoint import Endpoint, serve
-from rltuned.daemon.history import RunTimes
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.lock import Lock
-from rltuned.daemon.logs import make
-from rltuned.daemon.loop import Daemon
-from rltuned.daemon.metrics import Metrics
-from rltuned.daemon.planning import planned
-from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.restore.by_command import restore_queue
-from rltuned.daemon.runtime import Runtime
 from rltuned.decide.decision import record
 from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told

@@ -186,7 +186,7 @@ def emit(value: Any) -> None:
 
 def remark(sentence: str) -> None:
     """Something that the user should know, and that stops nothing."""
-    from rltuned.daemon.logs import printable
+    from rltuned.controller.tell.logs import printable
 
     click.echo(f"rltuned: {printable(sentence, len(sentence))}", err=True)
 

@@ -27,8 +27,8 @@ def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) 
     chosen = path or config_path
     try:
         effective = load(chosen)
-        from rltuned.daemon.auto_policy import Auto
-        from rltuned.daemon.policy_choice import load_policy
+        from rltuned.controller.cycle.auto_policy import Auto
+        from rltuned.controller.cycle.policy_choice import load_policy
 
         remarks = _of_this_host(effective)
         if chosen is None and not DEFAULT_PATH.exists():
@@ -53,7 +53,7 @@ def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) 
 
 def _of_this_host(effective: Effective) -> list[str]:
     """Remarks about what may not work on this host; ConfigError has a line for each mistake."""
-    from rltuned.daemon.checks import Severity, scope_names
+    from rltuned.controller.health.checks import Severity, scope_names
     from rltuned.slurm.connect import open_reader
 
     config, wrong, remarks = effective.config, [], []

@@ -38,7 +38,7 @@ WRITES = os.R_OK | os.W_OK | os.X_OK
 @click.option("--stage", type=click.Choice([stage.value for stage in Stage]), help="Override cycle.stage.")
 def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | None) -> None:
     """Run the daemon (what systemd starts)."""
-    from rltuned.daemon.service import serve
+    from rltuned.controller.cycle.service import serve
 
     of_daemon(load(config_path).config, WRITES)
     flags: dict[str, tuple[Any, str]] = {}
@@ -77,9 +77,9 @@ def restore(
     """
     import time
 
+    from rltuned.controller.give_back.by_command import restore_queue
+    from rltuned.controller.health.lock import holder
     from rltuned.core.workers.progress import ProgressLines
-    from rltuned.daemon.lock import holder
-    from rltuned.daemon.restore.by_command import restore_queue
 
     lines = ProgressLines(time.monotonic, partial(click.echo, err=True), every=10.0)
     config = of_daemon(load(config_path).config, WRITES)
@@ -124,9 +124,9 @@ def restore(
 def doctor(config_path: Path | None, *, as_json: bool) -> None:
     """Check versions, privileges, plugins, rate limiter, conflicting settings and leftovers; each with its remedy."""
     from rltuned import show
+    from rltuned.controller.health.checks import Severity, examine
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.core.safe_files import user_of
-    from rltuned.daemon.checks import Severity, examine
-    from rltuned.daemon.clock import SystemClock
     from rltuned.slurm.connect import open_reader
 
     config = of_daemon(load(config_path).config)
@@ -148,7 +148,7 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
 @json_option
 def plan(config_path: Path | None, user: str, partition: str, limit: int, *, as_json: bool) -> None:
     """One cycle, printed as a diff against Slurm's own order. Writes nothing."""
-    from rltuned.daemon import once
+    from rltuned.controller.cycle import once
 
     made = once.plan(of_daemon(load(config_path).config), remark, user=user, partition=partition)
     if as_json:
@@ -183,7 +183,8 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
     if fresh and at is not None:
         raise click.UsageError("--fresh reads Slurm now, --at asks about the past: give one of them")
     from rltuned import show
-    from rltuned.daemon import once, user_records
+    from rltuned.controller.cycle import once
+    from rltuned.controller.tell import user_records
     from rltuned.decide.explain import Verdict
 
     if job_id is None and (fresh or at is not None):
@@ -205,9 +206,9 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
     from dataclasses import replace
 
     from rltuned import show
+    from rltuned.controller.health.clock import SystemClock
+    from rltuned.controller.tell.user_records import fetch
     from rltuned.core.wording import duration
-    from rltuned.daemon.clock import SystemClock
-    from rltuned.daemon.user_records import fetch
 
     found = fetch(settings, os.geteuid())
     if job_id is not None:
@@ -280,8 +281,9 @@ def when(
     if (job_id is None) == (limit is None):
         raise click.UsageError("give a JOBID, or --time (and --gpus, --cpus …) of a job that is not submitted")
     from rltuned import show
-    from rltuned.daemon import once, user_records
-    from rltuned.daemon.clock import SystemClock
+    from rltuned.controller.cycle import once
+    from rltuned.controller.health.clock import SystemClock
+    from rltuned.controller.tell import user_records
     from rltuned.forecast.start_offer import Asked
 
     config = load(config_path, for_everybody=True).config

@@ -61,8 +61,8 @@ def demo(*, speed: float, seconds: float | None, state: Path | None, as_json: bo
     from rich.live import Live
 
     from rltuned import show
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.core.installed import needed
-    from rltuned.daemon.clock import SystemClock
 
     screen = console(stderr=as_json)
     loading = "loading the simulator; the first time it is compiled, which takes half a minute …"

@@ -144,9 +144,9 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
       Two policies, later jobs than a model was trained on
         rltuned evaluate --trace t.csv.gz --cluster 8x8 --policies saf,rl --split test --json r.json
     """
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.pool import WorkerPool
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, site
     from rltuned.evaluate.evaluation import evaluate as run_all
     from rltuned.evaluate.evaluation import prepare
@@ -235,9 +235,9 @@ def gate(
     Example:
       rltuned gate --from-sacct 30 --out /var/lib/rltuned/verdict.json
     """
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.pool import WorkerPool
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, site
     from rltuned.evaluate import gate as judged
     from rltuned.evaluate.evaluation import evaluate as run_all

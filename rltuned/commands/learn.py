@@ -93,9 +93,9 @@ def learn(
     from rltuned.core.installed import require
 
     require("learn", "numba")
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.pool import WorkerPool
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, gate, site
     from rltuned.learn import renew
     from rltuned.records.gate_verdict import SLURM

@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("rltuned: interrupted", err=True)
         sys.exit(130)
     except RltunedError as error:
-        from rltuned.daemon.logs import printable, prioritised
+        from rltuned.controller.tell.logs import printable, prioritised
 
         for line in str(error).splitlines() or [type(error).__name__]:
             click.echo(prioritised("error", f"rltuned: {printable(line, len(line))}", sys.stderr), err=True)

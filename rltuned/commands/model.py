@@ -58,7 +58,7 @@ def model_verify(name: str, *, as_json: bool) -> None:
 @json_option
 def model_list(root: Path | None, config_path: Path | None, *, as_json: bool) -> None:
     """The versions of the model store, which of them is in force, and why. docs/learning.md explains the store."""
-    from rltuned.daemon.auto_policy import understood
+    from rltuned.controller.cycle.auto_policy import understood
     from rltuned.records.store import ModelStore
 
     store = ModelStore(store_root(root, config_path))
@@ -100,7 +100,7 @@ def model_use(name: str, root: Path | None, config_path: Path | None) -> None:
     The daemon takes it with its next cycle. With policy.name = "auto" the version's own verdict counts: without one
     Slurm's own order stays until `rltuned learn` has judged it.
     """
-    from rltuned.daemon.clock import SystemClock
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.records.store import ModelStore
 
     store, now = ModelStore(store_root(root, config_path)), SystemClock().time()
@@ -115,7 +115,7 @@ def model_use(name: str, root: Path | None, config_path: Path | None) -> None:
 @config_option
 def model_rollback(root: Path | None, config_path: Path | None) -> None:
     """Bring the version of the model store back that was in force before. The daemon takes it with its next cycle."""
-    from rltuned.daemon.clock import SystemClock
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.records.store import ModelStore
 
     store = ModelStore(store_root(root, config_path))

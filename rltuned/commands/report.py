@@ -95,7 +95,7 @@ def report(
       What the decision log alone says, at once
         rltuned report --since 1d --no-replay
     """
-    from rltuned.daemon.clock import SystemClock
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.records import decisions
     from rltuned.report import build, report_tables
     from rltuned.report.period import read
@@ -165,8 +165,8 @@ def _replayed(
     names: bool,
 ) -> "tuple[Replay | None, str]":
     """The replay and what it is about; None, and the reason in `missing`, where it cannot be made."""
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.daemon.clock import SystemClock
 
     try:
         from rltuned.evaluate import gate, site

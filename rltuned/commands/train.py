@@ -118,8 +118,8 @@ def train(
     from rltuned.core.installed import require
 
     require("training", "tensorflow", "numba")
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.daemon.clock import SystemClock
     from rltuned.learn import command
 
     if from_sacct is not None:

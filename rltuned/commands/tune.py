@@ -104,8 +104,8 @@ def tune(
       rltuned tune --from-sacct 30
       rltuned tune --trace jobs.csv.gz --cluster 16x8:a100 --weights age=1000,fairshare=100000
     """
+    from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.daemon.clock import SystemClock
     from rltuned.evaluate import evaluation_report, gate, site
     from rltuned.evaluate import tune as tuning
 

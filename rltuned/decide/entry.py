@@ -95,7 +95,7 @@ class CycleEntry:
     time: float
     """Of its end, epoch seconds."""
     outcome: str
-    """done, shed, waiting, standby or failed (`daemon.cycle_report.CycleOutcome`)."""
+    """done, shed, waiting, standby or failed (`controller.tell.cycle_report.CycleOutcome`)."""
     stage: Stage
     held_back: str
     """Why that is not the configured stage; "" where it is."""

@@ -6,7 +6,7 @@
 - `start_offer`: what a user is told, and which other request would start sooner.
 
 What may be changed freely: how many scenarios, and what arrivals are sampled from. What must stay: the same answer for
-the same request, and bounded time. The clock and the disk are the daemon's (`rltuned.daemon.start_times`).
+the same request, and bounded time. The clock and the disk are the daemon's (`rltuned.controller.learnt.start_times`).
 
 Must not be imported here: a clock, a disk, a process, the daemon.
 """

@@ -72,7 +72,7 @@ class Leftover(NamedTuple):
 
 
 class SimulatedClock:
-    """The simulation's time as the daemon's clock (`rltuned.daemon.clock.Clock`). Sleeping advances the simulation."""
+    """The simulation's time as the daemon's clock (`health.clock.Clock`). Sleeping advances the simulation."""
 
     def __init__(self, slurm: "SimulatedSlurm") -> None:
         self._slurm = slurm

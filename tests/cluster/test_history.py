@@ -7,7 +7,7 @@ import pytest
 from cluster.daemon_support import STATE, Rltuned
 from cluster.support import UNPRIVILEGED, Cluster, on_one_release, on_the_oldest, wait_until
 
-from rltuned.daemon.history import FILE_NAME
+from rltuned.controller.learnt.history import FILE_NAME
 
 HOUR = ("-t", "60", "--gres=gpu:1")
 LESS = ("-t", "59", "--gres=gpu:1")

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 TESTS = (
-    "cluster",
+    "core",
     "decide/test_raising.py",
     "decide/test_loans.py",
     "decide/test_plan.py",

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.benchmarks import NOW, answers, snapshot
+from rltuned.controller.write.claims import Entry
 from rltuned.core.changes import Applied
-from rltuned.daemon.claims import Entry
 from rltuned.slurm.commands import JOB_FIELDS, SEPARATOR, STATUS_FIELDS
 
 _SCONTROL: Final = """case "$*" in

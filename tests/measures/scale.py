@@ -31,18 +31,18 @@ import numpy as np
 from measures.printing_slurm import PrintingSlurm, let_a_minute_pass
 
 from rltuned.benchmarks import NOW
+from rltuned.controller.cycle.lending import FILE_NAME
+from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.planning import planned
+from rltuned.controller.cycle.policy_choice import load_policy
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.health.clock import SystemClock
+from rltuned.controller.learnt.history import Known
+from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.tell.metrics import PHASES, Metrics
+from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config, CycleSection, SlurmSection, Stage, StateSection
 from rltuned.core.ended import EndedJob
-from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.history import Known
-from rltuned.daemon.journal import Journal
-from rltuned.daemon.lending import FILE_NAME
-from rltuned.daemon.loop import Daemon
-from rltuned.daemon.metrics import PHASES, Metrics
-from rltuned.daemon.planning import planned
-from rltuned.daemon.policy_choice import load_policy
-from rltuned.daemon.runtime import Runtime
 from rltuned.decide.loans import Book, Offer
 from rltuned.decide.place import SolveOutcome
 from rltuned.decide.scope import Veto

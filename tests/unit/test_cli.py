@@ -26,14 +26,14 @@ from unit.slurm.standin import (
 
 from rltuned import __version__
 from rltuned.commands.main import main
+from rltuned.controller.cycle import planning
+from rltuned.controller.write.claims import Entry
+from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Applied, Change, Field, SiteFactor
 from rltuned.core.config import resolve
 from rltuned.core.errors import JournalError
 from rltuned.core.installed import how_to_install
 from rltuned.core.scheduler import SchedulerParameters
-from rltuned.daemon import planning
-from rltuned.daemon.claims import Entry
-from rltuned.daemon.journal import Journal
 from rltuned.slurm.connect import open_reader
 
 
@@ -434,7 +434,9 @@ def test_check_config_tells_machines_the_same(site, tmp_path, capsys):
 @pytest.mark.parametrize("words", [("run", "--once", "--dry-run"), ("--dry-run", "--once")])
 def test_a_dry_run_is_one_without_the_command_too(words, site, capsys, monkeypatch):
     served = []
-    monkeypatch.setattr("rltuned.daemon.service.serve", lambda load, **how: served.append((load().config, how)))
+    monkeypatch.setattr(
+        "rltuned.controller.cycle.service.serve", lambda load, **how: served.append((load().config, how))
+    )
     with pytest.raises(SystemExit):
         main([*words, "--config", str(site)])
     [(config, how)] = served

@@ -8,8 +8,8 @@ from measures.printing_slurm import PrintingSlurm
 from measures.scale import growth, of_size
 
 from rltuned.benchmarks import NOW, Canned, answers, load, snapshot
+from rltuned.controller.tell.metrics import PHASES
 from rltuned.core.config import DEFAULT_MODEL, Config
-from rltuned.daemon.metrics import PHASES
 from rltuned.decide.plan import plan
 from rltuned.decide.scope import Veto
 from rltuned.slurm.cli import CliReader

@@ -9,7 +9,7 @@ import click
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from unit.daemon.support import all_metrics
+from unit.controller.support import all_metrics
 
 from rltuned.commands.main import cli
 from rltuned.core.config import Config

@@ -64,7 +64,7 @@ def test_the_page_of_an_operator_names_every_file_of_the_state_directory():
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     files = set()
     for path, tree in TREES.items():
-        if not {"daemon", "records"} & {*path.parts}:
+        if not {"controller", "records"} & {*path.parts}:
             continue
         for node in ast.walk(tree):
             # NAME: Final = "…", and … / "…"

@@ -509,7 +509,7 @@ def test_with_select_linear_jobs_get_whole_nodes(tmp_path):
 
 
 def test_the_live_cluster_has_a_default_partition():
-    from unit.daemon.model_slurm import ModelSlurm, VirtualClock
+    from unit.controller.model_slurm import ModelSlurm, VirtualClock
 
     snapshot = ModelSlurm(VirtualClock()).reader().snapshot(0.0)
     busy = replace(snapshot.nodes, gpus_alloc=snapshot.nodes.gpus)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from unit.daemon.support import make_daemon
+from unit.controller.support import make_daemon
 
 from rltuned.core.config import Config, CycleSection, PolicySection, Stage, StateSection
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from unit.daemon.support import make_daemon
+from unit.controller.support import make_daemon
 
+from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.tell.cycle_report import CycleReport
 from rltuned.core.config import (
     Config,
     CycleSection,
@@ -17,8 +19,6 @@ from rltuned.core.config import (
     StateSection,
 )
 from rltuned.core.shape import parse_shape
-from rltuned.daemon.cycle_report import CycleReport
-from rltuned.daemon.loop import Daemon
 from rltuned.decide.plan import Plan, plan
 from rltuned.simulate.people import Rates, draw_interventions
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm

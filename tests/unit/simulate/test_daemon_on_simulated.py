@@ -3,13 +3,13 @@
 import os
 
 import numpy as np
-from unit.daemon.lenders import SLACK, Lenders
+from unit.controller.lenders import SLACK, Lenders
 from unit.simulate.house import House, busy_slurm, config
 
+from rltuned.controller.cycle.lending import FILE_NAME
+from rltuned.controller.give_back.by_command import restore_queue
+from rltuned.controller.tell.cycle_report import CycleOutcome
 from rltuned.core.changes import Field, Outcome
-from rltuned.daemon.cycle_report import CycleOutcome
-from rltuned.daemon.lending import FILE_NAME
-from rltuned.daemon.restore.by_command import restore_queue
 from rltuned.decide.scope import Veto
 from rltuned.simulate.people import NO_ONE
 from rltuned.simulate.simulated_slurm import Profile

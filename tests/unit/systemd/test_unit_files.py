@@ -1,5 +1,5 @@
 """What the unit files promise each other and the host; how systemd judges them is in
-tests/unit/daemon/test_units.py."""
+tests/unit/controller/test_units.py."""
 
 import os
 import re
@@ -11,9 +11,9 @@ import pytest
 
 from rltuned.commands.common import EXIT_UNPROVEN
 from rltuned.commands.main import cli
+from rltuned.controller.cycle.service import RESTORE_WAIT
+from rltuned.controller.health.liveness import STALE_SECONDS
 from rltuned.core.errors import StateError
-from rltuned.daemon.liveness import STALE_SECONDS
-from rltuned.daemon.service import RESTORE_WAIT
 from rltuned.slurm.process import OUTPUT_LIMIT
 
 UNITS = Path(__file__).parents[3] / "systemd"
@@ -103,8 +103,8 @@ def test_without_the_drop_in_the_worker_says_that_it_may_not_make_machine_code(t
     # PR_SET_MDWE is what systemd's MemoryDenyWriteExecute= sets on Linux 6.3 and later.
     program = """
 import ctypes, multiprocessing, pathlib, sys
-from rltuned.daemon.checks import forecast_remedy
-from rltuned.daemon.forecast_worker import work
+from rltuned.controller.health.checks import forecast_remedy
+from rltuned.controller.learnt.forecast_worker import work
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
     sys.exit("this kernel has no PR_SET_MDWE")
 context = multiprocessing.get_context("spawn")

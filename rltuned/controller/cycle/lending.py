@@ -1,0 +1,187 @@
+"""The book of loans and the largest requests of jobs, kept over cycles and restarts (docs/lending.md).
+
+What is about to be offered is on disk before a job is raised. Where the file is lost, or tells of fewer raised jobs
+than the journal, every waiting job counts as having lent all that it could, and the book starts anew.
+"""
+
+import contextlib
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.write.apply import Result
+from rltuned.controller.write.journal import Journal
+from rltuned.core.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Request
+from rltuned.core.changes import IN_FORCE, Field, Outcome
+from rltuned.core.config import Config
+from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import read_json, write_atomic
+from rltuned.core.tables import Snapshot
+from rltuned.decide.loans import Book, Told
+from rltuned.decide.managed import managed_jobs
+from rltuned.decide.plan import Plan
+from rltuned.decide.raising import lendable
+
+FILE_NAME: Final = "loans.json"
+BEFORE: Final = "borrowed.json"
+"""What the version before wrote: of it, the largest requests are taken over once."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+
+
+def read_book(directory: Path) -> tuple[Book, LargestRequests] | None:
+    """The book of loans, and the largest requests of jobs that ask for less; None where there is none. RltunedError
+    names the file that cannot be used.
+    """
+    path = directory / FILE_NAME
+    try:
+        data = _read(path)
+        return None if data is None else (Book.from_dict(data["book"]), _largest(data))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise RltunedError(
+            f"{path}: cannot be used: {error}; delete it: waiting jobs then count as having lent all that they could"
+        ) from error
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data: dict[str, Any] = read_json(path, MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    return data
+
+
+def _largest(data: Mapping[str, Any]) -> LargestRequests:
+    return LargestRequests.of(
+        {
+            int(job): Request(int(submit), int(gpus), math.inf if limit is None else float(limit))
+            for job, (submit, gpus, limit) in data.get("largest", {}).items()
+        }
+    )
+
+
+class Lending:
+    """What waiting jobs have lent, as the running daemon knows it."""
+
+    def __init__(self, runtime: Runtime, journal: Journal, *, keep: bool) -> None:
+        """Take over what an earlier daemon has left; `keep`: the files are this daemon's, not so in a dry run. Where
+        the book does not tell who lends for a job that is raised by the journal, it is lost.
+        """
+        self._runtime, self._keeps, self._trouble = runtime, keep, ""
+        self._directory = directory = runtime.config.state.directory
+        self._shrunk: dict[int, Request] = {}
+        self.book, self.largest = Book(), NONE_KNOWN
+        lost = ""
+        try:
+            found = read_book(directory)
+            if found is not None:
+                self.book, self.largest = found
+            elif journal.used:
+                lost = f"{directory / FILE_NAME} is not there"
+        except RltunedError as error:
+            lost = str(error)
+        self._lost = self._take_over() or lost
+        self._unknown = _raised(journal) - self.book.offers.keys()
+        if self.book == Book() and not self._lost:
+            self._keep(self.book)  # from now on, a file that is not there is one that was lost
+
+    def let_go(self) -> None:
+        """Keep to memory from now on: the files may be another process's."""
+        self._keeps = False
+
+    def _take_over(self) -> str:
+        """Take the largest requests of the version before, once. Why the book is lost with it, or ""."""
+        path = self._directory / BEFORE
+        try:
+            data = _read(path)
+            if data is None:
+                return ""
+            self.largest = _largest(data)
+        except (OSError, ValueError, TypeError, AttributeError, OverflowError):
+            self._runtime.log.warning("loans.before_lost", detail=f"{path} cannot be used, and is dropped")
+        if self._keeps:
+            with contextlib.suppress(OSError):  # then the next start takes the book for lost once more
+                path.unlink()
+        return f"{path} is of a version that lent in another way"
+
+    def advance(self, snapshot: Snapshot, now: float, told: Told, config: Config, journal: Journal) -> None:
+        """Bring the book to this reading, which the journal was compared with; `now` by the clock that never jumps.
+
+        Who starts after the last reading borrows, even of a raise that was given back since: slurmctld may have begun
+        to look at its queue before. Who waits by this one, and carries a raise no more by the journal, does not.
+        """
+        unknown, self._unknown = self._unknown, set()
+        book = self.book.advanced(snapshot, now, told)
+        waiting = set(snapshot.jobs.job_id[snapshot.jobs.pending].tolist())
+        # It may have run when the file was written, and wait again.
+        if (unknown - book.offers.keys()) & waiting:
+            self._lost = self._lost or "it does not tell who lends for the jobs that are raised"
+        self.book = book.carried((book.offers.keys() - waiting) | _raised(journal))
+        if self._lost:
+            sentence = "The book of loans is lost: every waiting job counts as having lent all that it could."
+            self._runtime.log.warning("loans.lost", sentence=sentence, reason=self._lost)
+            managed = managed_jobs(snapshot, config, replace(journal.applied(), largest=self.largest))
+            lent = lendable(managed, Book(time=now), config.lend.part)
+            self.book = self.book.lost(snapshot, lent).offering(self.book.offers)
+            self._lost = ""
+
+    def promise(self, plan: Plan) -> str:
+        """Put on disk what is about to be offered, beside what the jobs carry that are still to be given back. Why it
+        cannot be, or "".
+        """
+        book = plan.book.offering(plan.book.offers, self.book)
+        trouble = self._keep(book, durable=True)
+        self.book = self.book if trouble else book
+        return trouble
+
+    def take_in(self, plan: Plan, journal: Journal, before: Book, results: Collection[Result]) -> None:
+        """Note the jobs that carry a raise of ours by the journal, or did `before`. Where what was to be written was
+        not (`results`), those who lent before lend.
+        """
+        # Of a raise that was undone, what it goes ahead by at the next calculation is lent; of one that was to go less
+        # far, what it still goes ahead by.
+        written = {
+            change.job_id
+            for change, outcome, _ in results
+            if outcome in IN_FORCE or (outcome is Outcome.UNDONE and not change.gives_back)
+        }
+        wanted = {change.job_id for change in plan.changes if change.field is Field.SITE_FACTOR}
+        stand = {job: before.offers[job]._replace(unwanted=True) for job in wanted - written if job in before.offers}
+        book = self.book.offering({**self.book.offers, **stand})
+        self.book = book.carried(_raised(journal) | before.offers.keys())
+        self.largest = self.largest.grown(plan.snapshot)
+        self._shrunk = self.largest.shrunk(plan.snapshot.jobs)
+        self._keep(self.book)
+
+    def _keep(self, book: Book, *, durable: bool = False) -> str:
+        if not self._keeps:
+            return ""
+        largest = {
+            str(job): (submit, gpus, limit if math.isfinite(limit) else None)
+            for job, (submit, gpus, limit) in self._shrunk.items()
+        }
+        text = json.dumps({"book": book.as_dict(), "largest": largest}, separators=(",", ":"), allow_nan=False)
+        path, trouble = self._directory / FILE_NAME, ""
+        try:
+            write_atomic(path, text.encode(), durable=durable)
+        except OSError as error:
+            trouble = f"{path}: {error.strerror}"
+        if trouble and trouble != self._trouble:
+            sentence = "The book of loans cannot be kept. Nobody is raised until it can be."
+            self._runtime.log.warning("loans.not_kept", sentence=sentence, reason=trouble)
+        self._trouble = trouble
+        return trouble
+
+
+def _raised(journal: Journal) -> set[int]:
+    return {job for job, entry in journal.entries.items() if entry.may_be_raised}
+
+
+def planned_on(config: Config, snapshot: Snapshot, applied: AppliedChanges, now: float) -> tuple[AppliedChanges, Book]:
+    """What a plan beside the daemon starts from; RltunedError: the book cannot be used."""
+    found = read_book(config.state.directory)
+    book, largest = (Book(), NONE_KNOWN) if found is None else found
+    return replace(applied, largest=largest), book.advanced(snapshot, now)

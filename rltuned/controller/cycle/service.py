@@ -1,0 +1,276 @@
+"""The process around the loop: lock, journal, policy, metrics endpoint, scheduler, signals, systemd."""
+
+import logging
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+import prometheus_client
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.date import DateTrigger
+
+from rltuned import __version__
+from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.planning import planned
+from rltuned.controller.cycle.policy_choice import load_policy
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.health.clock import Clock, Moment, SystemClock
+from rltuned.controller.health.heartbeat import elsewhere
+from rltuned.controller.health.lock import NEEDS_LOCKS, Lock, holder
+from rltuned.controller.learnt.forecast_worker import ForecastWorker
+from rltuned.controller.learnt.history import Known, RunTimes
+from rltuned.controller.learnt.start_times import StartTimes
+from rltuned.controller.tell.cycle_report import CycleOutcome, Notifier
+from rltuned.controller.tell.endpoint import serve as serve_metrics
+from rltuned.controller.tell.logs import make
+from rltuned.controller.tell.metrics import Metrics
+from rltuned.controller.tell.user_records import UserFiles
+from rltuned.controller.write.journal import Journal
+from rltuned.core.config import Config, Effective, SlurmSection
+from rltuned.core.errors import LockedError, SlurmUnavailableError
+from rltuned.core.safe_files import make_directory
+from rltuned.decide.place import SolveOutcome
+from rltuned.decide.scope import Veto
+from rltuned.slurm.connect import open_reader, open_writer
+from rltuned.slurm.port import HistoryReader, SlurmReader, SlurmWriter
+
+CYCLE: Final = "cycle"
+"""Id of the scheduler's job: a cycle that is due while the one before runs is left out."""
+AT_ONCE: Final = DateTrigger(datetime(1970, 1, 1, tzinfo=UTC))
+"""A time that has passed, wherever the wall clock is set to."""
+LOOK_AGAIN: Final = 5.0
+"""Seconds from one look at what was written to the next, between two cycles."""
+WAITS: Final = (0.5, 1.5)
+"""Least and most intervals from one cycle to the next."""
+RESTORE_WAIT: Final = 40.0
+"""Seconds to wait for a running restore; below TimeoutStartSec of the unit, which tries again."""
+
+
+def serve(
+    load: Callable[[], Effective],
+    *,
+    dry_run: bool = False,
+    once: bool = False,
+    connect_reader: Callable[[SlurmSection], SlurmReader] = open_reader,
+    connect_writer: Callable[[SlurmSection], SlurmWriter] = open_writer,
+    clock: Clock | None = None,
+) -> None:
+    """Run until SIGTERM or SIGINT; with `once`, for one cycle in the foreground. SIGHUP reloads: `load` again.
+
+    Ready as soon as configuration, model, lock and journal are good: a slurmctld that is down is waited for, not died
+    of. What is on the queue at the end stays there; the unit's ExecStopPost runs ``rltuned restore``. In a dry run no
+    writer is made. Raises ConfigError, ModelError: nothing was started. LockedError: another rltuned steers this
+    cluster. StateError: this user cannot use the state directory. JournalError: the journal cannot be read.
+    SlurmUnavailableError: `once`, and the cycle failed.
+    """
+    clock = clock or SystemClock()
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # this one has no annotations
+    # Its warning about a cycle that is still running is ``cycle.overrun`` here.
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    effective = load()
+    config = effective.config
+    policy = load_policy(config.policy)
+    log = make(config.log.level, config.log.format, sys.stderr)
+    notifier = Notifier.of(os.environ, os.getpid())
+    with ExitStack() as stack:
+        journal, owns = open_journal(config, clock, stack, dry_run=dry_run)
+        metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
+        runtime = Runtime(config, clock, log, metrics)
+        endpoint = serve_metrics(metrics, config.metrics) if not once else None
+        if endpoint is not None:
+            stack.callback(endpoint.close)
+        # A dry run has no lock, and may run beside the daemon whose directory it is.
+        publisher = None
+        if config.users.directory is not None and not (once or dry_run):
+            publisher = UserFiles(config.users.directory, runtime)
+            stack.callback(publisher.close)
+        reader = connect_reader(config.slurm)
+        run_times = RunTimes(reader, runtime) if isinstance(reader, HistoryReader) else None
+        known = run_times if run_times is not None else Known()
+        worker = start_times = None
+        if not once and not dry_run:
+            worker = ForecastWorker(runtime)
+            start_times = StartTimes(worker, known.ended, runtime)
+            start_times.load()
+        rng = random.Random()  # noqa: S311 - when a cycle begins, and a back-off ends
+        daemon = Daemon(
+            runtime=runtime,
+            policy=policy,
+            reader=reader,
+            writer_factory=None if dry_run else lambda: connect_writer(config.slurm),
+            journal=journal,
+            rng=rng,
+            notifier=notifier,
+            planner=partial(planned, known),
+            told=known.told,
+            owns=owns,
+            publish=publisher.publish if publisher is not None else None,
+            start_times=start_times,
+            worker=worker,
+        )
+        stack.callback(daemon.stop)
+        if worker is not None:
+            stack.callback(worker.close)
+        if run_times is not None:
+            stack.callback(run_times.stop)
+            # One cycle in the foreground goes by what is known: reading weeks of jobs would keep somebody waiting.
+            if once:
+                run_times.load()
+            else:
+                run_times.start()
+        if once:
+            report = daemon.tick()
+            if report is None or report.outcome is CycleOutcome.FAILED:
+                raise SlurmUnavailableError(report.sentence if report is not None else "no cycle was run")
+            return
+        log.info(
+            "daemon.started",
+            sentence=f"rltuned {__version__}: policy {policy.name}, stage {config.cycle.stage}"
+            + (", dry run" if dry_run else "")
+            + (f", metrics on {config.metrics.address}:{endpoint.port}" if endpoint is not None else ""),
+            metrics_port=endpoint.port if endpoint is not None else None,
+        )
+        _run(daemon, load, notifier, clock, rng, worker)
+        log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
+
+
+def open_journal(
+    config: Config, clock: Clock, stack: ExitStack, *, dry_run: bool
+) -> tuple[Journal, Callable[[], bool]]:
+    """The journal, behind the lock, for which a running restore is waited for, and whether the lock still holds. A dry
+    run needs none. LockedError: another one has it, or the restore takes long. StateError: it cannot be opened.
+    """
+    directory, mirror = config.state.directory, config.state.mirror
+    if dry_run:
+        with suppress(OSError):  # for the decision record; where it cannot be written, the log says so
+            make_directory(directory)
+        return Journal.look(directory, mirror), lambda: True
+    deadline = clock.monotonic() + RESTORE_WAIT
+    while True:
+        try:
+            lock = stack.enter_context(Lock.acquire(directory, "run", clock.time()))
+        except LockedError:
+            held = holder(directory)
+            if (held is not None and held.purpose != "restore") or clock.monotonic() > deadline:
+                raise
+            clock.sleep(1.0)
+        else:
+            if strange := elsewhere(directory, Moment.of(clock)):
+                raise LockedError(f"{strange}; {NEEDS_LOCKS}")
+            return Journal.open(directory, mirror), lock.still_held
+
+
+@dataclass
+class Pace:
+    """When the next cycle is due by the monotonic clock: half to one and a half intervals after the last, drawn then.
+    There is no grid: whoever changes a job for the moment of the reading cannot tell when that is.
+    """
+
+    last: float
+    """When the last one was due, seconds of that clock."""
+    rng: random.Random
+    _wait: float = 1.0
+    """Intervals from then to the next one."""
+
+    def left(self, now: float, interval: float) -> float:
+        """Seconds until the next one is due."""
+        return max(0.0, self.last + self._wait * interval - now)
+
+    def is_due(self, now: float, interval: float) -> bool:
+        """Whether it is due now; then the one after it is next."""
+        if self.left(now, interval) > 0.0:
+            return False
+        self.last, self._wait = now, self.rng.uniform(*WAITS)
+        return True
+
+
+def _run(
+    daemon: Daemon,
+    load: Callable[[], Effective],
+    notifier: Notifier,
+    clock: Clock,
+    rng: random.Random,
+    worker: ForecastWorker | None,
+) -> None:
+    """Cycles and reloads, one at a time, in their own thread; signals and the watchdog here, where nobody waits."""
+    asked, ending = threading.Event(), threading.Event()
+    scheduler = BackgroundScheduler(
+        executors={"default": ThreadPoolExecutor(1)},
+        job_defaults={"max_instances": 1, "misfire_grace_time": None},
+        timezone=UTC,
+    )
+
+    def reload() -> None:
+        asked.clear()  # a signal from now on is about what is written from now on
+        if ending.is_set():
+            return
+        notifier.send("RELOADING=1", f"MONOTONIC_USEC={int(clock.monotonic() * 1e6)}")  # for Type=notify-reload
+        try:
+            if daemon.reload(lambda: load().config):
+                daemon.runtime.log = make(daemon.config.log.level, daemon.config.log.format, sys.stderr)
+        finally:
+            notifier.status(f"{daemon.stage}: reloaded", "READY=1")
+
+    with _signals() as wait:
+        scheduler.start()
+        pace = Pace(clock.monotonic(), rng)
+        scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE)
+        notifier.status(f"{daemon.stage}: first cycle runs", "READY=1")
+        pause = min(LOOK_AGAIN, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else LOOK_AGAIN
+        while True:
+            caught = wait(min(pause, pace.left(clock.monotonic(), daemon.config.cycle.interval)))
+            if pace.is_due(clock.monotonic(), daemon.config.cycle.interval):
+                scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE, replace_existing=True)
+            else:
+                scheduler.add_job(daemon.look_again, AT_ONCE, id="look again", replace_existing=True)
+            if daemon.liveness.healthy():
+                notifier.send("WATCHDOG=1")
+            if caught & {signal.SIGTERM, signal.SIGINT}:
+                break
+            if signal.SIGHUP in caught and not asked.is_set():
+                asked.set()
+                scheduler.add_job(reload, AT_ONCE)  # after the cycle that runs
+        notifier.send("STOPPING=1")
+        ending.set()
+        daemon.request_stop()
+        if worker is not None:
+            worker.close()  # a cycle may wait for it
+        scheduler.shutdown(wait=True)
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[float], set[int]]]:
+    """Collects SIGTERM, SIGINT and SIGHUP; the value waits for so many seconds and returns what came."""
+    # Python runs handlers in the main thread, where taking a lock could deadlock: they only leave a byte in a socket.
+    receive, send = socket.socketpair()
+    receive.setblocking(False)
+    send.setblocking(False)
+    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: None) for number in wanted}
+    descriptor = signal.set_wakeup_fd(send.fileno(), warn_on_full_buffer=False)
+
+    waiting = select.poll()  # select() would refuse descriptors above 1,023
+    waiting.register(receive, select.POLLIN)
+
+    def wait(seconds: float) -> set[int]:
+        return set(receive.recv(4096)) & set(wanted) if waiting.poll(1000 * seconds) else set()
+
+    try:
+        yield wait
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        receive.close()
+        send.close()

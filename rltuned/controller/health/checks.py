@@ -1,0 +1,699 @@
+"""Can this cluster be steered, by this user, safely? Shared by the daemon's start and ``rltuned doctor``."""
+
+import contextlib
+import enum
+import math
+import os
+import pwd
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rltuned.controller.cycle.auto_policy import AUTO, Standing, remedy
+from rltuned.controller.cycle.auto_policy import read as read_verdict
+from rltuned.controller.health.clock import Clock, Moment
+from rltuned.controller.health.heartbeat import elsewhere, fresh_heartbeat, read_heartbeat
+from rltuned.controller.health.lock import FILE_NAME as LOCK
+from rltuned.controller.health.lock import NEEDS_LOCKS, holder
+from rltuned.controller.health.lock import trouble as lock_trouble
+from rltuned.controller.health.primacy import Primacy, look_once, own_names
+from rltuned.controller.health.rpc_budget import LEAST_BURST, LOOK_RPCS, SHARE, SNAPSHOT_RPCS, STATUS_RPCS, Budget
+from rltuned.controller.write.claims import ISOLATED
+from rltuned.controller.write.journal import FILE_NAME as JOURNAL
+from rltuned.controller.write.journal import Journal
+from rltuned.core import safe_files as files
+from rltuned.core.changes import JobStatus, Outcome
+from rltuned.core.config import Config, Stage, did_you_mean
+from rltuned.core.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
+from rltuned.core.hostlist import compress
+from rltuned.core.installed import has_numba
+from rltuned.core.safe_files import give_all_to, user_name
+from rltuned.core.scheduler import Health
+from rltuned.core.tables import Snapshot
+from rltuned.decide.rank.multifactor import FLAGS
+from rltuned.records.gate_verdict import DAY
+from rltuned.slurm import not_simulated
+from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
+
+if TYPE_CHECKING:  # needs NumPy
+    from rltuned.decide.entry import CycleEntry
+
+TRIED = ((22, 5), (24, 11), (26, 5))
+"""Releases of the clusters that the tests have."""
+READ = ((25, 5), (25, 11))
+"""Releases whose answers, as their sources print them, the tests have."""
+
+STALE = 300.0
+"""Seconds after which the last decision says nothing about now."""
+
+HOUR = 3600.0
+OFTEN = 0.1
+"""Share of the cycles in which backfill may undo a write."""
+
+SOON_DAYS = 7.0
+"""So long before its end a verdict is to be renewed."""
+
+
+class Severity(enum.StrEnum):
+    """How bad."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    """Works, but not as well as it could."""
+    ERROR = "error"
+    """The daemon stays in shadow mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `doctor` says."""
+
+    severity: Severity
+    subject: str
+    cause: str
+    remedy: str = ""
+
+
+def prerequisites(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]" = ()) -> list[Finding]:
+    """What the cluster's configuration means for rltuned. An ERROR keeps the daemon in shadow mode.
+
+    `cycles`: the last ones, where there are any.
+    """
+    return [
+        *_release(facts),
+        *_privilege(facts),
+        *_priority(facts),
+        *_scheduler(facts),
+        *_side_effects(facts),
+        *_federation(facts),
+        *_accounting(facts),
+        *_limiter(facts, config, cycles),
+    ]
+
+
+def blocking(findings: Sequence[Finding]) -> list[Finding]:
+    """Those that forbid writing."""
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
+def _release(facts: ClusterFacts) -> list[Finding]:
+    name = f"Slurm {facts.version} ({facts.cluster_name})"
+    if facts.release in TRIED:
+        return [Finding(Severity.OK, "release", f"{name}, tested on clusters")]
+    on_clusters, on_answers = (", ".join(f"{major}.{minor:02}" for major, minor in of) for of in (TRIED, READ))
+    if facts.release in READ:
+        cause = f"{name}, tested on its answers only; clusters were of {on_clusters}"
+        return [Finding(Severity.NOTE, "release", cause, _WATCH)]
+    cause = f"{name} was not tested; tested are {on_clusters} on clusters, {on_answers} on their answers"
+    return [Finding(Severity.WARNING, "release", cause, _WATCH)]
+
+
+_WATCH = "watch it in stage shadow first"
+
+
+def _privilege(facts: ClusterFacts) -> list[Finding]:
+    if facts.privilege is not Privilege.NONE:
+        return [Finding(Severity.OK, "privilege", f"{facts.user} is {facts.privilege}")]
+    if not facts.accounting:
+        remedy = "without slurmdbd only root and SlurmUser may; run rltuned as SlurmUser"
+    elif not facts.accounting_reachable:
+        remedy = "slurmdbd does not answer, so the privilege is unknown: start it, or run rltuned as SlurmUser"
+    else:
+        remedy = f"sacctmgr modify user {facts.user} set AdminLevel=Operator (or `add user` first)"
+    cause = f"{facts.user} may not change other users' jobs"
+    return [Finding(Severity.ERROR, "privilege", cause, remedy)]
+
+
+def _priority(facts: ClusterFacts) -> list[Finding]:
+    if facts.priority_type != "priority/multifactor":
+        cause = f"PriorityType is {facts.priority_type or 'unset'}: there are no priorities to hand out"
+        remedy = "set PriorityType=priority/multifactor in slurm.conf and restart slurmctld"
+        return [Finding(Severity.ERROR, "priority plugin", cause, remedy)]
+    if facts.site_factor_plugin:
+        cause = f"PrioritySiteFactorPlugin={facts.site_factor_plugin} overwrites the site factors that rltuned sets"
+        return [Finding(Severity.ERROR, "site factor plugin", cause, "remove it from slurm.conf")]
+    if "INCR_ONLY" in facts.priority_flags:
+        cause = (
+            "PriorityFlags=INCR_ONLY: a job keeps the highest priority that it ever had, until somebody changes it; "
+            "what rltuned changes could not be given back"
+        )
+        remedy = "remove INCR_ONLY from PriorityFlags and run `scontrol reconfigure`"
+        return [Finding(Severity.ERROR, "priority flags", cause, remedy)]
+    if not facts.priority_weights.keys() - _NO_WEIGHTS:
+        cause = (
+            "each PriorityWeight is 0, as by default: every term of every job's priority is 0, which looks like an "
+            "explicit priority (no-priority), so rltuned can raise no job"
+        )
+        remedy = "set PriorityWeightAge=1000 (or others) in slurm.conf and run `scontrol reconfigure`"
+        return [Finding(Severity.WARNING, "priority weights", cause, remedy)]
+    return [Finding(Severity.OK, "priority plugin", facts.priority_type)]
+
+
+_NO_WEIGHTS = {"max_age", "half_life", *FLAGS}
+"""Of `ClusterFacts.priority_weights`."""
+
+
+def _scheduler(facts: ClusterFacts) -> list[Finding]:
+    if facts.scheduler_type != "sched/backfill":
+        cause = f"SchedulerType is {facts.scheduler_type or 'unset'}: jobs behind a large one wait although they fit"
+        return [Finding(Severity.WARNING, "scheduler", cause, "set SchedulerType=sched/backfill")]
+    if "bf_continue" not in facts.scheduler_parameters:
+        cause = "SchedulerParameters lacks bf_continue: each update of a job makes backfill start over"
+        remedy = "add bf_continue to SchedulerParameters and run `scontrol reconfigure`"
+        return [Finding(Severity.ERROR, "backfill", cause, remedy)]
+    return [Finding(Severity.OK, "backfill", "sched/backfill with bf_continue")]
+
+
+def simulation(facts: ClusterFacts, snapshot: Snapshot) -> list[Finding]:
+    """What the figures of gate, tune and report, and start times, do not know."""
+    cause = not_simulated.sentence(facts.not_simulated, snapshot.partitions, snapshot.nodes)
+    remedy = "verdicts, replays and start times are without it: compare a report's replay with what really happened"
+    return [Finding(Severity.NOTE, "simulator", cause, remedy)] if cause else []
+
+
+def _side_effects(facts: ClusterFacts) -> Iterator[Finding]:
+    """What lets others change what rltuned writes, or with it; what else follows priority than the order of starts."""
+    if "enable_user_top" in facts.scheduler_parameters:
+        cause = (
+            "SchedulerParameters=enable_user_top: with `scontrol top` a user moves any job to the place of their own "
+            "best one, also where rltuned has lent that place to a small job"
+        )
+        remedy = "remove enable_user_top from SchedulerParameters and run `scontrol reconfigure`"
+        yield Finding(Severity.ERROR, "scontrol top", cause, remedy)
+    if facts.preempts_by:
+        cause = (
+            f"{facts.preempts_by}: a job stops running ones of lower priority, so one that rltuned has raised would "
+            "stop others"
+        )
+        remedy = (
+            "take PRIORITY and WITHIN out of each PreemptMode: slurm.conf, `scontrol show partition`, "
+            "`sacctmgr show qos format=name,preemptmode`"
+        )
+        yield Finding(Severity.ERROR, "preemption", cause, remedy)
+    if plugins := facts.job_submit_plugins:
+        cause = (
+            f"JobSubmitPlugins={plugins}: they run on each of rltuned's writes; the first one after a start is of one "
+            "job, which is compared before and after"
+        )
+        yield Finding(Severity.NOTE, "job_submit plugins", cause, "let them pass updates by this user as is")
+
+
+def _federation(facts: ClusterFacts) -> list[Finding]:
+    if not facts.federation:
+        return []
+    cause = f"the cluster is in the federation '{facts.federation}': its jobs have siblings in other clusters"
+    remedy = "rltuned stays in stage shadow here: it was never tried with siblings"
+    return [Finding(Severity.ERROR, "federation", cause, remedy)]
+
+
+def controllers(facts: ClusterFacts, primacy: Primacy | None) -> list[Finding]:
+    """Which of several controllers acts, and what that means for the daemon of this host (`primacy.look_once`)."""
+    if primacy is None:
+        return []
+    hosts = ", ".join(facts.controllers)
+    if not primacy.concerns(facts.controllers):
+        cause = f"controllers are {hosts}, and this host is none of them: nothing keeps its daemon and theirs apart"
+        return [Finding(Severity.NOTE, "controllers", cause, "run rltuned on one host, or on each controller's")]
+    doing = "the daemon of this host stands by" if primacy.stands_by else "the daemon of this host writes"
+    return [Finding(Severity.OK, "controllers", f"{hosts}; {primacy.acting or 'none'} acts: {doing}")]
+
+
+def _accounting(facts: ClusterFacts) -> list[Finding]:
+    if not facts.accounting:
+        cause = "there is no slurmdbd: no operators, no fair share, and Slurm does not count GPUs as TRES"
+        remedy = "set AccountingStorageType=accounting_storage/slurmdbd and AccountingStorageTRES=gres/gpu"
+        return [Finding(Severity.ERROR, "accounting", cause, remedy)]
+    if not facts.accounting_reachable:
+        return [Finding(Severity.WARNING, "accounting", "slurmdbd does not answer", "look at slurmdbd's log")]
+    if facts.free_accounts:
+        cause = "users may give jobs any account: each is charged and compared by what it says"
+        return [Finding(Severity.WARNING, "accounting", cause, "set AccountingStorageEnforce=associations")]
+    if not any(name.startswith("gres/gpu") for name in facts.accounting_tres):
+        cause = "AccountingStorageTRES has no gres/gpu: GPUs are read from each job's request, which is less exact"
+        return [Finding(Severity.WARNING, "accounting", cause, "add gres/gpu to AccountingStorageTRES")]
+    return [Finding(Severity.OK, "accounting", "slurmdbd answers, GPUs are TRES")]
+
+
+def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]") -> list[Finding]:
+    subject = "RPC limiter"
+    if not facts.rate_limiter:
+        return [Finding(Severity.OK, subject, "off")]
+    if facts.privilege is Privilege.SLURM_USER:
+        return [Finding(Severity.OK, subject, "on, but SlurmUser and root are exempt")]
+    on = f"on (bucket {facts.rate_bucket}, {facts.rate_refill:g}/s)"
+    budget = Budget.of(config.write, facts)
+    if budget.burst < LEAST_BURST:
+        cause = f"{on}: so small, or write.burst ({config.write.burst}) is, that rltuned writes one change at a time"
+        least = math.ceil(LEAST_BURST / SHARE)
+        remedy = f"raise rl_bucket_size to at least {least} and write.burst to at least {LEAST_BURST}"
+        return [Finding(Severity.WARNING, subject, cause, remedy)]
+    cause = f"{on}: rltuned stays below it with at most {budget.burst:.0f} RPCs at once and {budget.rate:g}/s"
+    wanted = max((entry.wanted.changes + entry.restored for entry in cycles if entry.wanted is not None), default=0)
+    if not cycles:
+        return [Finding(Severity.NOTE, subject, cause, "after some cycles doctor says which rl_bucket_size would fit")]
+    if not wanted:
+        return [Finding(Severity.OK, subject, f"{cause}; in the last hour nothing was to be written")]
+    cause += f"; in the last hour a cycle wanted at most {wanted} changes"
+    least = wanted + SNAPSHOT_RPCS + 2 * (LOOK_RPCS + STATUS_RPCS)  # what is given back has a batch of its own
+    remedy = f"rl_bucket_size={math.ceil(least / SHARE)} and write.burst = {least} let so many into one cycle"
+    written = [entry.results for entry in cycles if entry.results]
+    if written:
+        worst = max(written, key=lambda results: results.get(Outcome.THROTTLED, 0))
+        left = worst.get(Outcome.THROTTLED, 0)
+        if not left:
+            return [Finding(Severity.OK, subject, f"{cause}, and all of each cycle fitted")]
+        cause += f"; of {sum(worst.values())} changes {sum(worst.values()) - left} fitted, the head of the queue first"
+    elif budget.burst >= least:
+        return [Finding(Severity.OK, subject, cause)]
+    return [Finding(Severity.NOTE, subject, cause, remedy)]
+
+
+def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[str] | None = None) -> list[Finding]:
+    """Everything that ``rltuned doctor`` reports; writes nothing. `names`: short names of this host (`primacy`)."""
+    now = clock.time()
+    cycles = _last_cycles(config, now)
+    findings = [*_examine(reader, config, clock, names, cycles)]
+    return [_status(cycles, config, now, findings), *findings]
+
+
+def _last_cycles(config: Config, now: float) -> "list[CycleEntry]":
+    """Those of the last hour, without their decisions."""
+    from rltuned.records import decisions  # noqa: PLC0415 - NumPy
+
+    try:
+        return list(decisions.entries(config.state.directory, now - HOUR, now + 1.0, decisions=False))
+    except RltunedError:
+        return []  # `state` has its own finding
+
+
+def _status(cycles: "Sequence[CycleEntry]", config: Config, now: float, findings: Sequence[Finding]) -> Finding:
+    """In one line: the stage in force, what the last cycle said, and which of the findings are to be looked at."""
+    stage, wanted = config.cycle.stage, config.cycle.stage
+    how = "no cycle has ended in the last hour"
+    if cycles:
+        last = cycles[-1]
+        stage, how = last.stage, f"the last cycle ended {now - last.time:.0f} s ago, {last.outcome}: {last.sentence}"
+        if last.held_back:
+            how = f"{wanted} is configured, but {last.held_back}; {how}"
+    writing = {Stage.CANARY, Stage.ACTIVE}
+    nothing = "" if stage in writing else " (nothing is written to Slurm)"
+    of = {finding.subject: None for finding in findings if finding.severity in {Severity.WARNING, Severity.ERROR}}
+    cause = f"stage {stage}{nothing}; {how}; look at: {', '.join(of) or 'nothing'}"
+    severity = Severity.NOTE if nothing else Severity.OK
+    return Finding(severity, "status", cause, "" if wanted in writing else "set cycle.stage")
+
+
+def _examine(
+    reader: SlurmReader,
+    config: Config,
+    clock: Clock,
+    names: frozenset[str] | None,
+    cycles: "Sequence[CycleEntry]",
+) -> list[Finding]:
+    now = clock.time()
+    findings: list[Finding] = []
+    seen = gpus = facts = snapshot = None
+    elsewhere = False
+    try:
+        facts = reader.facts()
+        findings += prerequisites(facts, config, cycles)
+        primacy = look_once(reader, facts, names or own_names())
+        findings += controllers(facts, primacy)
+        elsewhere = primacy is not None and primacy.stands_by
+        seen = reader.status(None)
+        # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
+        snapshot = reader.snapshot(now)
+        gpus = int(snapshot.nodes.gpus.sum())
+        findings += [answers(snapshot), *reasons(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
+        findings += [*simulation(facts, snapshot), *loans(snapshot, config)]
+        with contextlib.suppress(SlurmError):  # the privilege, or slurmdbd, has its own finding
+            findings.extend(finding for _, finding in scope_names(reader, config, facts))
+    except SlurmParseError as error:
+        findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
+    except SlurmError as error:
+        findings.append(
+            Finding(Severity.ERROR, "slurmctld", str(error), "start it, or look at slurm.bin_dir and slurm.conf")
+        )
+    if config.policy.name == AUTO:
+        findings += _verdict(gpus, config, now)
+    findings += forecast(config, now)
+    findings += state_files(config)
+    heartbeat = fresh_heartbeat(0.0, Moment.of(clock), config.state.directory, config.state.mirror)
+    lives = heartbeat is not None and holder(config.state.directory) is not None
+    findings += _daemon(config, Moment.of(clock))
+    if lives:
+        findings += users(config, now)
+    try:
+        journal = Journal.read(config.state.directory, config.state.mirror)
+    except JournalError as error:
+        return [*findings, Finding(Severity.ERROR, "journal", str(error), "look at the disk")]
+    if journal.damage:
+        remedy = "nothing is lost that the other copy has; the daemon writes it anew when it starts"
+        findings.append(Finding(Severity.WARNING, "journal", journal.damage, remedy))
+    else:
+        findings.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
+    if facts is not None and journal.cluster not in {"", facts.cluster_name}:
+        cause = f"it is of cluster {journal.cluster}, and {facts.cluster_name} answers: nothing is written"
+        return [*findings, Finding(Severity.ERROR, "journal", cause, "look where slurm.conf and DNS lead to")]
+    if seen is not None:
+        found = remains(journal, seen)
+        if elsewhere:  # what the journal does not know is the other host's daemon's
+            found = replace(found, orphans=())
+        wanted = lives and heartbeat is not None and heartbeat.condition.writing
+        if wanted and facts is not None and snapshot is not None:
+            findings += in_force(cycles, facts, snapshot.health)
+        findings += leftovers(found, running=lives, wanted=wanted)
+    return findings
+
+
+_REPORT = (
+    "report it with this line, the release of Slurm and what its command prints for the job, node or partition"
+    " (docs/operations.md, Answers that cannot be understood)"
+)
+_NAMED = 5
+
+
+def answers(snapshot: Snapshot) -> Finding:
+    """Whether all that a cycle reads can be understood."""
+    unread = snapshot.unread
+    if not unread:
+        jobs, nodes, partitions = len(snapshot.jobs), len(snapshot.nodes), len(snapshot.partitions)
+        cause = f"all understood: {jobs} jobs, {nodes} nodes, {partitions} partitions"
+        return Finding(Severity.OK, "answers", cause)
+    counts = ", ".join(f"{count} {kind}" for kind, count in unread.counts.items())
+    named = "; ".join(map(str, unread.rows[:_NAMED])) + ("; …" if len(unread) > _NAMED else "")
+    cause = f"{len(unread)} rows of Slurm's answers cannot be understood and are left alone ({counts}): {named}"
+    return Finding(Severity.WARNING, "answers", cause, _REPORT)
+
+
+def reasons(snapshot: Snapshot) -> list[Finding]:
+    """Whether it is known of each pending job what Slurm says that it waits for."""
+    unknown = snapshot.unknown_reasons()
+    if not unknown:
+        return []
+    named = "; ".join(f"{count} of {reason!r}" for reason, count in unknown.most_common(_NAMED))
+    cause = f"{unknown.total()} pending jobs are left alone (blocked), for reasons that are not known: {named}"
+    return [Finding(Severity.WARNING, "reasons", cause, _REPORT)]
+
+
+_SCOPED = {
+    "partitions": ("partitions", "exclude_partitions", "canary_partitions"),
+    "reservations": ("exclude_reservations",),
+    "qos": ("qos", "exclude_qos"),
+    "accounts": ("accounts", "exclude_accounts"),
+    "users": ("users", "exclude_users"),
+}
+"""Settings of [scope], by what they name."""
+
+
+def scope_names(
+    reader: SlurmReader, config: Config, facts: ClusterFacts | None = None
+) -> Iterator[tuple[str, Finding]]:
+    """Names in [scope] that Slurm does not have, with the key of each. SlurmError: it cannot be asked for (more)."""
+    for what, keys in _SCOPED.items():
+        given = {key: names for key in keys if (names := getattr(config.scope, key)) and names != "all"}
+        if not given or not isinstance(reader, NamesReader):
+            continue
+        facts = facts or reader.facts()
+        if facts.privilege is Privilege.NONE:
+            raise SlurmDeniedError(f"{facts.user} is no operator and may not see them all")
+        known = reader.names(what)
+        for key, name in ((key, name) for key, names in given.items() for name in names):
+            if name not in known and not (what == "users" and _on_this_host(name)):
+                cause = f"Slurm has no {what.removesuffix('s')} '{name}'{did_you_mean(name, known)}"
+                # Reservations come and go.
+                severity = Severity.NOTE if what == "reservations" else Severity.WARNING
+                remedy = f"correct scope.{key}, then `systemctl reload rltuned`"
+                yield key, Finding(severity, "scope", cause, remedy)
+
+
+def _on_this_host(user: str) -> bool:
+    """Without enforced associations a user whom slurmdbd does not know may submit jobs, too."""
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
+def node_sets(snapshot: Snapshot) -> list[Finding]:
+    """Whether jobs are left alone because the queue asks for more, or longer, node lists than are compared."""
+    from rltuned.core.pools import MOST_SETS, bounded_pools  # noqa: PLC0415 - NumPy, as the snapshot
+
+    jobs = snapshot.jobs
+    pools = bounded_pools(snapshot, jobs.pending)
+    users = Counter(jobs.user.value(int(row)) for row in jobs.pending[pools.pool_of == pools.rest])
+    if not users:
+        return []
+    named = ", ".join(f"{user} {count}" for user, count in users.most_common(_NAMED))
+    left = f"{users.total()} pending jobs are left alone (node-sets)"
+    cause = f"{left}: the queue asks for more than {MOST_SETS} sets of nodes, or for node lists that are too long"
+    remedy = "these users' node lists (--exclude, --nodelist) may be a constraint (--constraint) instead"
+    return [Finding(Severity.WARNING, "node sets", f"{cause}; most are of {named}", remedy)]
+
+
+def gpu_types(snapshot: Snapshot) -> list[Finding]:
+    """Whether Slurm knows which GPU type a job that names none shall get; nothing where no partition has several."""
+    nodes, subject = snapshot.nodes, "GPU types"
+    of_type = dict(zip(nodes.gpu_types, (nodes.gpus > 0).T, strict=True))
+    mixed = {
+        partition.name: types
+        for partition in snapshot.partitions
+        if len(types := [name for name, has in of_type.items() if has[partition.nodes].any()]) > 1
+    }
+    if not mixed:
+        return []
+    where = "; ".join(f"{name} has {', '.join(types)}" for name, types in list(mixed.items())[:_NAMED])
+
+    def weights(name: str) -> set[int]:
+        return set(nodes.weights[of_type[name]].tolist())
+
+    pairs = {pair for types in mixed.values() for pair in combinations(types, 2)}
+    alike = sorted({name for pair in pairs if weights(pair[0]) & weights(pair[1]) for name in pair})
+    if not alike:
+        return [Finding(Severity.OK, subject, f"{where}; their nodes differ in Weight")]
+    lists = [compress([nodes.names[row] for row in of_type[name].nonzero()[0].tolist()]) for name in alike]
+    cause = f"{where}; Slurm gives a job that names no type any of them: nodes of equal Weight are {', '.join(lists)}"
+    lines = "; ".join(f"NodeName={found} ... Weight={10 * place}" for place, found in enumerate(lists, start=1))
+    remedy = f"in slurm.conf, the smaller for the faster GPUs, which are taken first: {lines}"
+    return [Finding(Severity.NOTE, subject, cause, remedy)]
+
+
+def loans(snapshot: Snapshot, config: Config) -> list[Finding]:
+    """What waiting jobs have lent."""
+    from rltuned.controller.cycle.lending import read_book  # noqa: PLC0415 - NumPy, as the snapshot
+
+    subject = "loans"
+    try:
+        found = read_book(config.state.directory)
+    except RltunedError as error:
+        return [Finding(Severity.WARNING, subject, str(error))]
+    if found is None:
+        return [Finding(Severity.OK, subject, "no job has lent anything")]
+    lent = found[0].lent(snapshot.jobs, snapshot.jobs.pending)
+    lenders = int((lent > 0).sum())
+    running = len(found[0].loans)
+    cause = f"{lenders} waiting jobs have lent {lent.sum() / 3600:.1f} GPU-hours; {running} borrowers run"
+    return [Finding(Severity.OK, subject, cause)]
+
+
+def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
+    """What the policy "auto" stands for now, on a cluster of so many GPUs."""
+    reading = read_verdict(config.policy)
+    verdict = reading.verdict
+    if gpus is None:  # Slurm does not say: the cluster is taken for the one that was judged
+        gpus = verdict.gpus if verdict is not None else 0
+    choice, todo = reading.choose(now, gpus), remedy(config.policy)
+    if verdict is None or choice.standing is not Standing.GOOD:
+        yield Finding(Severity.WARNING, "verdict", choice.why, todo)
+        return
+    left = (verdict.expires - now) / DAY
+    yield Finding(Severity.OK, "verdict", f"'{choice.runs}' for another {left:.0f} days: {choice.why}")
+    if left < SOON_DAYS:
+        cause = f"the verdict ends in {left:.1f} days; then Slurm's own order stays"
+        yield Finding(Severity.NOTE, "verdict", cause, todo)
+    if reading.model_sha256 != verdict.model_sha256:
+        cause = (
+            reading.model_trouble or "the model that is there was never judged here; the verdict is about another one"
+        )
+        yield Finding(Severity.NOTE, "verdict", cause, todo)
+    if verdict.estimates != config.estimates.source:
+        cause = f"judged with estimates '{verdict.estimates}', and estimates.source is '{config.estimates.source}'"
+        yield Finding(Severity.NOTE, "verdict", cause, todo)
+
+
+def forecast(config: Config, now: float) -> list[Finding]:
+    """Whether the daemon's last cycle could forecast start times, where it should."""
+    if config.forecast.enabled == "off" or not has_numba():
+        return []
+    from rltuned.records import decisions  # noqa: PLC0415 - NumPy
+
+    try:
+        made = decisions.load(config.state.directory)
+    except RltunedError:
+        return []  # no cycle yet; `daemon` has its own finding
+    trouble = made.forecast_trouble
+    if not trouble or now - made.time > max(STALE, 4 * config.cycle.interval):
+        return []
+    cause = f"no start times are forecast: {trouble}"
+    return [Finding(Severity.WARNING, "start times", cause, forecast_remedy(trouble))]
+
+
+def forecast_remedy(trouble: str) -> str:
+    """What to do about a worker that does not answer."""
+    if "executable memory" in trouble:  # as llvmlite says it
+        return "the unit forbids machine code made at run time: install systemd/rltuned-forecast.conf"
+    return 'docs/start-times.md has the causes; forecast.enabled = "off" does without'
+
+
+def users(config: Config, now: float) -> list[Finding]:
+    """Whether users' records reach them, where a daemon runs that should publish them."""
+    from rltuned.controller.tell.user_records import published  # noqa: PLC0415 - NumPy
+
+    directory = config.users.directory
+    if directory is None:
+        return []
+    mark = published(directory)
+    if mark is not None and now - mark[0] <= max(STALE, 4 * config.cycle.interval):
+        return [Finding(Severity.OK, "users", f"users.directory {directory}")]
+    last = "never" if mark is None else f"{now - mark[0]:.0f} s ago"
+    cause = f"users.directory {directory}: records were last written there: {last}"
+    return [Finding(Severity.WARNING, "users", cause, "its log names the cause (users.not_published)")]
+
+
+def state_files(config: Config) -> list[Finding]:
+    """Whether the daemon's user can work with the state directories and what is in them."""
+    roots = [root for root in (config.state.directory, config.state.mirror) if root is not None]
+    troubles = [trouble for root in roots if (trouble := _state_of(root)) is not None]
+    if cause := lock_trouble(config.state.directory):
+        troubles.append(Finding(Severity.ERROR, "state", cause, NEEDS_LOCKS))
+    return troubles or [Finding(Severity.OK, "state", ", ".join(map(str, roots)))]
+
+
+def _state_of(root: Path) -> Finding | None:
+    """What is wrong with a state directory."""
+    try:
+        if not root.is_dir():
+            return None
+        owner = root.stat().st_uid
+        found = [path for path in (root / LOCK, root / JOURNAL) if path.exists()]
+    except PermissionError:
+        cause = f"{root}: {user_name(os.geteuid())} may not look into it"
+        return Finding(Severity.WARNING, "state", cause, "run doctor as root or as the user that owns it")
+    strange = [path.name for path in found if path.stat().st_uid != owner]
+    if strange and owner != 0:
+        others = ", ".join(sorted({user_name(path.stat().st_uid) for path in found} - {user_name(owner)}))
+        cause = f"{root} belongs to {user_name(owner)}, who cannot use {', '.join(strange)} in it: of {others}"
+        return Finding(Severity.ERROR, "state", cause, give_all_to(owner, root))
+    with contextlib.suppress(KeyError):
+        service = pwd.getpwnam(files.SERVICE_USER)
+        if owner == 0:
+            cause = f"{root} belongs to root, and the units run as {service.pw_name}"
+            return Finding(Severity.WARNING, "state", cause, give_all_to(service.pw_uid, root))
+    return None
+
+
+def _daemon(config: Config, now: Moment) -> Iterator[Finding]:
+    heartbeat = read_heartbeat(now, config.state.directory, config.state.mirror)
+    held = holder(config.state.directory)
+    if held is None and (strange := elsewhere(config.state.directory, now)):
+        yield Finding(Severity.ERROR, "daemon", strange, NEEDS_LOCKS)
+        return
+    if held is None:
+        yield Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
+        return
+    age = None if heartbeat is None else now.since(heartbeat.at)
+    if heartbeat is None or age is None or age > heartbeat.stale_after:
+        told = "none yet" if age is None else f"{age:.0f} s old"
+        yield Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {told}", "systemctl restart rltuned")
+        return
+    condition = heartbeat.condition
+    if condition.inactive > config.write.give_back_after:
+        cause = f"{held}; it lives, but the last plan that it could carry out is {condition.inactive:.0f} s old"
+        yield Finding(Severity.ERROR, "daemon", cause, "its log (journalctl -u rltuned) names the cause")
+    else:
+        yield Finding(Severity.OK, "daemon", str(held))
+    if condition.unreturned:
+        cause = f"jobs that could not be given back yet, and are tried again: {_some(condition.unreturned)}"
+        yield Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)")
+
+
+def in_force(cycles: "Sequence[CycleEntry]", facts: ClusterFacts, health: Health) -> list[Finding]:
+    """Whether backfill often undoes a write; how many raised jobs squeue showed in force is in the cycle's sentence."""
+    undoing = sum(entry.results.get(Outcome.UNDONE, 0) > 0 for entry in cycles)
+    if undoing <= OFTEN * len(cycles):
+        return []
+    cause = f"Slurm's backfill undid writes in {undoing} of {len(cycles)} cycles of the last hour"
+    remedy = (
+        f"set PriorityCalcPeriod to a minute (it is {facts.priority_calc_period:.0f} s), and keep backfill's cycles"
+        f" short (sdiag: {health.backfill_mean_us / 1e6:.1f} s in the mean): a smaller bf_max_time or bf_max_job_test,"
+        " a smaller bf_yield_sleep, a larger bf_interval (docs/operations.md, When backfill undoes a write)"
+    )
+    return [Finding(Severity.WARNING, "in force", cause, remedy)]
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """Pending jobs with something of rltuned's."""
+
+    jobs: tuple[int, ...] = ()
+    unverifiable: tuple[int, ...] = ()
+    """They may carry something of ours: sprio does not list them (held, explicit priority, restart), or what Slurm says
+    of them cannot be understood."""
+    foreign: tuple[int, ...] = ()
+    orphans: tuple[int, ...] = ()
+    """They have a SiteFactor that the journal does not explain."""
+
+
+def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:
+    """Compare the journal with `SlurmReader.status(None)`; changes nothing."""
+    jobs, unverifiable, foreign = [], [], []
+    for job, entry in journal.entries.items():
+        status = seen.get(job)
+        if status is not None and status.strange and not entry.is_empty:
+            unverifiable.append(job)
+        if status is None or not status.pending or status.submit_time != entry.submit_time:
+            continue
+        if entry.applied.foreign:
+            foreign.append(job)
+        isolated = entry.applied.oversubscribe is not None and status.oversubscribe in ISOLATED
+        if status.site_factor in entry.factors or isolated:
+            jobs.append(job)
+        elif entry.factors and status.site_factor is None:
+            unverifiable.append(job)
+    stray = [job for job, status in seen.items() if status.pending and journal.is_orphan(job, status.site_factor)]
+    return Remains(tuple(sorted(jobs)), tuple(sorted(unverifiable)), tuple(sorted(foreign)), tuple(sorted(stray)))
+
+
+def leftovers(found: Remains, *, running: bool, wanted: bool) -> Iterator[Finding]:
+    """What is still changed on the queue, in words. `wanted`: by a daemon that runs in a stage that writes.
+
+    Without such a daemon nothing should be; one in another stage (`running`) gives back what there is.
+    """
+    parts = []
+    if found.jobs:
+        parts.append(f"{len(found.jobs)} pending jobs carry values of rltuned's ({_some(found.jobs)})")
+    if found.unverifiable:
+        parts.append(f"{len(found.unverifiable)} may, but Slurm does not show it ({_some(found.unverifiable)})")
+    severity, remedy = Severity.ERROR, "rltuned restore"
+    if wanted or not parts:
+        severity, remedy = Severity.OK, ""
+    elif running:
+        severity, remedy = Severity.WARNING, "the daemon is giving them back; if they stay: systemctl stop rltuned"
+    nothing = "nothing of rltuned's is on any pending job: each priority is what Slurm alone computes"
+    yield Finding(severity, "leftovers", "; ".join(parts) or nothing, remedy)
+    if found.foreign:
+        cause = f"{len(found.foreign)} jobs were changed by somebody else and are left alone ({_some(found.foreign)})"
+        yield Finding(Severity.NOTE, "foreign changes", cause)
+    if found.orphans:
+        cause = f"{len(found.orphans)} pending jobs have a SiteFactor that rltuned did not set ({_some(found.orphans)})"
+        remedy = "if nobody else, and no other rltuned, uses SiteFactor: rltuned restore --orphans"
+        yield Finding(Severity.WARNING, "orphans", cause, remedy)
+
+
+def _some(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids[:5])) + (", …" if len(ids) > 5 else "")

@@ -1,0 +1,95 @@
+"""The daemon's sign of life: a small file in each state directory, for the dead-man timer and `doctor`.
+
+How old it is does not depend on the wall clock (`controller.health.clock.Moment`): a clock that is set by minutes must
+neither set the dead-man on a living daemon nor keep it from a dead one.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from rltuned.controller.health.clock import Moment
+from rltuned.core.safe_files import read_json, write_atomic
+
+HEARTBEAT_NAME: Final = "heartbeat.json"
+DEAD_MAN_PATIENCE: Final = 2.0
+"""Times `write.give_back_after` for which a daemon that lives but cannot act is left to itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """How the daemon is, by its own account."""
+
+    writing: bool = True
+    inactive: float = 0.0
+    """Seconds since the queue was last as the plan wants it (in a stage that writes nothing: free of what is ours)."""
+    unreturned: tuple[int, ...] = ()
+    """Some of the jobs that are to be given back and could not be yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The daemon's sign of life, as the dead-man timer reads it."""
+
+    at: Moment
+    stale_after: float
+    """Seconds after which the daemon itself considers it stale (several cycles)."""
+    pid: int
+    condition: Condition = Condition()
+
+
+def beat(directories: Iterable[Path], now: Moment, stale_after: float, condition: Condition = Condition()) -> bool:
+    """Write the heartbeat into each directory. False when no disk took it; the dead-man timer then restores in time."""
+    content = asdict(now) | asdict(condition) | {"stale_after": stale_after, "pid": os.getpid()}
+    data = json.dumps(content).encode() + b"\n"
+    taken = False
+    for directory in directories:
+        # Not durable: a heartbeat lost in a power cut is rightly stale.
+        with contextlib.suppress(OSError):
+            write_atomic(directory / HEARTBEAT_NAME, data, durable=False)
+            taken = True
+    return taken
+
+
+def stop_beating(directories: Iterable[Path]) -> None:
+    """Remove the heartbeat: an orderly end. What is left to restore is restored by the dead-man timer at once."""
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            (directory / HEARTBEAT_NAME).unlink()
+
+
+def read_heartbeat(now: Moment, *directories: Path | None) -> Heartbeat | None:
+    """The latest heartbeat in any of the state directories; None when there is none that can be understood."""
+    found: list[Heartbeat] = []
+    for directory in directories:
+        if directory is None:
+            continue
+        try:
+            data = read_json(directory / HEARTBEAT_NAME)
+            at = Moment(float(data["time"]), float(data["monotonic"]), str(data["host"]), str(data["boot"]))
+            condition = Condition(
+                bool(data["writing"]), float(data["inactive"]), tuple(int(job) for job in data["unreturned"])
+            )
+            found.append(Heartbeat(at, float(data["stale_after"]), int(data["pid"]), condition))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return min(found, key=lambda heartbeat: now.since(heartbeat.at), default=None)
+
+
+def fresh_heartbeat(max_age: float, now: Moment, *directories: Path | None) -> Heartbeat | None:
+    """The latest heartbeat, unless it is older than `max_age` seconds (several cycles at least)."""
+    heartbeat = read_heartbeat(now, *directories)
+    stale = heartbeat is None or now.since(heartbeat.at) > max(max_age, heartbeat.stale_after)
+    return None if stale else heartbeat
+
+
+def elsewhere(directory: Path, now: Moment) -> str:
+    """Whose daemon on another host lives in this directory, although its lock is free here; "" for nobody's."""
+    sign = fresh_heartbeat(0.0, now, directory)
+    if sign is None or sign.at.host == now.host or (now.boot and sign.at.boot == now.boot):
+        return ""  # the same machine, perhaps another container: locks are seen
+    return f"{directory}: process {sign.pid} on {sign.at.host} works in it, and its lock is not seen on this host"

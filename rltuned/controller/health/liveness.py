@@ -1,0 +1,150 @@
+"""Whether the loop moves and is able to act: for the watchdog, for the dead-man timer, and for the daemon itself.
+
+The dead-man timer gives all jobs back when it sees no heartbeat, or one of a daemon that has long been unable to act.
+A reading of Slurm from before that time must not be acted on: what it shows has changed since.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.health.clock import Moment
+from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
+from rltuned.core.changes import Change, JobStatus, WriteResult
+from rltuned.core.errors import SlurmUnavailableError
+from rltuned.core.tables import Snapshot
+from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
+
+STALE_SECONDS: Final = 300.0
+"""Least age at which the heartbeat counts as stale."""
+BEAT_SECONDS: Final = 5.0
+STUCK_TIMEOUTS: Final = 6.0
+"""A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
+
+_Answer = TypeVar("_Answer")
+OUTDATED: Final = "the dead-man timer may have been at work since the reading"
+
+
+class Liveness:
+    """The daemon's signs of life, and the time in which it gave none. All times are monotonic seconds."""
+
+    def __init__(self, runtime: Runtime, condition: Callable[[float], Condition | None]) -> None:
+        """`condition`: of the daemon, inactive for so many seconds; None: it must not beat.
+
+        That is where it has no writer or no lock: a heartbeat would keep the dead-man timer from giving back.
+        """
+        self._runtime, self._condition = runtime, condition
+        now = runtime.clock.monotonic()
+        self.in_cycle = False
+        self.outdated = True
+        """The dead-man timer may have given jobs back since the last reading. True at the start: it may have found no
+        room on any disk to note that."""
+        self.unable = 0.0
+        """Seconds for which Slurm has answered but no plan could be carried out."""
+        self._moved_at = self._looked_at = self._acted_at = now
+        self._beat_at = self._shown_at = -math.inf
+
+    def progress(self) -> None:
+        """Note that the loop has moved."""
+        self._moved_at = self._runtime.clock.monotonic()
+        self.beat()
+
+    def saw(self, answer: _Answer) -> _Answer:
+        """Note progress by an answer of Slurm's."""
+        self.progress()
+        return answer
+
+    def healthy(self) -> bool:
+        """Whether the loop moves: not stuck in a step, and not overdue."""
+        config = self._runtime.config
+        idle = self._runtime.clock.monotonic() - self._moved_at
+        patience = STUCK_TIMEOUTS * config.slurm.timeout
+        return idle < (patience if self.in_cycle else 2 * config.cycle.interval + patience)
+
+    def beat(self) -> None:
+        """Show a sign of life, unless the last one is young."""
+        now = self._runtime.clock.monotonic()
+        if now - self._beat_at < BEAT_SECONDS or (condition := self._condition(now - self._acted_at)) is None:
+            return
+        self._beat_at = now
+        if beat(self._directories(), Moment.of(self._runtime.clock), self.stale_after, condition):
+            self.outdated |= self.stale_after < now - self._shown_at < math.inf
+            self._shown_at = now
+
+    def end(self) -> None:
+        """Take the heartbeat away, unless it is somebody else's."""
+        if self._condition(0.0) is not None:
+            stop_beating(self._directories())
+
+    @property
+    def stale_after(self) -> float:
+        """Age at which the dead-man timer takes the heartbeat for stale."""
+        return max(STALE_SECONDS, 4 * self._runtime.config.cycle.interval)
+
+    def unseen_for(self, seconds: float) -> bool:
+        """Whether no state directory has taken the heartbeat for so long."""
+        return self._runtime.clock.monotonic() - self._shown_at > seconds
+
+    def given_up(self) -> bool:
+        """Whether the daemon has been inactive for so long that the dead-man timer gives back in its place."""
+        patience = DEAD_MAN_PATIENCE * self._runtime.config.write.give_back_after
+        return self._runtime.clock.monotonic() - self._acted_at > patience
+
+    def begin_reading(self) -> bool:
+        """Start over with a new reading. Whether the dead-man timer may have given jobs back since the last one."""
+        before = self.outdated or self.given_up() or self.unseen_for(self.stale_after)
+        self.outdated = False
+        return before
+
+    def ended_cycle(self, *, acted: bool, slurm_away: bool) -> None:
+        """Count the time in which no plan could be carried out; that in which slurmctld was away does not count."""
+        now = self._runtime.clock.monotonic()
+        passed, self._looked_at = now - self._looked_at, now
+        if acted:
+            self.unable, self._acted_at = 0.0, now
+        elif not slurm_away:
+            self.unable += passed
+
+    def _directories(self) -> Sequence[Path]:
+        state = self._runtime.config.state
+        return [root for root in (state.directory, state.mirror) if root is not None]
+
+
+class WatchedReader:
+    """Reads Slurm, and notes progress after each answer."""
+
+    def __init__(self, reader: SlurmReader, liveness: Liveness) -> None:
+        self._reader, self._liveness = reader, liveness
+
+    def ping(self) -> None:
+        """See `SlurmReader`."""
+        self._reader.ping()
+        self._liveness.progress()
+
+    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
+        """See `SlurmReader`."""
+        return self._liveness.saw(self._reader.facts(known))
+
+    def snapshot(self, now: float) -> Snapshot:
+        """See `SlurmReader`."""
+        return self._liveness.saw(self._reader.snapshot(now))
+
+    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
+        """See `SlurmReader`. SlurmUnavailableError also where the answer came too late."""
+        answer = self._liveness.saw(self._reader.status(job_ids))
+        if self._liveness.outdated:
+            raise SlurmUnavailableError(f"the jobs' status came too late: {OUTDATED}")
+        return answer
+
+
+class WatchedWriter:
+    """Writes to Slurm, and notes progress after each answer."""
+
+    def __init__(self, writer: SlurmWriter, liveness: Liveness) -> None:
+        self._writer, self._liveness = writer, liveness
+
+    def write(self, changes: Sequence[Change]) -> list[WriteResult]:
+        """See `SlurmWriter`."""
+        return self._liveness.saw(self._writer.write(changes))

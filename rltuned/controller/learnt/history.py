@@ -1,0 +1,296 @@
+"""Run-time estimates of the live queue, from the site's own finished jobs: read beside the cycle, never in it.
+
+slurmdbd that is slow, down or absent costs a log line and nothing else: what was learnt stays, and what was never
+learnt is the time limit.
+"""
+
+import json
+import math
+import threading
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.core.config import EstimatesSection
+from rltuned.core.ended import EndedJob
+from rltuned.core.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
+from rltuned.core.safe_files import read_json, write_atomic
+from rltuned.core.tables import JobTable
+from rltuned.decide.expect.predictions import EndedJobs, RunTimePredictions
+from rltuned.decide.expect.run_time_history import Kind, RunTimeHistory, predict_table
+from rltuned.decide.loans import Told
+from rltuned.slurm.port import HistoryReader
+
+FILE_NAME: Final = "history.json"
+VERSION: Final = 3
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""A full history takes about 10 MB."""
+SLICE: Final = 6 * 3600.0
+"""Seconds of the past that one command asks for: bounds the answer, whatever the site."""
+MOST_ENDED: Final = 500
+"""Ended jobs whose predictions are kept, to know how good predictions are."""
+MOST_TOLD: Final = 20_000
+"""Single jobs that are remembered for the book of loans."""
+OVERLAP: Final = 3600.0
+"""Seconds that are asked for again: slurmctld tells slurmdbd of an end later than it happens."""
+_DAY: Final = 86400.0
+
+
+class RunTimes:
+    """What the finished jobs say about the run times of the waiting ones."""
+
+    def __init__(self, reader: HistoryReader, runtime: Runtime) -> None:
+        self._reader, self._runtime = reader, runtime
+        self._known = Known()
+        """Replaced, never changed: the cycle's thread reads it at any moment."""
+        self._said: set[str] = set()
+        """Events of trouble that has been said."""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # --- the cycle's side
+
+    def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
+        """Run times of (N,) jobs; None while there is nothing to predict from."""
+        found = None if self._runtime.config.estimates.source == "limit" else self._known.predicted(jobs)
+        if found is None:
+            return None
+        self._runtime.metrics.predicted.set(int(np.isfinite(found.expected[jobs.pending]).sum()))
+        return found
+
+    def ended(self) -> EndedJobs | None:
+        """How predictions have turned out; None while nothing is known of that."""
+        return None if self._runtime.config.estimates.source == "limit" else self._known.ended()
+
+    def told(self) -> Told:
+        """What accounting says of single jobs."""
+        return self._known.told()
+
+    # --- the other side
+
+    def load(self) -> None:
+        """Take what an earlier run left in the state directory, if it is there and good."""
+        try:
+            self._take(saved(self._runtime.config.estimates, self._runtime.config.state.directory))
+        except RltunedError as error:
+            self._runtime.log.warning("history.unreadable", sentence="It is read anew.", reason=str(error))
+
+    def start(self) -> None:
+        """Load, then read and refresh in a thread until `stop`."""
+        self.load()
+        # A daemon thread: a command that hangs must not hold up the end of the process.
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No further command is started. What is under way is not waited for: it ends by itself or with the service."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.refresh()
+            except Exception:  # as for a cycle: it is reported, and the next one comes
+                self._runtime.metrics.history_errors.inc()
+                self._runtime.log.exception("history.defect", sentence="This is a defect; please report it.")
+            self._stop.wait(self._runtime.config.estimates.refresh)
+
+    def refresh(self) -> None:
+        """Read the jobs that have ended since the last time; keep what was read, also when it ends in an error."""
+        settings = self._runtime.config.estimates
+        if settings.source == "limit":
+            return
+        now = self._runtime.clock.time()
+        before = self._known
+        oldest = now - settings.days * _DAY
+        # Where the clock was set back, what is new cannot be told from what is known.
+        made = before.copy() if before.until <= now else Known()
+        anew = made.until < oldest
+        first = start = max(oldest, made.until - OVERLAP)
+        count, trouble, left_out = 0, "", ""
+        while start < now and not self._stop.is_set() and not trouble:
+            end = min(start + SLICE, now)
+            try:
+                past = self._reader.ended(start, end)
+                count += made.learn(past.jobs, end)
+                made.cancelled(past.cancelled)
+                if past.left_out:
+                    left_out = f"{len(past.left_out)} rows are left out, the first of them: {past.left_out[0]}"
+            except SlurmParseError as error:
+                # It would be the same next time: the rest is worth more than these hours.
+                made.learn([], end)
+                left_out = f"{SLICE / 3600:g} hours are left out: {error}"
+            except SlurmError as error:
+                trouble = str(error)
+            start = end
+        if made.until:  # else nothing was answered
+            self._take(made)
+        if left_out:
+            sentence = "Run times are predicted from the other finished jobs."
+            self._trouble("history.incomplete", sentence=sentence, reason=left_out)
+        if trouble:
+            self._trouble(
+                "history.unavailable",
+                sentence="Run times are predicted from what is known so far, else from the time limits.",
+                reason=trouble,
+                remedy='if this cluster has no accounting: estimates.source = "limit"',
+            )
+            return
+        if count and (anew or "history.unavailable" in self._said):
+            self._runtime.log.info(
+                "history.read",
+                sentence=f"{count} finished jobs of the last {(now - first) / _DAY:.3g} days; run times are predicted "
+                "from them.",
+            )
+        self._said.discard("history.unavailable")
+        if count:
+            self._save(made)
+
+    def _take(self, made: "Known") -> None:
+        self._known = made
+        self._runtime.metrics.history_until.set(made.until if len(made.history) else 0.0)
+
+    def _trouble(self, event: str, **values: str) -> None:
+        self._runtime.metrics.history_errors.inc()
+        if event not in self._said:
+            self._runtime.log.warning(event, **values)
+        self._said.add(event)
+
+    def _save(self, made: "Known") -> None:
+        data = json.dumps(made.to_json(), separators=(",", ":"), allow_nan=False).encode()
+        path = self._runtime.config.state.directory / FILE_NAME
+        try:
+            write_atomic(path, data, durable=False)
+        except OSError as error:
+            self._runtime.log.warning("history.not_written", detail=f"{path}: {error.strerror}")
+
+
+class Known:
+    """A history and how far it reaches."""
+
+    def __init__(self, history: RunTimeHistory | None = None, until: float = 0.0) -> None:
+        self.history = history if history is not None else RunTimeHistory()
+        self.until = until
+        """Epoch seconds: ends before this are known."""
+        self.last_ended: deque[tuple[float, float, float]] = deque(maxlen=MOST_ENDED)
+        """The last jobs, as the fields of `decide.expect.predictions.EndedJobs`: what was predicted of them before
+        their ends were known, their limits, what they took."""
+        self._took: dict[int, tuple[float, float]] = {}
+        """Start and run time by id of the last jobs that ended. Not kept on disk: a loan that nothing is known of is
+        settled by what the readings showed."""
+        self._cancelled: dict[int, None] = {}
+        """The last jobs that were cancelled before they ran."""
+        self._recent: dict[tuple[int, float], None] = {}
+        """Job and end of what ended within the overlap, so that nothing counts twice."""
+
+    def copy(self) -> "Known":
+        """An independent one that knows the same."""
+        other = Known(self.history.copy(), self.until)
+        other._recent, other.last_ended = self._recent.copy(), self.last_ended.copy()
+        other._took, other._cancelled = self._took.copy(), self._cancelled.copy()
+        return other
+
+    def cancelled(self, jobs: Iterable[int]) -> None:
+        """Take in jobs that were cancelled before they ran."""
+        self._cancelled |= dict.fromkeys(jobs)
+        for job in list(self._cancelled)[:-MOST_TOLD]:
+            del self._cancelled[job]
+
+    def told(self) -> Told:
+        """What is known of single jobs."""
+        return Told(self._took.get, self._cancelled.keys())
+
+    def learn(self, jobs: list[EndedJob], until: float) -> int:
+        """Take in jobs in order of their ends. Returns how many were new."""
+        new = {(job.job_id, job.end): job for job in jobs if (job.job_id, job.end) not in self._recent}
+        kinds = [Kind(job.user, job.account, job.partition, job.gpus, job.time_limit, job.cpus) for job in new.values()]
+        last = list(zip(kinds, new.values(), strict=True))[-MOST_ENDED:]
+        predicted = self.history.run_times([kind for kind, _ in last]).expected.tolist()
+        for (_, job), expected in zip(last, predicted, strict=True):
+            limit = math.inf if math.isnan(job.time_limit) else job.time_limit
+            estimate = limit if math.isnan(expected) else expected
+            if math.isfinite(estimate):
+                self.last_ended.append((estimate, limit, job.run_time))
+        for kind, (mark, job) in zip(kinds, new.items(), strict=True):
+            self._recent[mark] = None
+            self.history.ended(kind, job.run_time, job.end)
+        # What is read again after a restart is not new, but may be what an open loan waits for.
+        for job in jobs:
+            self._took.pop(job.job_id, None)
+            self._took[job.job_id] = job.end - job.run_time, job.run_time
+        for forgotten in list(self._took)[:-MOST_TOLD]:
+            del self._took[forgotten]
+        self.history.renew()
+        self.until = max(self.until, until)
+        self._recent = {mark: None for mark in self._recent if mark[1] >= self.until - OVERLAP}
+        return len(new)
+
+    def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
+        """Run times of (N,) jobs; None while there is nothing to predict from."""
+        return predict_table(self.history, jobs) if len(self.history) else None
+
+    def ended(self) -> EndedJobs | None:
+        """The last jobs that ended, with what was predicted of them; None where there are none."""
+        return EndedJobs(*np.array(self.last_ended).T) if self.last_ended else None
+
+    def to_json(self) -> dict[str, Any]:
+        """For the disk."""
+        return {
+            "version": VERSION,
+            "until": self.until,
+            "recent": [[job, end] for job, end in self._recent],
+            "history": self.history.to_json(),
+            "ended": [[known, limit if math.isfinite(limit) else None, took] for known, limit, took in self.last_ended],
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Known":
+        """What `to_json` wrote; WorkloadError where it is something else."""
+        match value:
+            case {
+                "version": version,
+                "until": int(until) | float(until),
+                "recent": list(recent),
+                "history": past,
+                "ended": list(ended),
+            } if version == VERSION and math.isfinite(until):
+                known = cls(RunTimeHistory.from_json(past), float(until))
+            case _:
+                raise WorkloadError(f"no history of version {VERSION}")
+        for mark in recent:
+            match mark:
+                case [int(job), int(end) | float(end)]:
+                    known._recent[job, float(end)] = None
+                case _:
+                    raise WorkloadError("a job of the history cannot be understood")
+        for job in ended:
+            match job:
+                case [int(said) | float(said), int() | float() | None as limit, int(took) | float(took)]:
+                    known.last_ended.append((float(said), math.inf if limit is None else float(limit), float(took)))
+                case _:
+                    raise WorkloadError("a prediction of the history cannot be understood")
+        return known
+
+
+def load(directory: Path) -> Known | None:
+    """What a daemon left in its state directory; None where there is nothing. RltunedError: it cannot be used."""
+    path = directory / FILE_NAME
+    try:
+        return Known.from_json(read_json(path, MAX_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, OverflowError, WorkloadError) as error:
+        raise RltunedError(f"{path}: cannot be used: {error}") from error
+
+
+def saved(settings: EstimatesSection, directory: Path) -> Known:
+    """What the daemon left on disk; nothing where it is not wanted. Raises as `load`."""
+    if settings.source == "limit":
+        return Known()
+    return load(directory) or Known()

@@ -1,0 +1,348 @@
+"""User records in a directory that users can enter: written by the daemon, read by ``explain`` and ``when``.
+
+Each user has a directory there of the number of the user, with a POSIX access control list (acl(5)) that lets this one
+user in; without such lists nothing is written. The directory itself cannot be listed. All records are written again in
+every cycle, also the empty one of a user who had a job once: neither sizes nor times tell others who has jobs now. It
+cannot hold up a cycle: `publish` only leaves the columns for a thread.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import pwd
+import stat
+import struct
+import threading
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.core.changes import JobState
+from rltuned.core.config import Config, UsersSection
+from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import read_json, write_all
+from rltuned.core.tables import JobTable, Snapshot
+from rltuned.decide.decision import read
+from rltuned.decide.resizing import SOON, Registration
+from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
+from rltuned.elastic import REGISTERED, registration_name
+
+MOST_USERS: Final = 2000
+MOST_BYTES: Final = 4 * 1024 * 1024
+MARK: Final = "published.json"
+"""For everybody: when the records were written."""
+NAME: Final = "jobs.json"
+"""The record, in the user's directory."""
+_OVERFLOW: Final = 65534
+"""The uid by which the kernel shows a user of another user namespace: it may be anybody."""
+_LAST: Final = 2**32 - 2
+"""The greatest uid; the next number is none, and asks chown() to change nothing."""
+_ACL: Final = "system.posix_acl_access"
+MOST_LISTED: Final = 1_000_000
+"""Names in the directory of registrations that are looked at."""
+MOST_REMOVED: Final = 10_000
+"""Of these, so many that are no registrations are removed in a cycle."""
+_PATIENCE: Final = 5.0
+"""Seconds that the end of the daemon waits for a thread that a file server or a name service keeps waiting."""
+
+
+# --- who is who
+
+
+def uid_of(name: str) -> int | None:
+    """The user whom squeue on this host calls `name`. None: that is not sure."""
+    try:
+        uid = pwd.getpwnam(name).pw_uid
+    except KeyError:
+        # squeue prints what has no name as a number.
+        uid = int(name) if name.isascii() and name.isdigit() else _OVERFLOW
+    if uid == _OVERFLOW or uid > _LAST or (name.isdigit() and uid != int(name)):
+        return None
+    return uid
+
+
+def name_of(uid: int) -> str:
+    """What squeue on this host calls that user. "": that is not sure."""
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return name if uid_of(name) == uid else ""
+
+
+# --- what the daemon runs
+
+
+class UserFiles:
+    """Writes the records into a directory, in a thread of its own."""
+
+    def __init__(self, directory: Path, runtime: Runtime) -> None:
+        """Starts it. Trouble is said once for as long as it stays the same, and each cycle is another try."""
+        self._directory, self._runtime = directory, runtime
+        self._next: UserRecords | None = None
+        self._stop = False
+        self._turn = threading.Condition()
+        self._trouble = ""
+        self._ran = dict[int, float]()
+        self._thread = threading.Thread(target=self._run, name="user-files", daemon=True)
+        self._thread.start()
+
+    def publish(self, records: UserRecords) -> None:
+        """Write these next, instead of any that still wait."""
+        with self._turn:
+            self._next = records
+            self._turn.notify()
+
+    def close(self, patience: float = _PATIENCE) -> None:
+        """Stop. What is there stays, and says of when it is."""
+        with self._turn:
+            self._stop = True
+            self._turn.notify()
+        self._thread.join(patience)
+
+    def _run(self) -> None:
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: self._stop or self._next is not None)
+                records, self._next = self._next, None
+                if self._stop or records is None:
+                    return
+            try:
+                self._say(write_all_records(self._directory, self._advised(records)))
+            except Exception:  # the next cycle is another try
+                self._runtime.log.exception("users.defect", sentence="This is a defect; please report it.")
+            del records  # and with them the plan
+
+    def _advised(self, records: UserRecords) -> UserRecords:
+        if records.plan is None:
+            return records
+        snapshot = records.plan.snapshot
+        return records.advised(lately_running(registered(self._directory, snapshot.jobs), snapshot, self._ran))
+
+    def _say(self, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            self._runtime.log.warning("users.not_published", sentence="Users do not see their record.", reason=trouble)
+        self._trouble = trouble
+
+
+def registered(directory: Path, jobs: JobTable) -> dict[int, Registration]:
+    """What these jobs have said that they could do, each in a file of its owner's. Nothing where the directory for
+    them is missing: the site wants no such jobs (docs/elastic.md). What else is there is removed: files of jobs that
+    are gone, and of users who have taken names of others' jobs. (A job newer than this reading registers again.)
+    """
+    found, others, there = dict[int, Registration](), list[Path](), directory / REGISTERED
+    with contextlib.suppress(OSError), os.scandir(there) as entries:
+        uids = {user: uid_of(user) for user in jobs.user.names}
+        owners = zip(jobs.job_id.tolist(), map(uids.get, jobs.user.texts()), strict=True)
+        expected = {registration_name(uid, job): (job, uid) for job, uid in owners if uid is not None}
+        for entry in islice(entries, MOST_LISTED):
+            job, uid = expected.get(entry.name, (0, 0))
+            content = _plain_file_of(uid, there / entry.name) if job else None
+            if content is not None:
+                with contextlib.suppress(RltunedError):
+                    found[job] = read(Registration, content, "a registration")
+            elif len(others) < MOST_REMOVED and (job or not entry.is_dir(follow_symlinks=False)):
+                others.append(there / entry.name)
+    for path in others:
+        try:
+            path.unlink()
+        except OSError:
+            # A directory in the way of a registration. With something in it, it can only be moved.
+            with contextlib.suppress(OSError):
+                path.rename(there / f".{token_hex(8)}")
+    return found
+
+
+def lately_running(
+    told: Mapping[int, Registration], snapshot: Snapshot, ran: dict[int, float]
+) -> dict[int, Registration]:
+    """Of these registrations those of jobs that run, or did within the last `SOON` seconds: they have requeued
+    themselves. (Any user can leave a registration of a job that only waits.) `ran`: when each was last seen to run, by
+    job id; it is brought up to date.
+    """
+    jobs, now = snapshot.jobs, snapshot.time
+    ran |= {job: now for job in told if jobs.state[jobs.row_of[job]] == JobState.RUNNING}
+    for job in [job for job, seen in ran.items() if now - seen > SOON]:
+        del ran[job]
+    return {job: said for job, said in told.items() if job in ran}
+
+
+def _plain_file_of(uid: int, path: Path) -> bytes | None:
+    """The beginning of a file of this user's; None: it is something else, as a link or a pipe."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == uid:
+                return file.read(1000)
+    return None
+
+
+def write_all_records(directory: Path, records: UserRecords) -> str:
+    """Write the record of everybody who has a job, and an empty one for all who had one. Why not, or ""."""
+    try:
+        top = _open_ours(directory)
+        try:
+            return _write_users(top, directory, records)
+        finally:
+            os.close(top)
+    except OSError as error:
+        return f"users.directory {directory}: {error.strerror or error}"
+
+
+def _write_users(top: int, directory: Path, records: UserRecords) -> str:
+    trouble = ""
+    now = {uid: name for name in records.users if (uid := uid_of(name)) is not None}
+    if len(now) > MOST_USERS:
+        trouble = f"users.directory {directory}: {len(now)} users have jobs, the first {MOST_USERS} get a record"
+        now = dict(sorted(now.items())[:MOST_USERS])
+    past = sorted({int(name) for name in os.listdir(top) if name.isascii() and name.isdigit()} - now.keys())
+    room = MOST_USERS - len(now)
+    for uid in past[room:]:
+        _remove(top, uid)
+    for uid in [*now, *past[:room]]:
+        record = records.record(now[uid] if uid in now else name_of(uid)).as_dict()
+        try:
+            _write_user(top, uid, json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        except OSError as error:
+            why = error.strerror or str(error)
+            if error.errno in {errno.EOPNOTSUPP, errno.ENOSYS}:
+                why = (
+                    "its file system has no POSIX access control lists, so no file can be for one user alone; use "
+                    "one that has them (ext4, XFS, tmpfs, Lustre, NFS version 3)"
+                )
+                return f"users.directory {directory}: {why}"
+            trouble = f"users.directory {directory}/{uid}: {why}"
+    mark = {"version": VERSION, "time": records.time, "interval": records.interval}
+    try:
+        _replace(top, MARK, json.dumps(mark).encode() + b"\n", None)
+    except OSError as error:
+        trouble = f"users.directory {directory}/{MARK}: {error.strerror}"
+    return trouble
+
+
+def _open_ours(directory: Path) -> int:
+    """The directory, where only this process's user can make files; else OSError."""
+    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(top)
+        if status.st_uid != os.geteuid():
+            raise PermissionError(0, f"belongs to uid {status.st_uid}; give it to the daemon's user ({os.geteuid()})")
+        if stat.S_IMODE(status.st_mode) != 0o711:
+            os.fchmod(top, 0o711)  # others may enter, not list: the names are those of all who have had jobs
+    except OSError:
+        os.close(top)
+        raise
+    return top
+
+
+def _write_user(top: int, uid: int, data: bytes) -> None:
+    name = str(uid)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=top)
+    own = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    try:
+        _let_in(own, uid, directory=True)
+        _replace(own, NAME, data, uid)
+    finally:
+        os.close(own)
+
+
+def _remove(top: int, uid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(f"{uid}/{NAME}", dir_fd=top)
+    with contextlib.suppress(OSError):
+        os.rmdir(str(uid), dir_fd=top)
+
+
+def _replace(directory: int, name: str, data: bytes, uid: int | None) -> None:
+    """Replace a file; who reads it sees the old or the new content. None: for everybody, else for this one user."""
+    temporary = f".{name}.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=directory)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    try:
+        if uid is None:
+            os.fchmod(fd, 0o644)
+        else:
+            _let_in(fd, uid, directory=False)
+        write_all(fd, data)
+    finally:
+        os.close(fd)
+    os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _let_in(fd: int, uid: int, *, directory: bool) -> None:
+    """Let the owner and this user in, and nobody else; OSError where the file system does not."""
+    wanted = access_list(uid, directory=directory)
+    with contextlib.suppress(OSError):
+        if os.getxattr(fd, _ACL) == wanted:
+            return
+    os.setxattr(fd, _ACL, wanted)
+    if os.getxattr(fd, _ACL) != wanted:
+        raise PermissionError(0, "its file system does not keep the access control list")
+
+
+def access_list(uid: int, *, directory: bool) -> bytes:
+    """The extended attribute of acl(5): the owner may write, `uid` may read, nobody else may anything.
+
+    Layout: linux/posix_acl_xattr.h, version 2; tag, permissions and id of each entry, the least tag first.
+    """
+    nobody, theirs = 0xFFFFFFFF, 5 if directory else 4
+    owner_tag, user_tag, group_tag, mask_tag, others_tag = 0x01, 0x02, 0x04, 0x10, 0x20
+    entries: Iterable[tuple[int, int, int]] = (
+        (owner_tag, theirs | 2, nobody),
+        (user_tag, theirs, uid),
+        (group_tag, 0, nobody),
+        (mask_tag, theirs, nobody),
+        (others_tag, 0, nobody),
+    )
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+# --- what a user runs
+
+
+def only_own(config: Config) -> bool:
+    """Whether this user gets their own record only: the state directory is closed, and records are published."""
+    return config.users.directory is not None and not os.access(config.state.directory, os.R_OK | os.X_OK)
+
+
+def fetch(settings: UsersSection, uid: int) -> UserRecord:
+    """The record of user `uid`, who runs this; RltunedError says why there is none."""
+    if settings.directory is None:
+        raise RltunedError("rltuned shows users nothing here: users.directory is not set (docs/installation.md)")
+    path = settings.directory / str(uid) / NAME
+    try:
+        return UserRecord.from_json(_content(path))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise RltunedError(f"{path}: {error.strerror or error}") from error
+    except RltunedError as error:
+        raise RltunedError(f"{path}: {error}; the daemon and this command may be of different versions") from error
+    mark = published(settings.directory)
+    if mark is None:
+        raise RltunedError(f"{settings.directory}: nothing is published here; is the daemon running?")
+    when, interval = mark
+    return UserRecord(
+        version=VERSION, time=when, interval=interval, user="", moves=False, managed=0, jobs=(), left_out=0
+    )
+
+
+def published(directory: Path) -> tuple[float, float] | None:
+    """Time of the reading whose records are in `users.directory`, epoch seconds, and seconds between two readings."""
+    try:
+        mark = read_json(directory / MARK)
+        return float(mark["time"]), float(mark["interval"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)

@@ -1,0 +1,412 @@
+"""policy.name = "auto": what a verdict is worth, and what the daemon does where it is worth nothing."""
+
+import json
+import os
+
+import pytest
+from unit.controller.test_loop import house
+from unit.rank.conftest import saved
+
+from rltuned.controller.cycle.auto_policy import Choice, Standing, read
+from rltuned.controller.cycle.policy_choice import load_policy
+from rltuned.controller.health.checks import Severity, examine
+from rltuned.core.config import (
+    DEFAULT_MODEL,
+    DEFAULT_SHARE,
+    Config,
+    EstimatesSection,
+    LendSection,
+    PolicySection,
+    StateSection,
+    resolve,
+)
+from rltuned.core.errors import ConfigError, RltunedError
+from rltuned.core.objective import Objective
+from rltuned.decide.explain import explain
+from rltuned.records import model_files as files
+from rltuned.records.decisions import load
+from rltuned.records.gate_verdict import DAY, MODEL, SLURM, parse_verdict
+from rltuned.records.store import ModelStore
+
+NOW = 1e9
+GPUS = 16
+
+
+def verdict(**changes):
+    return {
+        "format": "rltuned-verdict",
+        "version": 2,
+        "chosen": MODEL,
+        "share": 0.5,
+        "fallback": "sjf",
+        "fallback_share": 0.2,
+        "reason": "It waits least.",
+        "made_at": NOW,
+        "valid_days": 90.0,
+        "model": {"name": DEFAULT_MODEL, "manifest_sha256": files.manifest_sha256(DEFAULT_MODEL)},
+        "cluster": {"gpus": GPUS},
+        "settings": {"estimates": "history"},
+        **changes,
+    }
+
+
+OTHER_MODEL = {"model": {"name": DEFAULT_MODEL, "manifest_sha256": "0" * 64}}
+
+
+def auto(directory, content, **section):
+    path = directory / "verdict.json"
+    if content is not None:
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return PolicySection(name="auto", verdict=path, **section)
+
+
+def choice(directory, content, now=NOW + 1, gpus=GPUS, **section):
+    policy = load_policy(auto(directory, content, **section))
+    choice = policy.reading.choose(now, gpus)
+    return policy.policies[choice.runs], choice
+
+
+@pytest.mark.parametrize(
+    ("chosen", "name"), [(MODEL, DEFAULT_MODEL), ("saf", "saf"), ("unicep", "unicep"), (SLURM, "multifactor")]
+)
+def test_a_good_verdict_is_gone_by(tmp_path, chosen, name):
+    policy, made = choice(tmp_path, verdict(chosen=chosen))
+    assert policy.name == name
+    assert (made.standing, made.why) == (Standing.GOOD, "It waits least.")
+
+
+def test_the_model_that_is_served_is_told_what_the_site_wants(tmp_path):
+    wanted = Objective.parse("tail=1")
+    policy, _ = choice(tmp_path, verdict(), objective="tail=1")
+    assert policy.objective == wanted
+    run = house(tmp_path)
+    fresh = run.daemon.config.model_copy(update={"policy": PolicySection(objective="tail=1")})
+    assert run.daemon.reload(lambda: fresh)
+    assert run.daemon.choice.policy.objective == wanted
+
+
+def test_without_a_verdict_slurms_own_order_stays(tmp_path):
+    policy, made = choice(tmp_path, None)
+    assert policy.name == "multifactor"
+    assert made.standing is Standing.MISSING
+    assert "there is no verdict" in made.why
+
+
+def test_a_verdict_for_another_model_is_not_gone_by_but_its_plain_rule_is_as_proven_as_before(tmp_path):
+    policy, made = choice(tmp_path, verdict(**OTHER_MODEL))
+    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_MODEL)
+    assert "another model" in made.why
+    policy, _ = choice(tmp_path, verdict(fallback=SLURM, **OTHER_MODEL))
+    assert policy.name == "multifactor"
+
+
+def test_a_rule_that_was_chosen_does_not_depend_on_which_model_lost(tmp_path):
+    policy, made = choice(tmp_path, verdict(chosen="saf", **OTHER_MODEL))
+    assert (policy.name, made.standing) == ("saf", Standing.GOOD)
+
+
+def test_a_model_that_is_refused_leaves_the_plain_rule(tmp_path):
+    policy, made = choice(tmp_path, verdict(), model="/no/such/model.json")
+    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_MODEL)
+    assert "/no/such/model.json" in made.why
+
+
+def test_a_model_that_was_judged_with_rollouts_is_not_served_without(tmp_path):
+    policy, made = choice(tmp_path, verdict(settings={"estimates": "history", "rollout": True}))
+    assert (policy.name, made.standing) == ("multifactor", Standing.UNREADABLE)
+    assert "run `rltuned gate` again" in made.why
+    policy, made = choice(tmp_path, verdict(settings={"estimates": "history", "rollout": False}))
+    assert (policy.name, made.standing) == (DEFAULT_MODEL, Standing.GOOD)
+
+
+@pytest.mark.parametrize(("gpus", "good"), [(16, True), (20, True), (12, True), (21, False), (11, False), (0, False)])
+def test_a_cluster_that_has_grown_or_shrunk_a_lot_is_another_one(tmp_path, gpus, good):
+    policy, made = choice(tmp_path, verdict(), gpus=gpus)
+    assert policy.name == (DEFAULT_MODEL if good else "multifactor")
+    assert (made.standing is Standing.OTHER_CLUSTER) == (not good)
+
+
+@pytest.mark.parametrize(
+    ("days", "good"), [(0.0, True), (89.9, True), (90.1, False), (1e4, False), (-0.9, True), (-1.1, False)]
+)
+def test_a_verdict_ends_and_one_from_the_future_is_not_believed(tmp_path, days, good):
+    policy, made = choice(tmp_path, verdict(), now=NOW + days * DAY)
+    assert policy.name == (DEFAULT_MODEL if good else "multifactor")
+    assert (made.standing is Standing.EXPIRED) == (not good)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "no JSON"),
+        ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
+        ("[]", "not a verdict"),
+        ({**verdict(), "version": 1}, "a verdict of version 1, and this rltuned reads 2: run `rltuned gate` again"),
+        (verdict(share=1.1), "its 'share' is '1.1'"),
+        (verdict(fallback_share=None), "its 'fallback_share'"),
+        (verdict(chosen="rm -rf"), "its 'chosen'"),
+        (verdict(chosen="best"), "no rule 'best'"),
+        (verdict(fallback=MODEL), "its 'fallback' is the model"),
+        (verdict(made_at="today"), "its 'made_at'"),
+        (json.dumps(verdict()).replace("90.0", "NaN"), "its 'valid_days'"),
+        (json.dumps(verdict()).replace("90.0", "1e999"), "its 'valid_days'"),
+        (verdict(model=None), "no 'model'"),
+        (verdict(model={"name": DEFAULT_MODEL, "manifest_sha256": "short"}), "its 'manifest_sha256'"),
+        (" " * (5 * 2**20) + json.dumps(verdict()), "larger than"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else None,
+)
+def test_what_cannot_be_understood_is_refused_and_slurms_own_order_stays(tmp_path, content, said):
+    policy, made = choice(tmp_path, content)
+    assert policy.name == "multifactor"
+    assert made.standing is Standing.UNREADABLE
+    assert said in made.why
+    assert str(tmp_path) in made.why
+
+
+def test_a_verdict_that_is_no_regular_file_holds_nothing_up(tmp_path):
+    path = tmp_path / "verdict.json"
+    os.mkfifo(path)
+    assert read(PolicySection(name="auto", verdict=path)).standing is Standing.UNREADABLE
+    path.unlink()
+    path.mkdir()
+    assert read(PolicySection(name="auto", verdict=path)).standing is Standing.UNREADABLE
+    path.rmdir()
+    (tmp_path / "other.json").write_text(json.dumps(verdict()))
+    path.symlink_to(tmp_path / "other.json")
+    assert read(PolicySection(name="auto", verdict=path)).standing is Standing.UNREADABLE
+
+
+def test_the_value_itself_refuses_what_is_too_large():
+    with pytest.raises(RltunedError, match="larger than"):
+        parse_verdict(b" " * (5 * 2**20))
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus", "share"),
+    [
+        ({}, GPUS, 0.5),
+        ({"chosen": "saf", "share": 0.0}, GPUS, 0.0),
+        (OTHER_MODEL, GPUS, 0.2),
+        ({}, 4 * GPUS, DEFAULT_SHARE),
+        (None, GPUS, DEFAULT_SHARE),
+    ],
+    ids=["the model's", "a rule's", "the fallback's", "another cluster", "no verdict"],
+)
+def test_a_share_of_auto_is_that_of_the_verdict_that_is_gone_by(tmp_path, changes, gpus, share):
+    _, made = choice(tmp_path, None if changes is None else verdict(**changes), gpus=gpus)
+    followed = made.applied(Config(lend=LendSection(share="auto", most=3)))
+    assert (followed.lend.share, followed.lend.part, followed.lend.most) == (share, share, 3)
+    own = Config(lend=LendSection(share=0.05))
+    assert made.applied(own) == own, "a number stands"
+
+
+@pytest.mark.parametrize("said", ["1.1", "-0.1", '"often"', "true", "nan"])
+def test_a_share_is_a_number_from_0_to_1_or_auto(said):
+    for share in (0, 0.25, 1, "auto"):
+        assert resolve(f"[lend]\nshare = {share!r}\n", "c.toml", {}, {}).config.lend.share == share
+    assert resolve(None, "", {"RLTUNED_LEND__SHARE": "auto"}, {}).config.lend.share == "auto"
+    with pytest.raises(ConfigError, match=r"^c.toml:2: lend.share: a number .*wanted[^\n]*$"):
+        resolve(f"[lend]\nshare = {said}\n", "c.toml", {}, {})
+
+
+def test_without_a_verdict_to_go_by_a_share_of_auto_is_the_default():
+    config = Config(policy=PolicySection(name="saf"), lend=LendSection(share="auto"))
+    assert Choice("saf", Standing.UNUSED, "").applied(config).lend.share == config.lend.part == DEFAULT_SHARE
+
+
+# --- in the daemon
+
+
+def run_auto(directory, content):
+    run = house(directory)
+    run.daemon.runtime.config = run.daemon.config.model_copy(update={"policy": auto(directory, content)})
+    run.daemon.choice.policy = load_policy(run.daemon.config.policy)
+    return run
+
+
+def now_here(run, **changes):
+    gpus = int(run.slurm.reader().snapshot(0.0).nodes.gpus.sum())
+    return verdict(made_at=run.slurm.clock.time(), cluster={"gpus": gpus}, **changes)
+
+
+def state(run):
+    return {one: run.metric(f'rltuned_verdict_state{{state="{one.value}"}}') for one in Standing}
+
+
+def reload(run):
+    return run.daemon.reload(lambda: run.daemon.config)
+
+
+def test_without_a_verdict_a_cycle_leaves_the_order_to_slurm_and_says_so_once(tmp_path):
+    run = run_auto(tmp_path, None)
+    order = run.slurm.order()
+    run.ticks(3)
+    assert run.slurm.order() == order
+    assert run.slurm.updates == 0
+    (said,) = run.events("verdict.not_used")
+    assert said["standing"] == "missing"
+    assert "rltuned gate --from-sacct 30" in said["remedy"]
+    assert state(run) == {one: float(one is Standing.MISSING) for one in Standing}
+
+
+def test_a_reload_takes_a_new_verdict_over_and_its_end_gives_the_queue_back(tmp_path):
+    run = run_auto(tmp_path, None)
+    order = run.slurm.order()
+    run.tick()
+    auto(tmp_path, now_here(run, chosen="sjf"))
+    run.tick()
+    assert run.slurm.order() == order, "not before it is told"
+    assert reload(run)
+    run.tick()
+    assert run.slurm.order() == order[::-1]
+    assert "Policy 'sjf': It waits least." in run.events("policy.chosen")[-1]["sentence"]
+    assert run.metric('rltuned_verdict_state{state="good"}') == 1
+    run.slurm.clock.sleep(91 * DAY)
+    run.ticks(2)  # after so long without a cycle the first one only says that it is back
+    assert run.slurm.order() == order
+    assert run.events("verdict.not_used")[-1]["standing"] == "expired"
+
+
+def test_a_verdict_that_breaks_does_not_stop_a_reload(tmp_path):
+    run = run_auto(tmp_path, None)
+    auto(tmp_path, now_here(run, chosen="sjf"))
+    reload(run)
+    order = run.slurm.order()
+    run.tick()
+    auto(tmp_path, "{")
+    assert reload(run)
+    run.tick()
+    assert run.slurm.order() == order
+    assert run.events("verdict.not_used")[-1]["standing"] == "unreadable"
+
+
+def test_the_record_says_which_policy_and_why_and_explain_repeats_it(tmp_path):
+    run = run_auto(tmp_path, None)
+    auto(tmp_path, now_here(run, chosen="sjf"))
+    reload(run)
+    run.tick()
+    record = load(tmp_path / "state")
+    assert (record.policy, record.policy_why) == ("sjf", "It waits least.")
+    told = explain(record, 3)
+    assert (told.policy, told.policy_why) == ("sjf", "It waits least.")
+
+
+# --- in doctor
+
+
+def found(run, directory, content, **sections):
+    config = Config(
+        policy=auto(directory, content),
+        state=StateSection(directory=directory / "state", mirror=directory / "mirror"),
+        **sections,
+    )
+    findings = examine(run.slurm.reader(), config, run.slurm.clock)
+    return [finding for finding in findings if finding.subject == "verdict"]
+
+
+def test_doctor_names_a_verdict_that_is_not_gone_by_with_the_remedy(tmp_path):
+    run = house(tmp_path)
+    (finding,) = found(run, tmp_path, None)
+    assert finding.severity is Severity.WARNING
+    assert finding.remedy.startswith(f"rltuned gate --from-sacct 30 --out {tmp_path}/verdict.json")
+    (finding,) = found(run, tmp_path, now_here(run) | {"cluster": {"gpus": 4000}})
+    assert "4000 GPUs" in finding.cause
+
+
+def test_doctor_says_what_a_good_verdict_is_worth_and_when_to_renew_it(tmp_path):
+    run = house(tmp_path)
+    (finding,) = found(run, tmp_path, now_here(run, chosen="sjf"))
+    assert finding.severity is Severity.OK
+    assert "'sjf' for another 90 days" in finding.cause
+    _, soon = found(run, tmp_path, now_here(run, chosen="sjf", valid_days=3.0))
+    assert (soon.severity, soon.cause[:28]) == (Severity.NOTE, "the verdict ends in 3.0 days")
+    _, other = found(run, tmp_path, now_here(run, chosen="sjf") | OTHER_MODEL)
+    assert "never judged here" in other.cause
+    _, estimates = found(run, tmp_path, now_here(run, chosen="sjf"), estimates=EstimatesSection(source="limit"))
+    assert "estimates.source is 'limit'" in estimates.cause
+
+
+def test_doctor_asks_for_no_verdict_where_the_policy_is_named(tmp_path):
+    run = house(tmp_path)
+    config = Config(state=StateSection(directory=tmp_path / "state", mirror=None))
+    assert "verdict" not in {finding.subject for finding in examine(run.slurm.reader(), config, run.slurm.clock)}
+
+
+# --- a model store
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = ModelStore(tmp_path / "store")
+    store.use(store.add(DEFAULT_MODEL, 1.0, "shipped"), 1.0, "the first")
+    return store
+
+
+def following(directory, store):
+    """A daemon that follows the store."""
+    run = house(directory)
+    section = PolicySection(
+        name="auto", model=str(store.root / "current/model.json"), verdict=store.root / "current/verdict.json"
+    )
+    run.daemon.runtime.config = run.daemon.config.model_copy(update={"policy": section})
+    run.daemon.choice.policy = load_policy(section)
+    return run
+
+
+def renew(run, store, **changes):
+    store.renew(store.current(), json.dumps(now_here(run, **changes)).encode())
+
+
+def test_a_verdict_that_the_store_renews_and_a_version_that_it_changes_are_taken_by_the_next_cycle(tmp_path, store):
+    run = following(tmp_path, store)
+    order = run.slurm.order()
+    run.tick()
+    assert run.slurm.order() == order, "no verdict yet"
+    renew(run, store, chosen="sjf")
+    run.tick()
+    assert run.slurm.order() == order[::-1]
+    assert run.metric("rltuned_verdict_end_timestamp_seconds") == pytest.approx(
+        run.slurm.clock.time() + 90 * DAY, abs=600
+    )
+    other = store.add(str(saved(tmp_path / "other", "other", 5)), 2.0, "a test")
+    store.use(other, 2.0, "for a test")
+    run.ticks(2)
+    assert run.slurm.order() == order, "the new version has no verdict: what was moved is given back"
+    assert run.metric("rltuned_model_version") == other.number
+    store.rollback(3.0, "for a test")
+    run.tick()
+    assert run.slurm.order() == order[::-1]
+    assert run.metric("rltuned_model_version") == 1
+    assert [event["version"] for event in run.events("model.taken")] == [1, 1, 2, 1]
+
+
+@pytest.mark.parametrize("damaged", ["weights", "verdict"])
+def test_a_version_that_does_not_verify_leaves_the_old_one_in_force_until_it_is_mended(tmp_path, store, damaged):
+    run = following(tmp_path, store)
+    order = run.slurm.order()
+    renew(run, store, chosen="sjf")
+    run.tick()
+    other = store.add(str(saved(tmp_path / "other", "other", 5)), 2.0, "a test", verdict=b"{")
+    weights = next(other.path.glob("*.safetensors"))
+    good = weights.read_bytes()
+    store.use(other, 2.0, "for a test")
+    if damaged == "weights":
+        weights.write_bytes(good[:-1] + b"\x00")
+        renew(run, store, chosen=SLURM)
+    run.ticks(3)
+    assert run.slurm.order() == order[::-1]
+    (said,) = run.events("model.refused")
+    assert ("sha256" if damaged == "weights" else "no JSON") in said["reason"]
+    weights.write_bytes(good)
+    renew(run, store, chosen=SLURM)
+    run.ticks(2)
+    assert run.slurm.order() == order
+
+
+def test_outside_of_a_store_files_are_read_at_a_reload_only(tmp_path):
+    run = run_auto(tmp_path, None)
+    auto(tmp_path, now_here(run, chosen="sjf"))
+    run.ticks(2)
+    assert not run.events("model.taken")

@@ -1,0 +1,180 @@
+"""``rltuned restore`` as a whole, beside dead, living and hung daemons."""
+
+import pytest
+from unit.controller.model_slurm import VirtualClock
+from unit.controller.support import Bench
+
+from rltuned.commands.main import cli
+from rltuned.controller.give_back.by_command import restore_queue
+from rltuned.controller.health.clock import Moment, SystemClock
+from rltuned.controller.health.heartbeat import Condition, beat
+from rltuned.controller.health.lock import Lock
+from rltuned.core.config import Config, StateSection
+from rltuned.core.errors import JournalError, LockedError, SlurmUnavailableError
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench.make(tmp_path, [1000, 900, 800, 700])
+    bench.cycle([4, 3, 2, 1])
+    bench.journal.close()
+    return bench
+
+
+def run(bench, clock=None, **values):
+    config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
+    return restore_queue(
+        config,
+        clock=clock or bench.clock,
+        connect_reader=lambda _section: bench.slurm.reader(),
+        connect_writer=lambda _section: bench.slurm.writer(),
+        **values,
+    )
+
+
+def untouched(bench):
+    return [job.job_id for job in bench.slurm.jobs.values() if bench.slurm.untouched(job)]
+
+
+def test_after_a_dead_daemon_everything_is_given_back(bench):
+    assert run(bench).complete
+    assert untouched(bench) == [1, 2, 3, 4]
+    bench.clock.sleep(60.0)
+    assert run(bench).restored == (), "looks again once slurmctld has surely saved its state, and forgets"
+    reads = bench.slurm.reads
+    assert run(bench).restored == ()
+    assert bench.slurm.reads == reads, "with nothing in the journal Slurm is not even asked"
+
+
+def test_without_slurm_it_says_how_many_jobs_keep_values_and_what_will_give_them_back(bench):
+    bench.slurm.up = False
+    with pytest.raises(SlurmUnavailableError, match=r"connect failure\)\n3 jobs may still carry.*deadman\.timer gives"):
+        run(bench)
+    bench.slurm.up = True
+    run(bench)
+    bench.clock.sleep(60.0)
+    run(bench, job_ids=[1, 2, 3, 4])  # only that they are to be left alone is known of them now
+    bench.slurm.up = False
+    with pytest.raises(SlurmUnavailableError, match=r"connect failure\)$"):
+        run(bench)
+
+
+def test_beside_a_living_daemon_it_refuses_and_says_what_to_do(bench):
+    with (
+        Lock.acquire(bench.directory / "state", "run", 0.0),
+        pytest.raises(LockedError, match="systemctl stop rltuned"),
+    ):
+        run(bench)
+    assert bench.slurm.updates == 3
+
+
+def test_beside_a_living_daemon_single_jobs_can_be_given_back(bench):
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, job_ids=[2]).restored == (2,)
+    assert untouched(bench) == [1, 2]
+
+
+def test_the_dead_man_does_nothing_while_the_heart_beats(bench):
+    beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
+    assert run(bench, if_stale=300.0) is None
+    assert untouched(bench) == [1]
+
+
+@pytest.mark.parametrize("hung", [False, True])
+def test_the_dead_man_restores_once_the_heart_has_stopped_even_if_a_hung_daemon_holds_the_lock(bench, hung):
+    beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
+    bench.clock.sleep(301.0)
+    lock = Lock.acquire(bench.directory / "state", "run", 0.0) if hung else None
+    assert run(bench, if_stale=300.0).complete
+    assert untouched(bench) == [1, 2, 3, 4]
+    if lock is not None:
+        lock.release()
+
+
+@pytest.mark.parametrize("befalls", ["set", "suspend"])
+def test_the_dead_man_leaves_a_living_daemon_alone_whatever_befalls_the_clock(bench, befalls):
+    beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        getattr(bench.clock, befalls)(3600.0)
+        assert run(bench, if_stale=300.0) is None
+        assert untouched(bench) == [1]
+        bench.clock.sleep(301.0)
+        assert run(bench, if_stale=300.0).complete
+
+
+def test_the_dead_man_leaves_a_daemon_alone_that_is_just_starting(bench):
+    class Starting(VirtualClock):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            beat([bench.directory / "state"], Moment.of(self), 300.0)
+
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, if_stale=300.0, clock=Starting()) is None
+    assert untouched(bench) == [1]
+
+
+class Waiting(VirtualClock):
+    """While somebody waits, the daemon beats, and says for how long it has been inactive."""
+
+    def __init__(self, directory, inactive):
+        super().__init__()
+        self.directory, self.inactive = directory, inactive
+
+    def sleep(self, seconds):
+        super().sleep(seconds)
+        self.inactive += seconds
+        self.beat()
+
+    def beat(self):
+        beat([self.directory / "state"], Moment.of(self), 300.0, Condition(inactive=self.inactive))
+
+
+def test_the_dead_man_helps_where_a_daemon_lives_but_neither_acts_nor_gives_anything_back(bench):
+    bench.slurm.clock = clock = Waiting(bench.directory, 1801.0)
+    clock.beat()
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, if_stale=300.0, clock=clock).complete
+    assert untouched(bench) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("why", ["not for long", "slurmctld is down", "slurmctld is just back"])
+def test_the_dead_man_leaves_the_queue_to_a_daemon_that_will_act_by_itself(bench, why):
+    bench.slurm.clock = clock = Waiting(bench.directory, 1700.0 if why == "not for long" else 1801.0)
+    clock.beat()
+    bench.slurm.up = why != "slurmctld is down"
+    if why == "slurmctld is just back":
+        clock.inactive = -200.0  # it acts while the dead-man waits for it
+    with Lock.acquire(bench.directory / "state", "run", 0.0):
+        assert run(bench, if_stale=300.0, clock=clock) is None
+    assert untouched(bench) == [1]
+
+
+def test_two_restores_do_not_run_at_once(bench):
+    with Lock.acquire(bench.directory / "state", "restore", 0.0), pytest.raises(LockedError, match="rltuned restore"):
+        run(bench, job_ids=[1])
+
+
+def test_with_both_copies_unreadable_it_says_so_and_orphans_is_the_last_resort(bench):
+    for root in ("state", "mirror"):
+        path = bench.directory / root / "journal.jsonl"
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(JournalError, match="no copy of the journal can be read"):
+        run(bench)
+    assert run(bench, orphans=True).cleared_orphans == (2, 3, 4)
+    assert untouched(bench) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_the_dead_man_says_that_a_process_is_gone_although_its_last_sign_of_life_is_young(tmp_path, capsys, killed):
+    state, path = tmp_path / "state", tmp_path / "config.toml"
+    path.write_text(f'[state]\ndirectory = "{state}"\nmirror = ""\n')
+    lock = Lock.acquire(state, "run", 0.0)
+    beat([state], Moment.of(SystemClock()), 300.0)
+    if killed:
+        lock.release()
+    cli.main(["restore", "--if-stale", "300", "--config", str(path)], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "nothing was done" in said
+    assert ("is gone" in said, "is alive" in said) == (killed, not killed)
+    lock.release()
