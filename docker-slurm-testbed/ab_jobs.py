@@ -18,8 +18,8 @@ from testbed import USERS, TestbedError
 
 from rltuned.decide.rank.multifactor import Association, Weights
 from rltuned.evaluate.evaluation_settings import AGAIN
+from rltuned.simulate.workload import Source, workload
 from rltuned.slurm.facts import priority_weights
-from rltuned.workload import Source, workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +95,7 @@ HEIGHT: Final = 0.6
 LIMIT_MINUTES: Final = 0.25
 """Minutes of a limit that stand for a second of a run: limits are whole minutes, and most runs take seconds."""
 OVER_ASKING: Final = 1.2
-"""σ of ln(limit / run time), half-normal, as `rltuned.workload.simulated_estimates` draws limits."""
+"""σ of ln(limit / run time), half-normal, as `rltuned.simulate.workload.simulated_estimates` draws limits."""
 MOST_MINUTES: Final = 600
 SHOWN: Final = 12
 """Users and accounts that a report lists, at most."""

@@ -79,7 +79,7 @@ class Run:
     """Of the daemon's cycle, seconds."""
     jobs: Jobs
     cluster: Mapping[str, Any]
-    """As `rltuned.core.shape.from_json` takes it."""
+    """As `rltuned.simulate.shape.from_json` takes it."""
     real: Mapping[str, Times]
     """By arm, multifactor first."""
     facts: Mapping[str, Mapping[str, Any]]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ab_jobs import Arm, Site
     from replay import Jobs
 
-    from rltuned.core.shape import ClusterShape
+    from rltuned.simulate.shape import ClusterShape
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -34,7 +34,6 @@ from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import Config
 from rltuned.core.ended import EndedJob
 from rltuned.core.scheduler import SchedulerParameters
-from rltuned.core.shape import ClusterShape, from_json
 from rltuned.decide.expect.run_time_history import ended_before
 from rltuned.decide.rank import by_name
 from rltuned.evaluate import gate
@@ -43,12 +42,13 @@ from rltuned.evaluate.windows import Split, bounds, draw
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.requests import requests
+from rltuned.simulate.shape import ClusterShape, from_json
 from rltuned.simulate.values import JobFate
-from rltuned.workload import Workload, read
-from rltuned.workload.jobs import Estimates
-from rltuned.workload.presets import presets
-from rltuned.workload.simulated_estimates import estimate
-from rltuned.workload.synthetic import generate
+from rltuned.simulate.workload import Workload, read
+from rltuned.simulate.workload.jobs import Estimates
+from rltuned.simulate.workload.presets import presets
+from rltuned.simulate.workload.simulated_estimates import estimate
+from rltuned.simulate.workload.synthetic import generate
 
 if TYPE_CHECKING:
     from testbed import Project
@@ -83,7 +83,7 @@ TRIES: Final = 20
 SYNTHETIC: Final = 20_000
 """Jobs of a trace that is made of the shipped quantiles."""
 USERS_OF: Final = (2.0, 0.43)
-"""Users among n jobs, a·n^b, the k-th with a share ∝ 1/k: as in generated workloads (`rltuned.workload.synthetic`)."""
+"""Users among n jobs, a·n^b, the k-th with a share ∝ 1/k: as in generated workloads (`simulate.workload.synthetic`)."""
 FULL: Final = 0.85
 """Share of the GPU time of the planned minutes that all jobs take, at most: some nodes always stand half empty."""
 FIRST_UID: Final = 3_000

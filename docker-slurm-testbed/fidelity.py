@@ -20,15 +20,15 @@ import numpy.typing as npt
 from rltuned.core.config import DEFAULT_MODEL, Config, LendSection
 from rltuned.core.errors import EvaluationError, RltunedError
 from rltuned.core.hostlist import expand
-from rltuned.core.shape import ClusterShape, from_json
 from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.decide.rank.heuristics import RULES, by_name
 from rltuned.decide.rank.protocol import Policy
 from rltuned.records import model_files as files
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import PlanRanker
+from rltuned.simulate.shape import ClusterShape, from_json
 from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
-from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.simulate.workload.jobs import Source, Workload, workload
 
 FORM: Final = 1
 """Version of REPLAY.json that is understood."""

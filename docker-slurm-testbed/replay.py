@@ -30,13 +30,13 @@ from testbed import DEFAULT_PROJECT, USERS, Project, TestbedError, discover, say
 
 from rltuned.core.errors import RltunedError
 from rltuned.core.hostlist import expand
-from rltuned.core.shape import ClusterShape, from_json
 from rltuned.core.workers.progress import progress_bar
 from rltuned.decide.rank import RULES, by_name
 from rltuned.simulate.engine import QueueView
 from rltuned.simulate.requests import requests
-from rltuned.workload import Source, Workload, read, workload
-from rltuned.workload.simulated_estimates import estimate
+from rltuned.simulate.shape import ClusterShape, from_json
+from rltuned.simulate.workload import Source, Workload, read, workload
+from rltuned.simulate.workload.simulated_estimates import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -217,7 +217,7 @@ def _pairs(line: str) -> dict[str, str]:
 
 
 def read_cluster(project: Project) -> dict[str, Any]:
-    """Nodes and partitions as the long form of a cluster (rltuned.core.shape), nodes in the order of their names."""
+    """Nodes and partitions as the long form of a cluster (`simulate.shape`), nodes in the order of their names."""
     pools = []
     for line in project.execute("scontrol -o show node").stdout.splitlines():
         node = _pairs(line)
@@ -687,7 +687,7 @@ def parser() -> argparse.ArgumentParser:
     mixed.add_argument("--span", type=float, default=20.0, help="seconds in which the jobs come (default: %(default)s)")
     mixed.add_argument("--mean", type=float, default=4.5, help="mean run time, seconds (default: %(default)s)")
     trace = top.add_argument_group("a trace")
-    trace.add_argument("--workload", type=Path, metavar="FILE", help="any format that rltuned.workload reads")
+    trace.add_argument("--workload", type=Path, metavar="FILE", help="any format that rltuned.simulate.workload reads")
     trace.add_argument("--start", type=int, default=0, metavar="ROW", help="first job (default: the file's first)")
     trace.add_argument("--factor", type=float, default=60.0, help="how many times as fast (default: %(default)s)")
     trace.add_argument(

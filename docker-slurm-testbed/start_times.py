@@ -25,7 +25,7 @@ from replay import MINUTE, RLTUNED, played, prepared, read_cluster, sbatch, stee
 from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensure_engine, say
 
 from rltuned.core.errors import RltunedError
-from rltuned.core.shape import from_json
+from rltuned.simulate.shape import from_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -40,7 +40,6 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Outcome
 from rltuned.core.config import DEFAULT_MODEL, Config, Stage, resolve, toml_value
 from rltuned.core.ended import EndedJob
-from rltuned.core.shape import ClusterShape, from_json
 from rltuned.core.tables import Bools, Floats, JobTable, Snapshot
 from rltuned.decide.decision import record
 from rltuned.decide.expect.predictions import RunTimePredictions
@@ -52,12 +51,13 @@ from rltuned.decide.scope import Veto
 from rltuned.evaluate.window_metrics import measure
 from rltuned.records.decisions import RECORD, save
 from rltuned.simulate.people import draw_interventions
+from rltuned.simulate.shape import ClusterShape, from_json
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
-from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.shapes import read_shape
-from rltuned.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
-from rltuned.workload.synthetic import generate
+from rltuned.simulate.workload.jobs import Estimates, Workload
+from rltuned.simulate.workload.shapes import read_shape
+from rltuned.simulate.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
+from rltuned.simulate.workload.synthetic import generate
 
 CLUSTER: Final[Mapping[str, Any]] = {
     "pools": [

@@ -220,7 +220,7 @@ def user_record(console: Console, found: "UserRecord", now: float, *, only: bool
 
 
 def start_answer(console: Console, answer: Any, now: float) -> None:
-    """`forecast.start_offer.JobAnswer`."""
+    """`simulate.forecast.start_offer.JobAnswer`."""
     if answer.start is None:
         console.print(f"[bold]Job {answer.job_id}[/bold]: {plain(answer.waits_for)}", soft_wrap=True)
         return
@@ -238,7 +238,7 @@ def start_answer(console: Console, answer: Any, now: float) -> None:
 
 
 def offer(console: Console, found: Any, now: float) -> None:
-    """`forecast.start_offer.Offer`."""
+    """`simulate.forecast.start_offer.Offer`."""
     if found.found is None:
         where = f" in partition {plain(found.asked.partition)}" if found.asked.partition else ""
         console.print(
@@ -325,7 +325,7 @@ def findings(console: Console, items: Iterable[Any]) -> None:
 
 
 def workload(console: Console, described: Mapping[str, Any]) -> None:
-    """What a trace is like (`rltuned.workload.describe`)."""
+    """What a trace is like (`rltuned.simulate.workload.describe`)."""
 
     def number(key: str, form: str, unit: str = "", factor: float = 1) -> str:
         value = described[key]

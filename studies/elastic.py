@@ -30,8 +30,8 @@ from rltuned.evaluate.windows import Split, draw
 from rltuned.records import model_files as files
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, compile_kernel
-from rltuned.workload.readers import read
-from rltuned.workload.shapes import read_shape
+from rltuned.simulate.workload.readers import read
+from rltuned.simulate.workload.shapes import read_shape
 from studies.open_nodes import estimate_open, of_open, opened
 from studies.scaling import MOST_NODES
 

@@ -25,8 +25,8 @@ from rltuned.evaluate.evaluation import evaluate, ready
 from rltuned.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
 from rltuned.evaluate.frontier import RATIOS, TESTED, Point, contenders, points
 from rltuned.evaluate.state import state_path
-from rltuned.workload import Workload
-from rltuned.workload.shapes import read_shape
+from rltuned.simulate.workload import Workload
+from rltuned.simulate.workload.shapes import read_shape
 from studies.run import code
 from studies.traces import read
 

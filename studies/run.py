@@ -18,7 +18,7 @@ from rltuned.evaluate.evaluation_settings import LEARNED, EvaluationSettings
 from rltuned.evaluate.policies import described, model_path
 from rltuned.evaluate.state import state_path
 from rltuned.records import model_files as files
-from rltuned.workload.shapes import read_shape
+from rltuned.simulate.workload.shapes import read_shape
 from studies import kept
 from studies.catalogue import Study
 from studies.peers import measure

@@ -20,7 +20,6 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.config import DEFAULT_MODEL, Config
-from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Bools, Category, Floats, Rows, Snapshot
 from rltuned.decide.expect.predictions import PredictionError, prediction_error
 from rltuned.decide.expect.run_time_history import RunTimeHistory
@@ -29,8 +28,10 @@ from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.evaluation_settings import LEARNED
 from rltuned.evaluate.policies import rule_ranker
 from rltuned.evaluate.windows import Window
-from rltuned.forecast.arrivals import Submissions
-from rltuned.forecast.start_forecast import (
+from rltuned.records.model_files import load
+from rltuned.simulate.engine import Ranker, Simulation
+from rltuned.simulate.forecast.arrivals import Submissions
+from rltuned.simulate.forecast.start_forecast import (
     GRAIN,
     HORIZON,
     NOTHING_KNOWN,
@@ -40,17 +41,16 @@ from rltuned.forecast.start_forecast import (
     known_at,
     sampled,
 )
-from rltuned.forecast.start_simulation import StartSimulation
-from rltuned.records.model_files import load
-from rltuned.simulate.engine import Ranker, Simulation
+from rltuned.simulate.forecast.start_simulation import StartSimulation
 from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
 from rltuned.simulate.run_times import HistoryPredictor, kinds_of
 from rltuned.simulate.run_times import past as past_of
 from rltuned.simulate.scenarios import SimulatedQueue, expected_scenario
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import SimulationSettings
-from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.simulated_estimates import LONGEST, estimate
+from rltuned.simulate.workload.jobs import Estimates, Workload
+from rltuned.simulate.workload.simulated_estimates import LONGEST, estimate
 from studies.traces import read
 
 MOST_ENDED: Final = 500

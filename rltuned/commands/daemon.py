@@ -284,7 +284,7 @@ def when(
     from rltuned.controller.cycle import once
     from rltuned.controller.health.clock import SystemClock
     from rltuned.controller.tell import user_records
-    from rltuned.forecast.start_offer import Asked
+    from rltuned.simulate.forecast.start_offer import Asked
 
     config = load(config_path, for_everybody=True).config
     if not user_records.only_own(config):

@@ -39,7 +39,7 @@ def traces_describe(file: Path, *, skip_bad: bool, as_json: bool) -> None:
     """
     from rltuned import show
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.workload import describe, read
+    from rltuned.simulate.workload import describe, read
 
     with progress_bar() as report:
         described = describe(read(file, skip_bad=skip_bad, progress=report, keep_unknown=True))
@@ -70,9 +70,9 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
       rltuned traces generate philly --jobs 2000 --cluster 20x8:p100 --load 0.9 --out jobs.csv.gz
       rltuned traces generate pai --jobs 500 --cluster 4x8:a100:128c:1024g,16x2:p100 --out jobs.csv
     """
-    from rltuned.workload import read_shape
-    from rltuned.workload.synthetic import generate
-    from rltuned.workload.write import write_csv
+    from rltuned.simulate.workload import read_shape
+    from rltuned.simulate.workload.synthetic import generate
+    from rltuned.simulate.workload.write import write_csv
 
     made = generate(preset, jobs, read_shape(cluster), seed, load)
     write_csv(made, out)

@@ -6,14 +6,14 @@ from functools import cached_property
 
 import numpy as np
 
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Category, Floats, owners
 from rltuned.evaluate.window_metrics import AgainstSlurm, Metrics, against_slurm, measure
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.run_times import PAST_JOBS
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Runs
-from rltuned.workload.jobs import Estimates, Workload
+from rltuned.simulate.workload.jobs import Estimates, Workload
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 from rltuned import __version__
 from rltuned.core.errors import RltunedError
-from rltuned.core.shape import ClusterShape
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.evaluate.case import Case, cases
@@ -20,10 +19,11 @@ from rltuned.evaluate.measure import Outcome, Task, work
 from rltuned.evaluate.policies import contender, described
 from rltuned.evaluate.state import State, state_path
 from rltuned.evaluate.windows import Window, draw
-from rltuned.workload.jobs import Workload
-from rltuned.workload.readers import read
-from rltuned.workload.shapes import read_shape
-from rltuned.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.workload.jobs import Workload
+from rltuned.simulate.workload.readers import read
+from rltuned.simulate.workload.shapes import read_shape
+from rltuned.simulate.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rltuned.core.scheduler import SchedulerParameters
 from rltuned.decide.rank.multifactor import Weights
 from rltuned.evaluate.windows import FRACTIONS, Split
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
-from rltuned.workload.simulated_estimates import parse_estimates
+from rltuned.simulate.workload.simulated_estimates import parse_estimates
 
 
 class Start(enum.StrEnum):

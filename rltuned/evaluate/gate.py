@@ -17,7 +17,6 @@ from rich.table import Table
 from rltuned import __version__
 from rltuned.core.config import DEFAULT_SHARE, Config
 from rltuned.core.objective import DEFAULT, Objective
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats
 from rltuned.core.workers.progress import minutes
 from rltuned.evaluate.bootstrap import LEVEL, RESAMPLES
@@ -36,7 +35,8 @@ from rltuned.evaluate.window_metrics import AGAINST_SLURM, COMPARED
 from rltuned.evaluate.windows import Split, recent
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import FORMAT, MODEL, SLURM, VERSION
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.workload.jobs import Workload
 
 WARM: Final = 1000
 """Jobs before a window: fewer never have the queue that a site has."""

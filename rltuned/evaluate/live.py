@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Codes, Floats
 from rltuned.evaluate.bootstrap import RESAMPLES
 from rltuned.evaluate.evaluation import ready
@@ -21,7 +20,8 @@ from rltuned.evaluate.policies import contender
 from rltuned.evaluate.windows import Window
 from rltuned.records.gate_verdict import DAY
 from rltuned.simulate.rankers import compile_kernel
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.workload.jobs import Workload
 
 YARDSTICK: Final = "saf"
 """The simulated order. Any will do that answers to load as the real one does; it is not what the version is held

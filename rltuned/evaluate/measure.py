@@ -18,7 +18,7 @@ from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.values import JobFate, SimulationSettings
-from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
+from rltuned.simulate.workload.simulated_estimates import EstimateKind, parse_estimates
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
-from rltuned.workload.simulated_estimates import EstimateKind, parse_estimates
+from rltuned.simulate.workload.simulated_estimates import EstimateKind, parse_estimates
 
 PRIORITY_CALC_PERIOD: Final = 300.0
 """Seconds (slurm.conf(5), PriorityCalcPeriod): so often slurmctld adds up usage and lets it decay."""

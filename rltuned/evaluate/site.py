@@ -13,19 +13,19 @@ import numpy as np
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import SlurmSection
 from rltuned.core.errors import ShapeError, SlurmError, WorkloadError
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Snapshot
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.evaluate.window_metrics import most_in_use
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Backfill
+from rltuned.simulate.workload.jobs import Workload
+from rltuned.simulate.workload.readers import read
+from rltuned.simulate.workload.shapes import read_shape
 from rltuned.slurm import not_simulated
 from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.port import ClusterFacts
 from rltuned.slurm.sacct import Outage, TraceRows, read_outages, read_trace, trace_header
-from rltuned.workload.jobs import Workload
-from rltuned.workload.readers import read
-from rltuned.workload.shapes import read_shape
 
 _DAY: Final = 86400.0
 SLICE: Final = 6 * 3600.0

@@ -9,12 +9,12 @@ import numpy as np
 
 from rltuned.core.hostlist import compress
 from rltuned.core.scheduler import SchedulerParameters
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats, NodeTable, Rows, owners
 from rltuned.decide.rank.multifactor import USUAL, Weights
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Backfill
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 Values = Mapping[str, float]
 """Of slurm.conf, by the names of `Weights` and `SchedulerParameters`; `_WEIGHT_OF` and a GPU type: of its nodes."""

@@ -15,7 +15,6 @@ import numpy as np
 from scipy.optimize import differential_evolution
 
 from rltuned.core.errors import EvaluationError
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
@@ -29,7 +28,8 @@ from rltuned.evaluate.policies import contender
 from rltuned.evaluate.slurm_conf import SlurmConf, Values
 from rltuned.evaluate.windows import MOST, Split, recent
 from rltuned.simulate.rankers import compile_kernel
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.workload.jobs import Workload
 
 WINDOW: Final = 256
 """Jobs of a window: each candidate is simulated on dozens of them."""

@@ -13,8 +13,8 @@ from rltuned.evaluate import site as this_site
 from rltuned.evaluate.policies import model_path
 from rltuned.learn.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.learn.training_settings import SHARES, STEPS_PER_MINUTE, TrainSettings
-from rltuned.workload import read, read_shape
-from rltuned.workload.simulated_estimates import parse_estimates
+from rltuned.simulate.workload import read, read_shape
+from rltuned.simulate.workload.simulated_estimates import parse_estimates
 
 if TYPE_CHECKING:
     from rltuned.learn.training import Trained

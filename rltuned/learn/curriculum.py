@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.core.errors import EvaluationError
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Singles
 from rltuned.decide.rank.actor import Actor, plain_rule
 from rltuned.decide.see.features import RUN_TIME_HORIZON
@@ -21,8 +20,9 @@ from rltuned.decide.see.observation import GPUS_SCALE
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw
 from rltuned.simulate.run_times import at_submission
-from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.simulated_estimates import EstimateKind, estimate
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.workload.jobs import Estimates, Workload
+from rltuned.simulate.workload.simulated_estimates import EstimateKind, estimate
 
 MIXED: Final = "mixed"
 """`--estimates`: the error is drawn for each window."""

@@ -18,7 +18,6 @@ import numpy as np
 from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.errors import EvaluationError, ModelError
 from rltuned.core.safe_files import read_json, write_atomic
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Floats
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
@@ -31,7 +30,8 @@ from rltuned.evaluate.windows import Split, bounds, recent
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import DAY, MODEL
 from rltuned.records.store import ModelStore, Version
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.workload.jobs import Workload
 
 RESUMED: Final = DAY
 """A run that was interrupted goes on with the same jobs for so many seconds; then it begins anew."""

@@ -11,7 +11,7 @@ from rltuned.core.tables import Bools, Category, Floats, Ints, owners
 from rltuned.evaluate.evaluation_settings import AGAIN
 from rltuned.evaluate.window_metrics import against_slurm
 from rltuned.report.replay import SLURM, Replay
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 SIZES: Final = (
     (0, 0, "no GPU"),

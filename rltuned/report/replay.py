@@ -12,7 +12,6 @@ import numpy as np
 
 from rltuned.core.config import Config
 from rltuned.core.errors import EvaluationError
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Floats, Rows
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.evaluate import gate
@@ -25,8 +24,9 @@ from rltuned.evaluate.policies import contender
 from rltuned.evaluate.window_metrics import measure, most_in_use
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.rankers import compile_kernel
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import SimulationResult
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 SLURM: Final = OWN
 REAL: Final = "real"

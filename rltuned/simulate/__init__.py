@@ -8,7 +8,10 @@
 - `episodes`: windows that a network schedules many times, what training samples from; `episode_kernel` is its compiled
   part.
 - `initial_state`: a workload, or a snapshot, as a state of the simulator. `scenarios`: a queue simulated ahead, with
-  sampled run times. `records`: the record of a job, for `rltuned.forecast`, which adds jobs to a state.
+  sampled run times.
+- `workload`: jobs as data, from traces and generators. `shape`: the cluster that they run on. `run_times`: what would
+  be predicted of them.
+- `forecast`: when each waiting job of a real queue starts.
 - `simulated_slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the
   daemon. `people`: what users and admins do there.
 

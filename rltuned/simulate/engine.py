@@ -10,7 +10,6 @@ import numpy.typing as npt
 from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.errors import RltunedError
 from rltuned.core.plain_tables import job_table
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, JobTable, NodeTable, Rows, Snapshot
 from rltuned.core.taken import taken_gpus
 from rltuned.decide.expect.predictions import RunTimePredictions
@@ -19,8 +18,9 @@ from rltuned.simulate import kernel as k
 from rltuned.simulate.initial_state import idle_cluster, plans, setup
 from rltuned.simulate.loop_kernel import REFRESH, advance
 from rltuned.simulate.requests import Requests, requests
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Estimates, JobFate, Runs, SimulationResult, SimulationSettings
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 RELEASE: Final = (24, 11)
 """The Slurm release that a snapshot is of."""

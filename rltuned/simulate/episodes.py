@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.errors import RltunedError
-from rltuned.core.shape import ClusterShape, parse_shape
 from rltuned.core.tables import Bools, Codes, Floats, Ints, Singles
 from rltuned.decide.rank.actor import MOMENT, RUN_TIME, Actor, on_means, plain_rule
 from rltuned.decide.rank.protocol import QueueView
@@ -24,8 +23,9 @@ from rltuned.simulate import episode_kernel as e
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.requests import Requests
+from rltuned.simulate.shape import ClusterShape, parse_shape
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
-from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.simulate.workload.jobs import Source, Workload, workload
 
 _FIRST_STEPS: Final = 64
 _FIRST_ROWS: Final = 4096

@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.pools import job_pools
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Floats, Ints, JobTable, NodeTable, Partition, Rows, Snapshot
 from rltuned.core.taken import alone
 from rltuned.decide.scope import priority_tiers
 from rltuned.simulate import kernel as k
 from rltuned.simulate.requests import Requests, capacity
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationSettings
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 _PLENTY: Final = 2**40
 _SLURM: Final = SimulationSettings()

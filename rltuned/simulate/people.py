@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 
 class Act(enum.StrEnum):

@@ -10,7 +10,6 @@ import numpy as np
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied, Field
 from rltuned.core.config import Config
-from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Floats, Ints, Rows
 from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.loans import Book, Told
@@ -21,7 +20,8 @@ from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.resizing import Registration, advice
 from rltuned.elastic import EVERY
 from rltuned.simulate.engine import Simulation
-from rltuned.workload.jobs import Estimates, Source, workload
+from rltuned.simulate.shape import parse_shape
+from rltuned.simulate.workload.jobs import Estimates, Source, workload
 
 _FIRST_MOMENT: Final = 1e-6
 """Seconds: at 0 a book of loans has seen nothing yet."""

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Codes, Floats, Ints, NodeTable, Rows
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.workload.jobs import Workload
 
 GPU: Final = 0
 CPU: Final = 1

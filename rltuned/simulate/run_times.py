@@ -9,7 +9,7 @@ from rltuned.core.tables import Floats, Rows
 from rltuned.decide.expect.mixture import LAST
 from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.expect.run_time_history import LEVELS, Kind, RunTimeHistory, kinds
-from rltuned.workload.jobs import Estimates, Workload
+from rltuned.simulate.workload.jobs import Estimates, Workload
 
 PAST_JOBS: Final = 20_000
 """Jobs before a window that `past` looks at."""

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Floats, Ints, JobTable, Rows
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate import kernel as k
@@ -19,9 +18,10 @@ from rltuned.simulate.engine import Simulation
 from rltuned.simulate.initial_state import heap_by_end, initial_state, set_time_left, setup
 from rltuned.simulate.loop_kernel import advance
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import Estimates, SimulationSettings
-from rltuned.workload.jobs import Source, workload
-from rltuned.workload.simulated_estimates import uniform
+from rltuned.simulate.workload.jobs import Source, workload
+from rltuned.simulate.workload.simulated_estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
 SHARED: Final = 0.5

@@ -24,16 +24,16 @@ import numpy as np
 from rltuned.core.changes import Change, Field, JobState, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.core.ended import EndedJob, Past
 from rltuned.core.errors import RltunedError, SlurmError
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Bools, Category, Floats, Ints, JobTable, Rows, Snapshot
 from rltuned.decide.rank.multifactor import USUAL, Weights
 from rltuned.simulate.engine import RELEASE, Simulation
 from rltuned.simulate.people import Act, Intervention
 from rltuned.simulate.priorities import MultifactorPriorities
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Backfill, Estimates, JobFate, SimulationSettings
+from rltuned.simulate.workload.jobs import Workload
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.writer import update_word
-from rltuned.workload.jobs import Workload
 
 NO_PRIORITY: Final = -1
 """Stands for "no explicit priority"."""

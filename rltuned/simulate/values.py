@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rltuned.core.scheduler import LIMITS, SchedulerParameters
 from rltuned.core.tables import Bools, Codes, Floats, Ints
-from rltuned.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
+from rltuned.simulate.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
 
 BOUND: Final = 10.0
 """Seconds: a shorter run counts as that long in a bounded slowdown (Feitelson and Rudolph, JSSPP 1998)."""

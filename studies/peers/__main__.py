@@ -14,14 +14,14 @@ import numpy as np
 
 from rltuned import revision
 from rltuned.core.errors import ConfigError, RltunedError
-from rltuned.core.shape import ClusterShape
 from rltuned.core.workers.progress import Progress, progress_bar, silent
 from rltuned.evaluate.case import Case, cases
 from rltuned.evaluate.windows import Split, Window, bounds, draw
 from rltuned.simulate.rankers import compile_kernel
-from rltuned.workload.jobs import Estimates, Workload
-from rltuned.workload.shapes import read_shape
-from rltuned.workload.simulated_estimates import estimate
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.workload.jobs import Estimates, Workload
+from rltuned.simulate.workload.shapes import read_shape
+from rltuned.simulate.workload.simulated_estimates import estimate
 from studies.peers import PEERS, rlscheduler, schedinspector
 from studies.peers.episodes import run_episode
 from studies.peers.model import Peer, save

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from rltuned.workload.write import write_csv
+from rltuned.simulate.workload.write import write_csv
 from studies.traces import FORMS, read
 
 parser = argparse.ArgumentParser(prog="python -m studies.traces", description=__doc__)

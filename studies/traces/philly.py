@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.errors import WorkloadError
-from rltuned.workload.batch import MAX_DURATION, MAX_GPUS, NOTHING, Batch, Collector, Rows
-from rltuned.workload.lines import MAX_LINE, TextFile
+from rltuned.simulate.workload.batch import MAX_DURATION, MAX_GPUS, NOTHING, Batch, Collector, Rows
+from rltuned.simulate.workload.lines import MAX_LINE, TextFile
 
 _KEYS: Final = ("submitted_time", "attempts")
 _JOB = re.compile(r'\{\s*"(?:status|vc|jobid|attempts|submitted_time|user)"\s*:')

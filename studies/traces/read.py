@@ -7,10 +7,10 @@ from typing import Final
 
 from rltuned.core.errors import WorkloadError
 from rltuned.core.workers.progress import Progress, silent
-from rltuned.workload import readers, trace_tables
-from rltuned.workload.batch import Collector
-from rltuned.workload.jobs import Source, Workload
-from rltuned.workload.lines import TextFile
+from rltuned.simulate.workload import readers, trace_tables
+from rltuned.simulate.workload.batch import Collector
+from rltuned.simulate.workload.jobs import Source, Workload
+from rltuned.simulate.workload.lines import TextFile
 from studies.traces.philly import read_philly
 from studies.traces.separated import HELIOS, PAI_JOBS, PaiJobs, pai, read_pai_jobs
 from studies.traces.swf import FIELDS, read_swf
@@ -35,7 +35,7 @@ def read(
     keep_unknown: bool = False,
     job_table: str | Path | None = None,
 ) -> Workload:
-    """Read a trace; as `rltuned.workload.read`, and the formats of `FORMS`.
+    """Read a trace; as `rltuned.simulate.workload.read`, and the formats of `FORMS`.
 
     `job_table`: pai_job_table.csv, which has the users and submission times of pai_task_table.csv.
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.tables import Floats
-from rltuned.workload.batch import (
+from rltuned.simulate.workload.batch import (
     MAX_CPUS,
     MAX_DURATION,
     MAX_GPUS,
@@ -18,8 +18,8 @@ from rltuned.workload.batch import (
     Collector,
     Rows,
 )
-from rltuned.workload.lines import TextFile
-from rltuned.workload.trace_tables import Table, job_ids, lasted, read_table
+from rltuned.simulate.workload.lines import TextFile
+from rltuned.simulate.workload.trace_tables import Table, job_ids, lasted, read_table
 
 # --- Helios ---------------------------------------------------------------------------------------------------------
 

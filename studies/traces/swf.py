@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.workload.batch import MAX_CPUS, MAX_DURATION, MAX_GPUS, MAX_MEM, MAX_TIME, Batch, Collector, Rows
-from rltuned.workload.lines import Block, TextFile
+from rltuned.simulate.workload.batch import MAX_CPUS, MAX_DURATION, MAX_GPUS, MAX_MEM, MAX_TIME, Batch, Collector, Rows
+from rltuned.simulate.workload.lines import Block, TextFile
 
 FIELDS: Final = (
     "job number",

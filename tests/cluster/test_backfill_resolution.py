@@ -5,12 +5,12 @@ import time
 import pytest
 from cluster.support import OLD_AND_NEW, Cluster, wait_until
 
-from rltuned.core.shape import parse_shape
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import SimulationSettings
-from rltuned.workload.jobs import Estimates, Source, workload
+from rltuned.simulate.workload.jobs import Estimates, Source, workload
 
 JOBS = {"running": (1, 4, 5), "head": (2, 8, 2), "short": (1, 1, 1), "long": (1, 1, 30)}
 """Nodes, GPUs and minutes of each job, in order of priority, on two nodes of four GPUs."""

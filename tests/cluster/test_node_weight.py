@@ -2,11 +2,11 @@
 
 from cluster.support import NODES, Cluster
 
-from rltuned.core.shape import from_json
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
-from rltuned.workload.jobs import Estimates, Source, workload
+from rltuned.simulate.shape import from_json
+from rltuned.simulate.workload.jobs import Estimates, Source, workload
 
 WEIGHTS = {"k80-1": 9, "k80-2": 9, "m40-1": 5, "p100-1": 1, "p100-2": 9}
 POOL = {"k80": {"gpus_per_node": 2, "cpus": 28}, "m40": {"gpus_per_node": 1, "cpus": 28}, "p100": {"gpus_per_node": 4}}

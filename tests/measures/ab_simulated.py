@@ -20,7 +20,7 @@ from ab_report import Run, Times, summary, table
 from ab_simulated import simulate
 from matplotlib import pyplot as plt
 
-from rltuned.core.shape import from_json
+from rltuned.simulate.shape import from_json
 
 LAUNCH = 0.15
 """Seconds that a real job takes beyond its sleep."""

@@ -19,19 +19,19 @@ import numpy as np
 
 from rltuned.benchmarks import snapshot
 from rltuned.core.config import DEFAULT_MODEL, Config
-from rltuned.core.shape import parse_shape
 from rltuned.decide.rank.heuristics import by_name
-from rltuned.forecast.arrivals import Submissions
-from rltuned.forecast.start_forecast import StartRequest, probes_of
-from rltuned.forecast.start_simulation import StartSimulation
 from rltuned.records.model_files import load
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, compile_episodes
+from rltuned.simulate.forecast.arrivals import Submissions
+from rltuned.simulate.forecast.start_forecast import StartRequest, probes_of
+from rltuned.simulate.forecast.start_simulation import StartSimulation
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.requests import requests
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import LITERATURE, Estimates, SimulationSettings
-from rltuned.workload.simulated_estimates import estimate
-from rltuned.workload.synthetic import generate
+from rltuned.simulate.workload.simulated_estimates import estimate
+from rltuned.simulate.workload.synthetic import generate
 
 WINDOW = 256
 BUSY = 7.3

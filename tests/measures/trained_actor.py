@@ -42,7 +42,7 @@ from rltuned.learn.curriculum import (
 from rltuned.learn.sampling import Measures, in_slurms_order, judge
 from rltuned.learn.select import WATCHED, over
 from rltuned.records import model_files as files
-from rltuned.workload.shapes import read_shape
+from rltuned.simulate.workload.shapes import read_shape
 from studies.traces import read
 
 WORK: Final = Path("build/actor")

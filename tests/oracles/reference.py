@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.changes import OverSubscribe
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Rows, concatenate_nodes
 from rltuned.decide.rank.protocol import QueueView
 from rltuned.simulate.engine import Predictor
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, Requests, requests
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, Runs, SimulationResult, SimulationSettings
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 _UNRANKED: Final = math.inf
 

@@ -13,7 +13,7 @@ import numpy as np
 from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Codes, Floats, NodeTable, Partition, Snapshot
-from rltuned.workload.simulated_estimates import written_limit
+from rltuned.simulate.workload.simulated_estimates import written_limit
 
 _LONGEST_LIMIT: Final = 30 * 86400.0
 _NOW: Final = 1_700_000_000.0

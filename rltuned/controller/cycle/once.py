@@ -26,8 +26,8 @@ from rltuned.decide.explain import explain as explain_job
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
 from rltuned.decide.scope import MEANING
-from rltuned.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
 from rltuned.records import decisions
+from rltuned.simulate.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
 
 Tell = Callable[[str], None]
 """Told in a sentence what is not known and what is taken instead."""

@@ -1,4 +1,4 @@
-"""The forecast of start times (`rltuned.forecast`) beside the daemon, in a process that may fail (docs/start-times.md).
+"""The forecast of start times (`simulate.forecast`), in a process that may fail (docs/start-times.md).
 
 Numba and LLVM take more memory than all the rest of the daemon, and seconds to load. So the daemon has one worker
 process: the first cycle that wants it starts it; it gets what it needs of each snapshot, and answers in time or is
@@ -26,7 +26,7 @@ from rltuned.controller.health.clock import Clock, SystemClock
 from rltuned.core.config import ForecastSection
 from rltuned.core.installed import has_numba
 from rltuned.core.tables import Category
-from rltuned.forecast.start_forecast import MOST_JOBS, StartForecast, StartRequest
+from rltuned.simulate.forecast.start_forecast import MOST_JOBS, StartForecast, StartRequest
 
 GRACE: Final = 2.0
 """Seconds beyond `FORECAST`: for a scenario that began in time, and for the way there and back."""
@@ -55,7 +55,7 @@ def forecasts(settings: ForecastSection) -> bool:
 
 def forecast(request: StartRequest, clock: Clock) -> StartForecast | None:
     """When each pending job starts, simulated in this process for at most `FORECAST` seconds."""
-    from rltuned.forecast.start_simulation import StartSimulation  # noqa: PLC0415 - Numba (see above)
+    from rltuned.simulate.forecast.start_simulation import StartSimulation  # noqa: PLC0415 - Numba (see above)
     from rltuned.simulate.values import SimulationSettings  # noqa: PLC0415 - as above
 
     until = clock.monotonic() + FORECAST

@@ -20,8 +20,8 @@ from rltuned.decide.decision import ProbeRecord, StartRecord
 from rltuned.decide.expect.predictions import EndedJobs
 from rltuned.decide.plan import Plan
 from rltuned.decide.rank.protocol import Policy
-from rltuned.forecast.arrivals import Submissions
-from rltuned.forecast.start_forecast import (
+from rltuned.simulate.forecast.arrivals import Submissions
+from rltuned.simulate.forecast.start_forecast import (
     FAR,
     NOTHING_KNOWN,
     Interval,

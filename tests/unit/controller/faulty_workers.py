@@ -65,7 +65,7 @@ def answer() -> Any:
     """A forecast of nobody. What it imports takes longer than a busy machine waits for an answer."""
     import numpy as np
 
-    from rltuned.forecast.start_forecast import StartForecast
+    from rltuned.simulate.forecast.start_forecast import StartForecast
 
     nothing = np.zeros((0, 3))
     return StartForecast(np.zeros(0, dtype=np.intp), nothing, 3, nothing)

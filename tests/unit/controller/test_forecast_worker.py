@@ -31,8 +31,8 @@ from rltuned.core.errors import ConfigError
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide.rank import by_name
-from rltuned.forecast.start_forecast import StartRequest
-from rltuned.forecast.start_simulation import StartSimulation
+from rltuned.simulate.forecast.start_forecast import StartRequest
+from rltuned.simulate.forecast.start_simulation import StartSimulation
 
 NOW = 1_000_000.0
 

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from rltuned.commands.main import cli, main
-from rltuned.core.shape import parse_shape
+from rltuned.simulate.shape import parse_shape
 
 TRACES = (".csv", ".csv.gz", ".sacct", ".txt")
 """Of files that hold what `--trace` takes: CSV, and sacct -P (docs/workloads.md)."""

@@ -31,7 +31,7 @@ def test_a_wheel_alone_has_models_and_tables_of_generated_workloads(wheel, tmp_p
     path, names = wheel
     assert {"rltuned/models/general.json", "rltuned/models/general.safetensors"} <= set(names)
     # From the archive itself: no file of the source tree is in reach.
-    program = "from rltuned.workload import presets; print(presets.__file__, *presets.presets().presets)"
+    program = "from rltuned.simulate.workload import presets; print(presets.__file__, *presets.presets().presets)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,

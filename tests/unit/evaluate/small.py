@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from rltuned.core.shape import parse_shape
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate.evaluation import Evaluation, evaluate, ready
 from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.simulate.shape import parse_shape
+from rltuned.simulate.workload.jobs import Source, Workload, workload
 
 
 def jobs_of(submit: Sequence[float], run: Sequence[float], gpus: Sequence[int], **columns: Any) -> Workload:

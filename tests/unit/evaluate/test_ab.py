@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rltuned.core.config import Config
-from rltuned.core.shape import from_json
 from rltuned.simulate.run_times import HistoryPredictor
-from rltuned.workload.simulated_estimates import Estimates
+from rltuned.simulate.shape import from_json
+from rltuned.simulate.workload.simulated_estimates import Estimates
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rltuned.core.config import Config
-from rltuned.core.shape import from_json, parse_shape
-from rltuned.workload import Source, Workload, workload
+from rltuned.simulate.shape import from_json, parse_shape
+from rltuned.simulate.workload import Source, Workload, workload
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
 MINUTES = 4.0

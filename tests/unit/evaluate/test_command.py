@@ -10,7 +10,7 @@ from unit.evaluate.small import without_timings
 from rltuned.commands.main import cli
 from rltuned.core.errors import EvaluationError, RltunedError
 from rltuned.core.objective import Objective
-from rltuned.core.shape import parse_shape
+from rltuned.simulate.shape import parse_shape
 
 LINES = ["submit_time,run_time,num_gpus,user"] + [
     f"{30 * k},{100 + 37 * (k % 11)},{1 + k % 3},u{k % 4}" for k in range(60)

@@ -24,7 +24,7 @@ from rltuned.evaluate.windows import Split
 from rltuned.learn.curriculum import Site, with_predictions
 from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.values import Backfill, Fit
-from rltuned.workload.shapes import parse_shape, read_shape
+from rltuned.simulate.workload.shapes import parse_shape, read_shape
 
 
 def waits(found, policy, window=0):

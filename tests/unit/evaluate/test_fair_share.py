@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rltuned.core.errors import ConfigError, EvaluationError
-from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Category
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.multifactor import Weights
@@ -16,8 +15,9 @@ from rltuned.evaluate.policies import rule_ranker
 from rltuned.evaluate.window_metrics import against_slurm
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.run_times import HistoryPredictor, past
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import SimulationSettings
-from rltuned.workload.jobs import Source, workload
+from rltuned.simulate.workload.jobs import Source, workload
 
 HOUR = 3600.0
 

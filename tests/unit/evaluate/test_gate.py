@@ -21,7 +21,6 @@ from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import DEFAULT_SHARE, Config, SlurmSection, resolve
 from rltuned.core.errors import EvaluationError, WorkloadError
 from rltuned.core.objective import Objective
-from rltuned.core.shape import parse_shape
 from rltuned.core.taken import alone
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.actor import MOMENT, plain_rule
@@ -39,13 +38,14 @@ from rltuned.records.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.records.model_files import TrainingPart
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import Backfill, Estimates
+from rltuned.simulate.workload.jobs import Source
+from rltuned.simulate.workload.write import write_csv
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.not_simulated import BEGINNING
 from rltuned.slurm.sacct import TraceRows
-from rltuned.workload.jobs import Source
-from rltuned.workload.write import write_csv
 
 WINDOWS = 12
 LARGEST = {"requested_time": 1.0, "requested_gpus": 0.5}

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from unit.evaluate.small import jobs_of, settings
 
-from rltuned.core.shape import parse_shape
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.evaluate import live
 from rltuned.evaluate.evaluation import ready
@@ -14,6 +13,7 @@ from rltuned.evaluate.policies import contender
 from rltuned.evaluate.windows import Window
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.shape import parse_shape
 
 DAY = 86_400.0
 DAYS, EACH_DAY = 28, 100

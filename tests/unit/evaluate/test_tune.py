@@ -12,12 +12,12 @@ from unit.evaluate.small import jobs_of
 from rltuned.commands.main import cli
 from rltuned.core.config import Config
 from rltuned.core.errors import EvaluationError
-from rltuned.core.shape import parse_shape
 from rltuned.evaluate import gate
 from rltuned.evaluate.bootstrap import Comparison
 from rltuned.evaluate.evaluation import ready
 from rltuned.evaluate.slurm_conf import SlurmConf, weighted, with_values
 from rltuned.evaluate.tune import SHOWN, Run, Tuned, Work, simulate, tune
+from rltuned.simulate.shape import parse_shape
 
 LENGTH = 12
 """Jobs of a window; 30 of them are the recent half."""

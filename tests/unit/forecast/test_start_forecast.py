@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rltuned.forecast.start_forecast import (
+from rltuned.simulate.forecast.start_forecast import (
     GRAIN,
     HORIZON,
     NOTHING_KNOWN,

@@ -8,16 +8,16 @@ import pytest
 from unit.simulate.instances import given, jobs_of
 from unit.simulate.test_scenarios import FixedKeys, in_the_middle, seen, shares_are_known
 
-from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Category
 from rltuned.decide.decision import ProbeRecord
 from rltuned.decide.rank.heuristics import by_name
-from rltuned.forecast.arrivals import DAY, HOUR, ArrivalModel, Submissions
-from rltuned.forecast.start_forecast import Probe, StartRequest, probes_of
-from rltuned.forecast.start_offer import Asked, offer_of
-from rltuned.forecast.start_simulation import StartSimulation
 from rltuned.simulate.engine import Simulation
+from rltuned.simulate.forecast.arrivals import DAY, HOUR, ArrivalModel, Submissions
+from rltuned.simulate.forecast.start_forecast import Probe, StartRequest, probes_of
+from rltuned.simulate.forecast.start_offer import Asked, offer_of
+from rltuned.simulate.forecast.start_simulation import StartSimulation
 from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import Backfill
 
 MONDAY = 1_800_000_000.0 - 1_800_000_000.0 % (7 * DAY) + 4 * DAY

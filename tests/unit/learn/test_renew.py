@@ -14,7 +14,6 @@ from unit.evaluate.test_gate import TRAINING, cooked
 
 from rltuned.commands.main import cli
 from rltuned.core.errors import EvaluationError
-from rltuned.core.shape import parse_shape
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.evaluate import live
 from rltuned.evaluate.bootstrap import Comparison
@@ -23,7 +22,8 @@ from rltuned.evaluate.windows import Split, bounds
 from rltuned.learn import renew
 from rltuned.records.gate_verdict import DAY, MODEL, SLURM, parse_verdict
 from rltuned.records.store import ModelStore
-from rltuned.workload.write import write_csv
+from rltuned.simulate.shape import parse_shape
+from rltuned.simulate.workload.write import write_csv
 
 NOW = 1e9
 JOBS = bursts(71, 14)

@@ -19,7 +19,6 @@ from rltuned.commands.main import cli
 from rltuned.core.config import SlurmSection
 from rltuned.core.errors import ConfigError, EvaluationError
 from rltuned.core.objective import Objective
-from rltuned.core.shape import parse_shape
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import silent
 from rltuned.decide.rank.actor import RUN_TIME
@@ -40,8 +39,9 @@ from rltuned.learn.run_directory import RunDirectory
 from rltuned.learn.sampling import episode, in_slurms_order
 from rltuned.learn.training_settings import TrainSettings
 from rltuned.records import model_files as files
+from rltuned.simulate.shape import parse_shape
+from rltuned.simulate.workload.write import write_csv
 from rltuned.slurm.commands import SEPARATOR
-from rltuned.workload.write import write_csv
 
 pytestmark = pytest.mark.learn
 

@@ -6,7 +6,7 @@ import pytest
 from measures import trained_actor as actor
 from unit.evaluate.small import busy_jobs
 
-from rltuned.workload.write import write_csv
+from rltuned.simulate.workload.write import write_csv
 
 pytestmark = pytest.mark.learn
 

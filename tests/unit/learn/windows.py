@@ -3,14 +3,14 @@
 import numpy as np
 from unit.evaluate.small import jobs_of
 
-from rltuned.core.shape import parse_shape
 from rltuned.evaluate.case import Case
 from rltuned.evaluate.windows import Window
 from rltuned.learn.curriculum import CurriculumSettings
 from rltuned.learn.evolution import EvolutionSettings
 from rltuned.learn.training_settings import PPOSettings, TrainSettings
-from rltuned.workload.jobs import Workload
-from rltuned.workload.simulated_estimates import estimate
+from rltuned.simulate.shape import parse_shape
+from rltuned.simulate.workload.jobs import Workload
+from rltuned.simulate.workload.simulated_estimates import estimate
 
 SMALL = TrainSettings(
     name="small",

@@ -14,11 +14,11 @@ from unit.controller.support import make_daemon
 from rltuned.core.config import Config, CycleSection, PolicySection, Stage, StateSection
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
+from rltuned.simulate.workload.jobs import Estimates
+from rltuned.simulate.workload.shapes import read_shape
+from rltuned.simulate.workload.simulated_estimates import estimate
+from rltuned.simulate.workload.synthetic import generate
 from rltuned.slurm.sacct import trace_header
-from rltuned.workload.jobs import Estimates
-from rltuned.workload.shapes import read_shape
-from rltuned.workload.simulated_estimates import estimate
-from rltuned.workload.synthetic import generate
 
 CLUSTER = "6x8:a100"
 INTERVAL = 900.0

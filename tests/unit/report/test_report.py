@@ -24,9 +24,9 @@ from rltuned.report.advice import Advice, advise
 from rltuned.report.gains import canary, fairness, lending, prediction_quality
 from rltuned.report.period import read
 from rltuned.report.replay import REAL, SLURM, of_times, replay, settings_of
+from rltuned.simulate.workload.jobs import Source, workload
+from rltuned.simulate.workload.readers import read as read_trace
 from rltuned.slurm.commands import SEPARATOR
-from rltuned.workload.jobs import Source, workload
-from rltuned.workload.readers import read as read_trace
 
 
 def run(*words):

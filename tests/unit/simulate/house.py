@@ -18,12 +18,12 @@ from rltuned.core.config import (
     Stage,
     StateSection,
 )
-from rltuned.core.shape import parse_shape
 from rltuned.decide.plan import Plan, plan
 from rltuned.simulate.people import Rates, draw_interventions
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates
-from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.simulate.workload.jobs import Source, Workload, workload
 
 RATES = Rates(
     hold=0.06, cancel=0.03, nice=0.06, admin_priority=0.03, admin_site_factor=0.03, admin_hold=0.02, delay=1200.0

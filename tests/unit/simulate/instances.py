@@ -11,15 +11,15 @@ from oracles.reference import reference
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.plain_tables import node_table
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Category, Floats, Partition
 from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.requests import Requests, requests
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationResult, SimulationSettings
-from rltuned.workload.jobs import Source, Workload, workload
+from rltuned.simulate.workload.jobs import Source, Workload, workload
 
 Simulator = Callable[..., SimulationResult]
 

@@ -12,16 +12,16 @@ from unit.simulate.instances import Instance, cluster, given, jobs_of, partition
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.errors import RltunedError
 from rltuned.core.objective import Objective
-from rltuned.core.shape import parse_shape
 from rltuned.decide.rank.actor import RUN_TIME, Actor, on_means, plain_rule, shapes
 from rltuned.decide.see import STATE_COLUMNS, Observation, observe
 from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import SimulationSettings
-from rltuned.workload.jobs import Workload
-from rltuned.workload.simulated_estimates import estimate
-from rltuned.workload.synthetic import generate
+from rltuned.simulate.workload.jobs import Workload
+from rltuned.simulate.workload.simulated_estimates import estimate
+from rltuned.simulate.workload.synthetic import generate
 
 
 def actor(hidden: int, seed: int, size: float = 0.5) -> Actor:

@@ -13,11 +13,11 @@ from oracles import reference
 from unit.simulate.instances import SIMULATORS, Simulator, cluster, given, jobs_of, partition
 
 from rltuned.core.errors import RltunedError
-from rltuned.core.shape import ClusterShape
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate import kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Backfill, Fit, JobFate, SimulationResult, SimulationSettings
 
 AT_EVENTS = SimulationSettings(backfill=Backfill.EASY, fit=Fit.BEST, bf_interval=0.0)

@@ -9,8 +9,8 @@ import pytest
 from rltuned.core.tables import Floats
 from rltuned.decide.expect.run_time_history import Kind, RunTimeHistory
 from rltuned.simulate.run_times import HistoryPredictor, at_submission, ended_before, past
-from rltuned.workload.jobs import Estimates, Source, workload
-from rltuned.workload.simulated_estimates import estimate
+from rltuned.simulate.workload.jobs import Estimates, Source, workload
+from rltuned.simulate.workload.simulated_estimates import estimate
 from studies.traces import read
 
 TRACE = Path(__file__).resolve().parents[3] / "../shared/traces/sdsc-blue.swf.gz"

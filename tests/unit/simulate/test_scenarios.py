@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from unit.simulate.instances import Instance, cluster, given, jobs_of, random_instance
 
-from rltuned.core.shape import parse_shape
 from rltuned.core.tables import Category
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.see.features import UNLIMITED_RUN_TIME
@@ -15,6 +14,7 @@ from rltuned.simulate.engine import Simulation
 from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.scenarios import SimulatedQueue, expected_scenario, sampled_scenarios
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import Backfill, SimulationSettings
 
 NOW = 60.0

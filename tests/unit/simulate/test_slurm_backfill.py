@@ -12,7 +12,7 @@ from unit.simulate.instances import Instance, left_open, random_cluster
 from unit.simulate.test_reference import assert_same
 
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationSettings
-from rltuned.workload.jobs import Source, workload
+from rltuned.simulate.workload.jobs import Source, workload
 
 INSTANCES = 2 * int(os.environ.get("RLTUNED_TEST_SIMULATIONS", "120"))
 SHARES = 16

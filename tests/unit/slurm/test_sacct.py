@@ -10,11 +10,11 @@ from unit.slurm.standin import RECORDED, releases
 from rltuned.core.config import SlurmSection
 from rltuned.core.ended import FINAL_STATES, EndedJob
 from rltuned.core.errors import SlurmParseError, SlurmUnavailableError
+from rltuned.simulate.workload import read
 from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, REGISTRY, SEPARATOR, TRACE_BYTES, TRACE_FIELDS
 from rltuned.slurm.connect import open_reader
 from rltuned.slurm.port import HistoryReader
 from rltuned.slurm.sacct import Outage, ended_jobs, read_outages, read_trace, trace_header, trace_lines
-from rltuned.workload import read
 
 JOB = {
     "JobIDRaw": "7",

@@ -9,16 +9,16 @@ from unit.rank.conftest import observation
 
 from rltuned.core.config import Config
 from rltuned.core.errors import ModelError
-from rltuned.core.shape import parse_shape
 from rltuned.decide.rank import by_name
 from rltuned.decide.see import FEATURES
 from rltuned.evaluate.case import cases
 from rltuned.evaluate.windows import Window
 from rltuned.records import model_files as files
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
-from rltuned.workload.jobs import Source, workload
-from rltuned.workload.simulated_estimates import estimate
-from rltuned.workload.write import write_csv
+from rltuned.simulate.shape import parse_shape
+from rltuned.simulate.workload.jobs import Source, workload
+from rltuned.simulate.workload.simulated_estimates import estimate
+from rltuned.simulate.workload.write import write_csv
 from studies.peers import model, rlscheduler, schedinspector
 from studies.peers.episodes import mean_wait, run_episode
 

@@ -19,8 +19,8 @@ from unit.workload.trace_files import (
 )
 
 from rltuned.core.errors import WorkloadError
-from rltuned.workload import Workload, lines
-from rltuned.workload import read as read_own
+from rltuned.simulate.workload import Workload, lines
+from rltuned.simulate.workload import read as read_own
 from studies.traces import philly, read
 
 SWF = (

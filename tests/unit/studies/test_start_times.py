@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from unit.simulate.instances import given, jobs_of
 
-from rltuned.core.shape import parse_shape
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import SimulationSettings
 from studies.start_times import planned_starts
 

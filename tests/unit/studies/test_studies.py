@@ -14,15 +14,15 @@ from unit.rank.conftest import actor_of, golden
 
 import rltuned
 from rltuned.core.errors import EvaluationError
-from rltuned.core.shape import parse_shape
 from rltuned.evaluate.case import cases
 from rltuned.evaluate.evaluation_report import comparisons
 from rltuned.evaluate.evaluation_settings import AGAIN, POLICIES
 from rltuned.evaluate.windows import Window
 from rltuned.records import model_files as files
 from rltuned.records.model_files import TrainingPart
-from rltuned.workload.jobs import Estimates
-from rltuned.workload.write import write_csv
+from rltuned.simulate.shape import parse_shape
+from rltuned.simulate.workload.jobs import Estimates
+from rltuned.simulate.workload.write import write_csv
 from studies import lending
 from studies.catalogue import NOISY, Part, Protocol, Study, Trace, protocols, studies
 from studies.page import README_MARKS, collect, page, with_results, write

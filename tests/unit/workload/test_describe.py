@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from rltuned.commands.main import cli
 from rltuned.core.errors import WorkloadError
-from rltuned.workload import Source, describe, workload
+from rltuned.simulate.workload import Source, describe, workload
 from studies.traces import read
 
 TRACES = Path(__file__).parents[3] / ".." / "shared" / "traces"

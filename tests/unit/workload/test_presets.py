@@ -2,7 +2,7 @@
 
 import hashlib
 
-from rltuned.workload.presets import presets
+from rltuned.simulate.workload.presets import presets
 
 COUNTED = "c8013e7b491d9da9b6c6c971625c7b7835ec290159cbe3a2ee26c97ee134c37b"
 """Of the tables as they were when they stood in the code."""

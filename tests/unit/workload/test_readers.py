@@ -20,7 +20,7 @@ from unit.workload.trace_files import (
 )
 
 from rltuned.core.errors import WorkloadError
-from rltuned.workload import FORMS, Workload, lines, read
+from rltuned.simulate.workload import FORMS, Workload, lines, read
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.durations import duration
 from rltuned.core.errors import ShapeError
-from rltuned.core.shape import Pool, from_json, parse_shape, shape
-from rltuned.workload import read_shape
+from rltuned.simulate.shape import Pool, from_json, parse_shape, shape
+from rltuned.simulate.workload import read_shape
 
 
 def test_twenty_nodes_of_eight_gpus():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rltuned.core.errors import ConfigError
-from rltuned.workload.jobs import Source, Workload, workload
-from rltuned.workload.simulated_estimates import (
+from rltuned.simulate.workload.jobs import Source, Workload, workload
+from rltuned.simulate.workload.simulated_estimates import (
     LONGEST,
     WRITTEN_LIMITS,
     estimate,

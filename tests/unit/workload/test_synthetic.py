@@ -13,14 +13,14 @@ from click.testing import CliRunner
 
 from rltuned.commands.main import cli
 from rltuned.core.errors import ConfigError, WorkloadError
-from rltuned.core.shape import from_json, parse_shape
 from rltuned.core.tables import Category
-from rltuned.workload import read
-from rltuned.workload.describe import describe
-from rltuned.workload.jobs import Workload
-from rltuned.workload.simulated_estimates import WRITTEN_LIMITS
-from rltuned.workload.synthetic import generate
-from rltuned.workload.write import write_csv
+from rltuned.simulate.shape import from_json, parse_shape
+from rltuned.simulate.workload import read
+from rltuned.simulate.workload.describe import describe
+from rltuned.simulate.workload.jobs import Workload
+from rltuned.simulate.workload.simulated_estimates import WRITTEN_LIMITS
+from rltuned.simulate.workload.synthetic import generate
+from rltuned.simulate.workload.write import write_csv
 
 LARGE = parse_shape("200x8:p100")
 N = 20_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rltuned.core.errors import WorkloadError
-from rltuned.workload import Workload
+from rltuned.simulate.workload import Workload
 
 Read = Callable[..., Workload]
 

@@ -19,7 +19,7 @@ from rltuned.core.durations import duration
 from rltuned.core.errors import WorkloadError
 from rltuned.core.scheduler import tres_name
 from rltuned.core.tables import Bools, Category, Floats, Ints
-from rltuned.workload.jobs import NUMBERS, TEXTS, Source, Workload
+from rltuned.simulate.workload.jobs import NUMBERS, TEXTS, Source, Workload
 
 MAX_TIME: Final = 1e11
 """Largest time stamp, seconds: milliseconds since the epoch are beyond it."""

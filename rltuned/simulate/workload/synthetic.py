@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.errors import ConfigError
-from rltuned.core.shape import ClusterShape
 from rltuned.core.tables import Codes, Floats, Ints, Rows
-from rltuned.workload.jobs import Source, Workload, workload
-from rltuned.workload.presets import Preset, presets
-from rltuned.workload.simulated_estimates import OVER_ASKING, written_limit
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.workload.jobs import Source, Workload, workload
+from rltuned.simulate.workload.presets import Preset, presets
+from rltuned.simulate.workload.simulated_estimates import OVER_ASKING, written_limit
 
 LONGEST_SWEEP: Final = 500
 """Assumption: nobody sends more at once. (Of HPC2N's sweeps 0.04 % are longer.)"""

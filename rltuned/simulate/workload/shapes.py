@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 from rltuned.core.errors import ShapeError
-from rltuned.core.shape import ClusterShape, from_json, parse_shape
+from rltuned.simulate.shape import ClusterShape, from_json, parse_shape
 
 MAX_BYTES = 16 * 2**20
 """No description of a cluster is larger; a trace given by mistake is."""
 
 
 def read_shape(text_or_path: str | Path) -> ClusterShape:
-    """The cluster that `--cluster` describes: ``20x8:p100`` (`rltuned.core.shape`), or a file: what ends in .json or
+    """The cluster that `--cluster` describes: ``20x8:p100`` (`simulate.shape`), or a file: what ends in .json or
     names an existing one.
 
     Raises:

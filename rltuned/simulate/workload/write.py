@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.errors import WorkloadError
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 COLUMNS: Final = (
     "job_id",

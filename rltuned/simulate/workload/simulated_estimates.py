@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rltuned.core.errors import ConfigError
 from rltuned.core.tables import Floats, Ints
-from rltuned.workload.jobs import Estimates, Workload
+from rltuned.simulate.workload.jobs import Estimates, Workload
 
 WRITTEN_LIMITS: Final = 60.0 * np.array(
     [10, 30, 60, 120, 240, 480, 720, 1440, 2880, 5760, 10080, 20160, 43200, 86400], dtype=np.float64

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from rltuned.core.errors import WorkloadError
-from rltuned.workload.jobs import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 
 def describe(workload: Workload) -> dict[str, Any]:

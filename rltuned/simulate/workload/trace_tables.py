@@ -16,7 +16,7 @@ from rltuned.core.ended import final, only_waited
 from rltuned.core.errors import WorkloadError
 from rltuned.core.scheduler import tres_name
 from rltuned.core.tables import Bools, Floats
-from rltuned.workload.batch import (
+from rltuned.simulate.workload.batch import (
     MAX_CPUS,
     MAX_DURATION,
     MAX_GPUS,
@@ -28,7 +28,7 @@ from rltuned.workload.batch import (
     Rows,
     shown,
 )
-from rltuned.workload.lines import Block, TextFile
+from rltuned.simulate.workload.lines import Block, TextFile
 
 
 @dataclass(frozen=True)

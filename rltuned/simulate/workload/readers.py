@@ -5,10 +5,10 @@ from typing import Final
 
 from rltuned.core.errors import WorkloadError
 from rltuned.core.workers.progress import Progress, silent
-from rltuned.workload import trace_tables
-from rltuned.workload.batch import Collector, shown
-from rltuned.workload.jobs import Source, Workload
-from rltuned.workload.lines import TextFile
+from rltuned.simulate.workload import trace_tables
+from rltuned.simulate.workload.batch import Collector, shown
+from rltuned.simulate.workload.jobs import Source, Workload
+from rltuned.simulate.workload.lines import TextFile
 
 FORMS: Final = {
     "csv": "a header with submit_time, num_gpus, and run_time or start_time and end_time",
