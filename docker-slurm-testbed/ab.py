@@ -42,7 +42,7 @@ from testbed import DEFAULT_RELEASE, SUITES, Project, TestbedError, build, ensur
 
 from rltuned.core.ended import EndedJob
 from rltuned.core.errors import RltunedError
-from rltuned.evaluate.evaluation_settings import AGAIN
+from rltuned.lab.evaluate.evaluation_settings import AGAIN
 from rltuned.simulate.shape import from_json
 
 if TYPE_CHECKING:

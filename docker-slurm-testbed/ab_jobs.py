@@ -17,7 +17,7 @@ from replay import LEAST_MEM, MINUTE, Jobs, Kind
 from testbed import USERS, TestbedError
 
 from rltuned.decide.rank.multifactor import Association, Weights
-from rltuned.evaluate.evaluation_settings import AGAIN
+from rltuned.lab.evaluate.evaluation_settings import AGAIN
 from rltuned.simulate.workload import Source, workload
 from rltuned.slurm.facts import priority_weights
 

@@ -11,8 +11,8 @@ from ab_jobs import MULTIFACTOR, owned, sizes
 
 from rltuned.core.installed import needed
 from rltuned.core.tables import owners
-from rltuned.evaluate.bootstrap import compare, counts
-from rltuned.evaluate.window_metrics import against_slurm, busy, idle_while_waiting, measure
+from rltuned.lab.evaluate.bootstrap import compare, counts
+from rltuned.lab.evaluate.window_metrics import against_slurm, busy, idle_while_waiting, measure
 from rltuned.simulate.values import bounded_slowdown
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ OVER_SLURM: Final = {
     "late": "late jobs, %",
     "wait_ratio_p95": "95th percentile of wait ratio",
 }
-"""Metrics against Slurm alone (`rltuned.evaluate.window_metrics`), which have no ratio."""
+"""Metrics against Slurm alone (`rltuned.lab.evaluate.window_metrics`), which have no ratio."""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config
 from rltuned.decide.place import SolveOutcome
 from rltuned.decide.scope import Veto
+from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.priorities import MultifactorPriorities
-from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates, SimulationSettings
 
 if TYPE_CHECKING:

@@ -36,9 +36,9 @@ from rltuned.core.ended import EndedJob
 from rltuned.core.scheduler import SchedulerParameters
 from rltuned.decide.expect.run_time_history import ended_before
 from rltuned.decide.rank import by_name
-from rltuned.evaluate import gate
-from rltuned.evaluate.tune import tune
-from rltuned.evaluate.windows import Split, bounds, draw
+from rltuned.lab.evaluate import gate
+from rltuned.lab.evaluate.tune import tune
+from rltuned.lab.evaluate.windows import Split, bounds, draw
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.requests import requests

@@ -369,7 +369,7 @@ def workload(console: Console, described: Mapping[str, Any]) -> None:
 
 
 def demo_picture(scene: Any, head: str) -> Group:
-    """How the demonstration stands (`rltuned.demo_clusters.Scene`): each partition, with rltuned and without."""
+    """How the demonstration stands (`lab.demo.demo_clusters.Scene`): each partition, with rltuned and without."""
     rows = []
     for name, gpus, *sides in scene.parts:
         used = [f"{side.busy / gpus:.0%}" if gpus else "-" for side in sides]
@@ -415,7 +415,7 @@ _DEMO_METRICS: Final = (
 
 
 def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
-    """What came of the demonstration (`rltuned.demo_clusters.Demo.summary`)."""
+    """What came of the demonstration (`rltuned.lab.demo.demo_clusters.Demo.summary`)."""
     jobs, cluster = summary["jobs"], summary["cluster"]
     kept, plain_side, steered = [], summary["multifactor"], summary["rltuned"]
     for name, text, is_time in _DEMO_METRICS:

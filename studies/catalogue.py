@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN, STRICT, EvaluationSettings, Start
-from rltuned.evaluate.windows import Split
+from rltuned.lab.evaluate.evaluation_settings import LEARNED, PLAIN, STRICT, EvaluationSettings, Start
+from rltuned.lab.evaluate.windows import Split
 from rltuned.simulate.values import Backfill, Fit
 from studies.peers import PEERS
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.core.errors import EvaluationError
-from rltuned.evaluate.bootstrap import Comparison
+from rltuned.lab.evaluate.bootstrap import Comparison
 
 TUNED: Final = "ab-24.11-tuned"
 """The A/B with a tuned slurm.conf."""

@@ -21,12 +21,12 @@ from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.resizing import POOLED
 from rltuned.elastic import EVERY
-from rltuned.evaluate.bootstrap import compare, counts
-from rltuned.evaluate.case import Case, cases
-from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.evaluate.measure import simulate_case
-from rltuned.evaluate.policies import Contender, contender
-from rltuned.evaluate.windows import Split, draw
+from rltuned.lab.evaluate.bootstrap import compare, counts
+from rltuned.lab.evaluate.case import Case, cases
+from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.lab.evaluate.measure import simulate_case
+from rltuned.lab.evaluate.policies import Contender, contender
+from rltuned.lab.evaluate.windows import Split, draw
 from rltuned.records import model_files as files
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import PlanRanker, compile_kernel

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rltuned.core.errors import EvaluationError
-from rltuned.evaluate.evaluation_settings import LEARNED
-from rltuned.evaluate.state import state_path
-from rltuned.evaluate.window_metrics import COMPARED
+from rltuned.lab.evaluate.evaluation_settings import LEARNED
+from rltuned.lab.evaluate.state import state_path
+from rltuned.lab.evaluate.window_metrics import COMPARED
 
 LINE: Final = 640
 """An object or a list that fits takes one line: a window of one policy, a policy of a window, a comparison of two."""

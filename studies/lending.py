@@ -18,13 +18,13 @@ import numpy as np
 from rltuned.core.errors import EvaluationError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, progress_bar, silent
-from rltuned.evaluate import gate
-from rltuned.evaluate.bootstrap import mean
-from rltuned.evaluate.case import Case
-from rltuned.evaluate.evaluation import evaluate, ready
-from rltuned.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
-from rltuned.evaluate.frontier import RATIOS, TESTED, Point, contenders, points
-from rltuned.evaluate.state import state_path
+from rltuned.lab.evaluate import gate
+from rltuned.lab.evaluate.bootstrap import mean
+from rltuned.lab.evaluate.case import Case
+from rltuned.lab.evaluate.evaluation import evaluate, ready
+from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
+from rltuned.lab.evaluate.frontier import RATIOS, TESTED, Point, contenders, points
+from rltuned.lab.evaluate.state import state_path
 from rltuned.simulate.workload import Workload
 from rltuned.simulate.workload.shapes import read_shape
 from studies.run import code

@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from rltuned.core.tables import Bools, Floats, Ints
-from rltuned.evaluate.case import Case
+from rltuned.lab.evaluate.case import Case
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Runs
 from rltuned.simulate.workload.jobs import Estimates, Workload

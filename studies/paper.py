@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from rltuned.core.errors import EvaluationError
-from rltuned.evaluate.bootstrap import Comparison
+from rltuned.lab.evaluate.bootstrap import Comparison
 from studies import clusters
 from studies.catalogue import Study
 from studies.tables import heading, number, ratio_text, row

@@ -13,10 +13,10 @@ from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.errors import EvaluationError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
-from rltuned.evaluate.evaluation import evaluate, ready
-from rltuned.evaluate.evaluation_settings import LEARNED, EvaluationSettings
-from rltuned.evaluate.policies import described, model_path
-from rltuned.evaluate.state import state_path
+from rltuned.lab.evaluate.evaluation import evaluate, ready
+from rltuned.lab.evaluate.evaluation_settings import LEARNED, EvaluationSettings
+from rltuned.lab.evaluate.policies import described, model_path
+from rltuned.lab.evaluate.state import state_path
 from rltuned.records import model_files as files
 from rltuned.simulate.workload.shapes import read_shape
 from studies import kept

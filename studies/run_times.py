@@ -15,7 +15,7 @@ from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.tables import Floats
 from rltuned.decide.expect.predictions import COVER, expected_run_times
 from rltuned.decide.expect.run_time_history import Kind
-from rltuned.evaluate.bootstrap import compare, counts
+from rltuned.lab.evaluate.bootstrap import compare, counts
 from rltuned.records import model_files as files
 from rltuned.simulate.run_times import at_submission, ended_before, kinds_of
 from rltuned.simulate.workload import Workload

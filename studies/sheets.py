@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.evaluate.bootstrap import Comparison
-from rltuned.evaluate.evaluation_settings import PLAIN, STRICT
+from rltuned.lab.evaluate.bootstrap import Comparison
+from rltuned.lab.evaluate.evaluation_settings import PLAIN, STRICT
 from studies import clusters
 from studies.clusters import RealCluster
 from studies.paper import Measured, tables

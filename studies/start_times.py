@@ -24,10 +24,10 @@ from rltuned.core.tables import Bools, Category, Floats, Rows, Snapshot
 from rltuned.decide.expect.predictions import PredictionError, prediction_error
 from rltuned.decide.expect.run_time_history import RunTimeHistory
 from rltuned.decide.rank.heuristics import by_name
-from rltuned.evaluate.case import Case, cases
-from rltuned.evaluate.evaluation_settings import LEARNED
-from rltuned.evaluate.policies import rule_ranker
-from rltuned.evaluate.windows import Window
+from rltuned.lab.evaluate.case import Case, cases
+from rltuned.lab.evaluate.evaluation_settings import LEARNED
+from rltuned.lab.evaluate.policies import rule_ranker
+from rltuned.lab.evaluate.windows import Window
 from rltuned.records.model_files import load
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.forecast.arrivals import Submissions

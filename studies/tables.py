@@ -10,9 +10,9 @@ import numpy as np
 
 from rltuned.core.errors import EvaluationError
 from rltuned.core.tables import Floats
-from rltuned.evaluate.bootstrap import Comparison, compare, counts
-from rltuned.evaluate.evaluation_settings import LEARNED, PLAIN
-from rltuned.evaluate.window_metrics import COMPARED
+from rltuned.lab.evaluate.bootstrap import Comparison, compare, counts
+from rltuned.lab.evaluate.evaluation_settings import LEARNED, PLAIN
+from rltuned.lab.evaluate.window_metrics import COMPARED
 from studies.catalogue import Part, Protocol, Study
 from studies.kept import read_report
 from studies.peers import PEERS
@@ -58,7 +58,7 @@ class Together:
         return float(np.nanmean(found)) if np.isfinite(found).any() else float("inf")
 
     def ratio(self, label: str, other: str, metric: str = "wait_mean") -> Comparison:
-        """Mean over mean, with its interval (`rltuned.evaluate.bootstrap`)."""
+        """Mean over mean, with its interval (`rltuned.lab.evaluate.bootstrap`)."""
         pair = np.stack([self.values[label][metric], self.values[other][metric]])
         return compare(pair, self._drawn)[0][1]
 

@@ -19,8 +19,8 @@ STAGES = {
 @json_option
 def bench(repeats: int, seed: int, *, as_json: bool) -> None:
     """Speed of each stage of the daemon on this machine, on a synthetic queue. Asks no Slurm."""
-    from rltuned import benchmarks as benchmark
     from rltuned.core.wording import table
+    from rltuned.lab import benchmarks as benchmark
 
     with console(stderr=True).status("") as status:
         result = benchmark.run(repeats, seed, status.update)

@@ -70,8 +70,9 @@ def demo(*, speed: float, seconds: float | None, state: Path | None, as_json: bo
         screen.print(loading)
     with screen.status(loading):
         with needed("the demonstration"):
-            from rltuned.demo_clusters import Demo, DemoSettings, play
-            from rltuned.report import build, charts, page
+            from rltuned.lab.demo.demo_clusters import Demo, DemoSettings, play
+            from rltuned.lab.demo.demo_report import demo_report
+            from rltuned.lab.report import charts, page
             from rltuned.simulate.rankers import compile_kernel
         compile_kernel()
     memory = Path("/dev/shm")  # noqa: S108 - a directory of its own is made there, as in any temporary place
@@ -110,7 +111,7 @@ def demo(*, speed: float, seconds: float | None, state: Path | None, as_json: bo
             try:
                 shown.keep(place, summary)
                 if summary["jobs"]["compared"]:
-                    made = build.of_demo(shown, SystemClock().time())
+                    made = demo_report(shown, SystemClock().time())
                     (place / "report.html").write_text(page.render(made, charts.draw(made)), encoding="utf-8")
             except OSError as error:
                 screen.print(f"nothing was kept: {place}: {error.strerror}")

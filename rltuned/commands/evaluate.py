@@ -147,10 +147,10 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.pool import WorkerPool
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.evaluate import evaluation_report, site
-    from rltuned.evaluate.evaluation import evaluate as run_all
-    from rltuned.evaluate.evaluation import prepare
-    from rltuned.evaluate.evaluation_settings import from_options
+    from rltuned.lab.evaluate import evaluation_report, site
+    from rltuned.lab.evaluate.evaluation import evaluate as run_all
+    from rltuned.lab.evaluate.evaluation import prepare
+    from rltuned.lab.evaluate.evaluation_settings import from_options
 
     _one_cluster(options)
     if options["trace"] is None:
@@ -238,9 +238,9 @@ def gate(
     from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.pool import WorkerPool
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.evaluate import evaluation_report, site
-    from rltuned.evaluate import gate as judged
-    from rltuned.evaluate.evaluation import evaluate as run_all
+    from rltuned.lab.evaluate import evaluation_report, site
+    from rltuned.lab.evaluate import gate as judged
+    from rltuned.lab.evaluate.evaluation import evaluate as run_all
     from rltuned.records.gate_verdict import SLURM
 
     _one_cluster(options)
@@ -269,7 +269,7 @@ def gate(
     if report_path is not None:
         evaluation_report.write({**result, "verdict": made}, report_path)
     if picture is not None:
-        from rltuned.evaluate.frontier_picture import draw
+        from rltuned.lab.evaluate.frontier_picture import draw
 
         draw(made, picture)
     evaluation_report.show(console(), judged.frontier(made))

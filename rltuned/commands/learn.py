@@ -96,8 +96,8 @@ def learn(
     from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.pool import WorkerPool
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.evaluate import evaluation_report, gate, site
-    from rltuned.learn import renew
+    from rltuned.lab.evaluate import evaluation_report, gate, site
+    from rltuned.lab.train import renew
     from rltuned.records.gate_verdict import SLURM
     from rltuned.records.store import ModelStore
 
@@ -122,8 +122,8 @@ def learn(
 
         def train(jobs: Any, shape: Any, out: Path) -> Path:
             """A candidate, as `rltuned train` makes one; goes on with what an interrupted run has left."""
-            from rltuned.learn import command
-            from rltuned.learn.curriculum import CurriculumSettings, Site
+            from rltuned.lab.train import command
+            from rltuned.lab.train.curriculum import CurriculumSettings, Site
 
             # Two windows at least in the part that chooses the checkpoint.
             most = min(CurriculumSettings().window[1], round(0.15 * len(jobs)) // 2)

@@ -27,8 +27,8 @@ from rltuned.core.errors import RltunedError
 from rltuned.core.installed import how_to_install
 
 if TYPE_CHECKING:
-    from rltuned.report.period import Period
-    from rltuned.report.replay import Replay
+    from rltuned.lab.report.period import Period
+    from rltuned.lab.report.replay import Replay
 
 
 @click.command()
@@ -96,9 +96,9 @@ def report(
         rltuned report --since 1d --no-replay
     """
     from rltuned.controller.health.clock import SystemClock
+    from rltuned.lab.report import build, report_tables
+    from rltuned.lab.report.period import read
     from rltuned.records import decisions
-    from rltuned.report import build, report_tables
-    from rltuned.report.period import read
 
     if until <= since:
         raise click.UsageError("--until is not after --since")
@@ -130,10 +130,10 @@ def report(
     )
     outputs: dict[Path, str] = {}
     if html is not None:
-        from rltuned.report import page
+        from rltuned.lab.report import page
 
         try:
-            from rltuned.report import charts
+            from rltuned.lab.report import charts
 
             drawn = charts.draw(made)
         except ImportError:
@@ -169,8 +169,8 @@ def _replayed(
     from rltuned.core.workers.progress import progress_bar
 
     try:
-        from rltuned.evaluate import gate, site
-        from rltuned.report.replay import LEAD_DAYS, replay, settings_of
+        from rltuned.lab.evaluate import gate, site
+        from rltuned.lab.report.replay import LEAD_DAYS, replay, settings_of
         from rltuned.slurm import not_simulated
     except ImportError as error:
         missing.append(_lacking(error.name or "numba", "the replay of the period's jobs"))

@@ -120,7 +120,7 @@ def train(
     require("training", "tensorflow", "numba")
     from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.learn import command
+    from rltuned.lab.train import command
 
     if from_sacct is not None:
         config = load(config_path).config

@@ -27,7 +27,7 @@ from rltuned.core.objective import DEFAULT
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from rltuned.evaluate.tune import Tuned
+    from rltuned.lab.evaluate.tune import Tuned
 
 
 @click.command()
@@ -106,8 +106,8 @@ def tune(
     """
     from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.evaluate import evaluation_report, gate, site
-    from rltuned.evaluate import tune as tuning
+    from rltuned.lab.evaluate import evaluation_report, gate, site
+    from rltuned.lab.evaluate import tune as tuning
 
     if (options["trace"] is None) == (options["from_sacct"] is None):
         raise click.UsageError("tune needs the site's jobs: either --from-sacct DAYS or --trace FILE")
@@ -147,8 +147,8 @@ def _table(found: "Tuned") -> "Table":
     """What each does on the later jobs."""
     from rich.table import Table
 
-    from rltuned.evaluate.evaluation_report import difference
-    from rltuned.evaluate.tune import SHOWN
+    from rltuned.lab.evaluate.evaluation_report import difference
+    from rltuned.lab.evaluate.tune import SHOWN
 
     searched, judged = found.windows
     shown = Table(

@@ -12,8 +12,6 @@
 - `workload`: jobs as data, from traces and generators. `shape`: the cluster that they run on. `run_times`: what would
   be predicted of them.
 - `forecast`: when each waiting job of a real queue starts.
-- `simulated_slurm`: the simulated cluster as `SlurmReader` and `SlurmWriter`, for `rltuned demo` and for tests of the
-  daemon. `people`: what users and admins do there.
 
 The kernel agrees with the plain one of `tests/oracles`, job by job. Nothing here knows why a queue is in its order.
 """

@@ -15,8 +15,8 @@ import numpy as np
 from rltuned import revision
 from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.core.workers.progress import Progress, progress_bar, silent
-from rltuned.evaluate.case import Case, cases
-from rltuned.evaluate.windows import Split, Window, bounds, draw
+from rltuned.lab.evaluate.case import Case, cases
+from rltuned.lab.evaluate.windows import Split, Window, bounds, draw
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Estimates, Workload

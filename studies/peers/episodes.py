@@ -13,7 +13,7 @@ import numpy as np
 
 from rltuned.core.tables import Floats, Ints, Rows, Singles
 from rltuned.decide.see import FEATURES, Observation, observe
-from rltuned.evaluate.case import Case
+from rltuned.lab.evaluate.case import Case
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker
 from studies.peers import rlscheduler, schedinspector

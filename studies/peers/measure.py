@@ -6,12 +6,12 @@ from typing import Any
 
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
-from rltuned.evaluate.case import Case
-from rltuned.evaluate.evaluation import Evaluation
-from rltuned.evaluate.evaluation_report import assemble
-from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.evaluate.measure import Outcome, evaluate_case
-from rltuned.evaluate.policies import Contender
+from rltuned.lab.evaluate.case import Case
+from rltuned.lab.evaluate.evaluation import Evaluation
+from rltuned.lab.evaluate.evaluation_report import assemble
+from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.lab.evaluate.measure import Outcome, evaluate_case
+from rltuned.lab.evaluate.policies import Contender
 from studies.peers.model import Peer, load, weights_sha256
 
 MEASURED = "rl"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.tables import Floats, Singles
-from rltuned.learn.quiet import tf
+from rltuned.lab.train.quiet import tf
 from studies.peers.episodes import PeerEpisode, joined
 from studies.peers.model import Peer
 from studies.peers.net import HIDDEN

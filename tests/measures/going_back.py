@@ -1,4 +1,4 @@
-"""How often `rltuned.evaluate.live` gives a version up, in simulation: a good one, and one that is the wrong way round.
+"""How often `lab.evaluate.live` gives a version up, in simulation: a good one, and one that is the wrong way round.
 
     PYTHONPATH=.:tests python tests/measures/going_back.py FIRST_SEED LAST_SEED
 
@@ -11,10 +11,10 @@ import sys
 import numpy as np
 from unit.evaluate import test_live as world
 
-from rltuned.evaluate import live
-from rltuned.evaluate.evaluation import ready
-from rltuned.evaluate.policies import contender
-from rltuned.evaluate.windows import Window
+from rltuned.lab.evaluate import live
+from rltuned.lab.evaluate.evaluation import ready
+from rltuned.lab.evaluate.policies import contender
+from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.engine import Simulation
 
 SINCE = 14 * world.DAY

@@ -1,6 +1,6 @@
 """A Slurm of any size that prints: stand-ins of its programs, for `measures.scale`.
 
-The programs are shell scripts that print prepared files, those of `rltuned.benchmarks`; what ``scontrol`` gets on its
+The programs are shell scripts that print prepared files, those of `lab.benchmarks`; what ``scontrol`` gets on its
 standard input is carried out by the process that made them, which then prints the queue anew.
 """
 
@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.benchmarks import NOW, answers, snapshot
 from rltuned.controller.write.claims import Entry
 from rltuned.core.changes import Applied
+from rltuned.lab.benchmarks import NOW, answers, snapshot
 from rltuned.slurm.commands import JOB_FIELDS, SEPARATOR, STATUS_FIELDS
 
 _SCONTROL: Final = """case "$*" in

@@ -30,7 +30,6 @@ from typing import Any, Final
 import numpy as np
 from measures.printing_slurm import PrintingSlurm, let_a_minute_pass
 
-from rltuned.benchmarks import NOW
 from rltuned.controller.cycle.lending import FILE_NAME
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.planning import planned
@@ -46,6 +45,7 @@ from rltuned.core.ended import EndedJob
 from rltuned.decide.loans import Book, Offer
 from rltuned.decide.place import SolveOutcome
 from rltuned.decide.scope import Veto
+from rltuned.lab.benchmarks import NOW
 from rltuned.records.decisions import RECORD
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.port import ClusterFacts, Privilege

@@ -17,9 +17,9 @@ from functools import partial
 
 import numpy as np
 
-from rltuned.benchmarks import snapshot
 from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.decide.rank.heuristics import by_name
+from rltuned.lab.benchmarks import snapshot
 from rltuned.records.model_files import load
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, compile_episodes

@@ -26,11 +26,11 @@ from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import progress_bar
 from rltuned.decide.rank.actor import RUN_TIME, Actor
-from rltuned.evaluate.bootstrap import compare, counts
-from rltuned.evaluate.case import Case
-from rltuned.evaluate.windows import Split, draw
-from rltuned.learn import command
-from rltuned.learn.curriculum import (
+from rltuned.lab.evaluate.bootstrap import compare, counts
+from rltuned.lab.evaluate.case import Case
+from rltuned.lab.evaluate.windows import Split, draw
+from rltuned.lab.train import command
+from rltuned.lab.train.curriculum import (
     HISTORY,
     CurriculumSettings,
     Site,
@@ -39,8 +39,8 @@ from rltuned.learn.curriculum import (
     with_limits,
     with_predictions,
 )
-from rltuned.learn.sampling import Measures, in_slurms_order, judge
-from rltuned.learn.select import WATCHED, over
+from rltuned.lab.train.sampling import Measures, in_slurms_order, judge
+from rltuned.lab.train.select import WATCHED, over
 from rltuned.records import model_files as files
 from rltuned.simulate.workload.shapes import read_shape
 from studies.traces import read
@@ -78,7 +78,7 @@ class Run(NamedTuple):
     """Traces whose names begin so are left out."""
     seed: int = 7
     options: Mapping[str, Any] = {}
-    """More of `rltuned.learn.command.settings`."""
+    """More of `rltuned.lab.train.command.settings`."""
 
 
 RUNS: Final = {

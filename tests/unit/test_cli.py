@@ -495,15 +495,15 @@ def test_slurm_that_cannot_be_found_is_named_with_exit_code_5(tmp_path, capsys):
 
 
 def test_bench_prints_its_figures_for_machines_and_for_people(capsys, monkeypatch):
-    monkeypatch.setattr("rltuned.benchmarks.rss_mb", lambda *_: 90.0)  # these two start processes
-    monkeypatch.setattr("rltuned.benchmarks.start_seconds", lambda *_: 0.5)
+    monkeypatch.setattr("rltuned.lab.benchmarks.rss_mb", lambda *_: 90.0)  # these two start processes
+    monkeypatch.setattr("rltuned.lab.benchmarks.start_seconds", lambda *_: 0.5)
     code, answer, _ = run(capsys, "bench", "--repeats", "5", "--json")
     measured = json.loads(answer)
     figures = {name for name, value in measured.items() if isinstance(value, dict)}
     assert (code, measured.keys() - figures) == (0, {"rss_mb_10000", "start_s"})
     assert figures == {"rank_256_ms", "rank_10000_ms", "milp_16x36_ms", "milp_256x500_ms", "cycle_10000_ms"}
     assert all(0.0 < measured[name]["p50"] <= measured[name]["p99"] for name in figures)
-    monkeypatch.setattr("rltuned.benchmarks.run", lambda *_: measured)
+    monkeypatch.setattr("rltuned.lab.benchmarks.run", lambda *_: measured)
     code, text, _ = run(capsys, "bench")
     assert (code, "whole cycle but Slurm, 10,000 pending" in text, "ready after 0.5 s" in text) == (0, True, True)
 

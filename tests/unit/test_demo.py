@@ -13,7 +13,7 @@ from rltuned import show
 from rltuned.commands.main import cli
 from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.core.wording import duration
-from rltuned.demo_clusters import INTERVAL, Demo, DemoSettings, play
+from rltuned.lab.demo.demo_clusters import INTERVAL, Demo, DemoSettings, play
 
 CLUSTER = {
     "pools": [

@@ -7,11 +7,11 @@ import pytest
 from measures.printing_slurm import PrintingSlurm
 from measures.scale import growth, of_size
 
-from rltuned.benchmarks import NOW, Canned, answers, load, snapshot
 from rltuned.controller.tell.metrics import PHASES
 from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.decide.plan import plan
 from rltuned.decide.scope import Veto
+from rltuned.lab.benchmarks import NOW, Canned, answers, load, snapshot
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.process import Runner
 from rltuned.slurm.snapshot import read_snapshot

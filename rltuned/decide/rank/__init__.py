@@ -6,7 +6,7 @@
 
 What may be changed freely: a rule's code as long as it stays the right way round (higher score first), the speed of
 the actor. What must stay: scores do not depend on the order of the rows, are finite, and agree with
-`rltuned.learn.ppo` to 1e-5.
+`rltuned.lab.train.ppo` to 1e-5.
 
 What must not be imported: TensorFlow, a clock, a process, a disk (model files are `records.model_files`), the rest of
 `decide` but what is seen.

@@ -13,8 +13,8 @@ What may be changed freely: how a file is read. What must stay:
 the columns and units of `Workload`, that a file is read once and in bounded memory, that every bad line has its number
 and reason, and that no job name or other free text of users is kept.
 
-Must not be imported here: the rest of the simulator but `shape`, anything that runs Slurm, TensorFlow, a clock. Files are only those that the
-user names.
+Must not be imported here: the rest of the simulator but `shape`, anything that runs Slurm, TensorFlow, a clock. Files
+are only those that the user names.
 """
 
 from rltuned.simulate.workload.describe import describe

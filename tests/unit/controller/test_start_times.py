@@ -17,9 +17,9 @@ from rltuned.controller.tell.user_records import write_all_records
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide.user_record import UserRecord, UserRecords
+from rltuned.lab.demo.people import NO_ONE
 from rltuned.records import decisions
 from rltuned.simulate.forecast.start_simulation import StartSimulation
-from rltuned.simulate.people import NO_ONE
 
 CYCLES = 60
 

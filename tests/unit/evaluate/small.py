@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from rltuned.core.workers.pool import WorkerPool
-from rltuned.evaluate.evaluation import Evaluation, evaluate, ready
-from rltuned.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.lab.evaluate.evaluation import Evaluation, evaluate, ready
+from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Source, Workload, workload
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rltuned.evaluate.bootstrap import RESAMPLES, compare, counts, pooled_quantiles, simultaneous
+from rltuned.lab.evaluate.bootstrap import RESAMPLES, compare, counts, pooled_quantiles, simultaneous
 
 
 def test_a_policy_that_is_always_a_tenth_better_is_so_in_every_resample():

@@ -67,7 +67,7 @@ def test_beside_slurm_the_configuration_says_what_the_site_wants_unless_the_comm
 ):
     path = tmp_path / "config.toml"
     path.write_text('[policy]\nobjective = "wait=1"\n')
-    monkeypatch.setattr("rltuned.evaluate.site.of_slurm", lambda settings, *_: (settings, parse_shape("2x2")))
+    monkeypatch.setattr("rltuned.lab.evaluate.site.of_slurm", lambda settings, *_: (settings, parse_shape("2x2")))
     words = ["evaluate", "--trace", str(trace), "--from-slurm", "--config", str(path), "--policies", "saf"]
     for more, wanted in (([], "wait=1"), (["--objective", "tail=2"], "tail=1")):
         done = CliRunner().invoke(

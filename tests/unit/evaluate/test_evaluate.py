@@ -14,14 +14,14 @@ from rltuned.core.errors import ConfigError, EvaluationError, ModelError
 from rltuned.core.objective import Objective
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.actor import RUN_TIME
-from rltuned.evaluate.evaluation import evaluate, ready
-from rltuned.evaluate.evaluation_report import show, table, text
-from rltuned.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Start
-from rltuned.evaluate.policies import contender
-from rltuned.evaluate.state import state_path
-from rltuned.evaluate.window_metrics import COMPARED
-from rltuned.evaluate.windows import Split
-from rltuned.learn.curriculum import Site, with_predictions
+from rltuned.lab.evaluate.evaluation import evaluate, ready
+from rltuned.lab.evaluate.evaluation_report import show, table, text
+from rltuned.lab.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Start
+from rltuned.lab.evaluate.policies import contender
+from rltuned.lab.evaluate.state import state_path
+from rltuned.lab.evaluate.window_metrics import COMPARED
+from rltuned.lab.evaluate.windows import Split
+from rltuned.lab.train.curriculum import Site, with_predictions
 from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.values import Backfill, Fit
 from rltuned.simulate.workload.shapes import parse_shape, read_shape

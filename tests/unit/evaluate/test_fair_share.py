@@ -9,10 +9,10 @@ from rltuned.core.errors import ConfigError, EvaluationError
 from rltuned.core.tables import Category
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.multifactor import Weights
-from rltuned.evaluate.evaluation import evaluate, ready
-from rltuned.evaluate.evaluation_settings import AGAIN, EvaluationSettings
-from rltuned.evaluate.policies import rule_ranker
-from rltuned.evaluate.window_metrics import against_slurm
+from rltuned.lab.evaluate.evaluation import evaluate, ready
+from rltuned.lab.evaluate.evaluation_settings import AGAIN, EvaluationSettings
+from rltuned.lab.evaluate.policies import rule_ranker
+from rltuned.lab.evaluate.window_metrics import against_slurm
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.shape import parse_shape

@@ -26,13 +26,13 @@ from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.actor import MOMENT, plain_rule
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.see import STATE_COLUMNS
-from rltuned.evaluate import gate, site
-from rltuned.evaluate.evaluation import evaluate
-from rltuned.evaluate.evaluation_report import show
-from rltuned.evaluate.evaluation_settings import AGAIN, Start
-from rltuned.evaluate.frontier import contenders, parse_shares, table
-from rltuned.evaluate.frontier_picture import draw
-from rltuned.evaluate.windows import RECENT, Split, recent
+from rltuned.lab.evaluate import gate, site
+from rltuned.lab.evaluate.evaluation import evaluate
+from rltuned.lab.evaluate.evaluation_report import show
+from rltuned.lab.evaluate.evaluation_settings import AGAIN, Start
+from rltuned.lab.evaluate.frontier import contenders, parse_shares, table
+from rltuned.lab.evaluate.frontier_picture import draw
+from rltuned.lab.evaluate.windows import RECENT, Split, recent
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import MODEL, SLURM, parse_verdict
 from rltuned.records.model_files import TrainingPart

@@ -7,10 +7,10 @@ import pytest
 from unit.evaluate.small import jobs_of, settings
 
 from rltuned.decide.rank.heuristics import by_name
-from rltuned.evaluate import live
-from rltuned.evaluate.evaluation import ready
-from rltuned.evaluate.policies import contender
-from rltuned.evaluate.windows import Window
+from rltuned.lab.evaluate import live
+from rltuned.lab.evaluate.evaluation import ready
+from rltuned.lab.evaluate.policies import contender
+from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.shape import parse_shape

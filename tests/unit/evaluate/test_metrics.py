@@ -5,7 +5,7 @@ import pytest
 
 from rltuned.core.objective import Objective
 from rltuned.core.tables import Category
-from rltuned.evaluate.window_metrics import (
+from rltuned.lab.evaluate.window_metrics import (
     busy,
     fairness,
     idle_while_waiting,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.core.workers.pool import WorkerPool
-from rltuned.evaluate.evaluation import evaluate, prepare
-from rltuned.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.lab.evaluate.evaluation import evaluate, prepare
+from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.simulate.values import Backfill, Fit
 
 FOLDER = Path(os.environ.get("RLTUNED_TEST_TRACES", ""))

@@ -12,11 +12,11 @@ from unit.evaluate.small import jobs_of
 from rltuned.commands.main import cli
 from rltuned.core.config import Config
 from rltuned.core.errors import EvaluationError
-from rltuned.evaluate import gate
-from rltuned.evaluate.bootstrap import Comparison
-from rltuned.evaluate.evaluation import ready
-from rltuned.evaluate.slurm_conf import SlurmConf, weighted, with_values
-from rltuned.evaluate.tune import SHOWN, Run, Tuned, Work, simulate, tune
+from rltuned.lab.evaluate import gate
+from rltuned.lab.evaluate.bootstrap import Comparison
+from rltuned.lab.evaluate.evaluation import ready
+from rltuned.lab.evaluate.slurm_conf import SlurmConf, weighted, with_values
+from rltuned.lab.evaluate.tune import SHOWN, Run, Tuned, Work, simulate, tune
 from rltuned.simulate.shape import parse_shape
 
 LENGTH = 12
@@ -185,7 +185,7 @@ def test_the_command_prints_the_lines_or_says_that_there_are_none(found, monkeyp
     trace = tmp_path / "jobs.csv"
     trace.write_text("submit_time,num_gpus,run_time\n0,1,600\n30,1,7200\n")
     answers: list[Tuned] = [found, found, replace(found, broken=["it breaks"])]
-    monkeypatch.setattr("rltuned.evaluate.tune.tune", lambda *_, **__: answers.pop(0))
+    monkeypatch.setattr("rltuned.lab.evaluate.tune.tune", lambda *_, **__: answers.pop(0))
     words = ["tune", "--trace", str(trace), "--cluster", "1x2"]
     for_people = CliRunner().invoke(cli, words)
     assert for_people.exit_code == 0
@@ -204,8 +204,8 @@ def test_the_command_that_it_tells_gives_the_same_again(found, monkeypatch, tmp_
         asked.update(how, settings=settings)
         return found
 
-    monkeypatch.setattr("rltuned.evaluate.tune.tune", told)
-    monkeypatch.setattr("rltuned.evaluate.site.of_settings", lambda settings, *_: (settings, None, None))
+    monkeypatch.setattr("rltuned.lab.evaluate.tune.tune", told)
+    monkeypatch.setattr("rltuned.lab.evaluate.site.of_settings", lambda settings, *_: (settings, None, None))
     name, *words = shlex.split(found.about["command"])
     assert CliRunner().invoke(cli, words).exit_code == 0
     assert (name, words[0], asked["budget"], asked["length"], asked["fairly"]) == ("rltuned", "tune", 30, LENGTH, True)

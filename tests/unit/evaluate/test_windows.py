@@ -4,8 +4,8 @@ import pytest
 from unit.evaluate.small import busy_jobs, jobs_of, prepared
 
 from rltuned.core.errors import EvaluationError
-from rltuned.evaluate.evaluation_settings import Start
-from rltuned.evaluate.windows import Split, bounds, draw
+from rltuned.lab.evaluate.evaluation_settings import Start
+from rltuned.lab.evaluate.windows import Split, bounds, draw
 
 
 def test_the_same_seed_draws_the_same_windows_and_another_seed_others():

@@ -12,7 +12,7 @@ import numpy as np
 from unit.controller.support import make_daemon
 
 from rltuned.core.config import Config, CycleSection, PolicySection, Stage, StateSection
-from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
+from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.jobs import Estimates
 from rltuned.simulate.workload.shapes import read_shape

@@ -17,13 +17,13 @@ from rltuned.commands.common import moment
 from rltuned.commands.main import cli, main
 from rltuned.core.config import Config, LendSection, Stage
 from rltuned.decide.raising import Stop
-from rltuned.evaluate.evaluation_settings import AGAIN
+from rltuned.lab.evaluate.evaluation_settings import AGAIN
+from rltuned.lab.report import page, report_tables
+from rltuned.lab.report.advice import Advice, advise
+from rltuned.lab.report.gains import canary, fairness, lending, prediction_quality
+from rltuned.lab.report.period import read
+from rltuned.lab.report.replay import REAL, SLURM, of_times, replay, settings_of
 from rltuned.records.decisions import entries
-from rltuned.report import page, report_tables
-from rltuned.report.advice import Advice, advise
-from rltuned.report.gains import canary, fairness, lending, prediction_quality
-from rltuned.report.period import read
-from rltuned.report.replay import REAL, SLURM, of_times, replay, settings_of
 from rltuned.simulate.workload.jobs import Source, workload
 from rltuned.simulate.workload.readers import read as read_trace
 from rltuned.slurm.commands import SEPARATOR
@@ -459,7 +459,7 @@ def test_a_replay_is_warmed_up_by_jobs_that_ended_within_two_weeks_of_the_period
         seen.append(some)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rltuned.report.replay.ready", ready)
+    monkeypatch.setattr("rltuned.lab.report.replay.ready", ready)
     settings = settings_of(Config(), "saf", {"trace": "t", "cluster": "1x8"})
     with pytest.raises(KeyboardInterrupt):
         replay(settings, jobs, None, 1e9 + 50 * 86_400.0, 1e9 + 101 * 86_400.0, most=1000, revision="", wrote=False)

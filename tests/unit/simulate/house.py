@@ -19,9 +19,9 @@ from rltuned.core.config import (
     StateSection,
 )
 from rltuned.decide.plan import Plan, plan
-from rltuned.simulate.people import Rates, draw_interventions
+from rltuned.lab.demo.people import Rates, draw_interventions
+from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.shape import parse_shape
-from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates
 from rltuned.simulate.workload.jobs import Source, Workload, workload
 

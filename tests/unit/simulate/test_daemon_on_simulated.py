@@ -11,8 +11,8 @@ from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.tell.cycle_report import CycleOutcome
 from rltuned.core.changes import Field, Outcome
 from rltuned.decide.scope import Veto
-from rltuned.simulate.people import NO_ONE
-from rltuned.simulate.simulated_slurm import Profile
+from rltuned.lab.demo.people import NO_ONE
+from rltuned.lab.demo.simulated_slurm import Profile
 from rltuned.simulate.values import JobFate
 
 CYCLES = int(os.environ.get("RLTUNED_TEST_SIMULATED_CYCLES", "60"))

@@ -11,12 +11,12 @@ from unit.simulate.instances import given, jobs_of, partition
 from rltuned.core.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.rank.multifactor import Association, Weights
+from rltuned.lab.demo.people import NO_ONE, Act, Intervention, Rates, draw_interventions
+from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.people import NO_ONE, Act, Intervention, Rates, draw_interventions
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.shape import parse_shape
-from rltuned.simulate.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.values import Estimates, SimulationSettings
 from rltuned.simulate.workload.jobs import Source, workload
 

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.slurm.standin import RECORDED
 
-from rltuned.benchmarks import Canned
 from rltuned.core.errors import SlurmParseError
 from rltuned.core.hostlist import expand
 from rltuned.core.tables import Category
 from rltuned.core.unread import RowKind
+from rltuned.lab.benchmarks import Canned
 from rltuned.slurm import listings, notation
 from rltuned.slurm.commands import EXCLUSIVE, JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS, STATUS_FIELDS
 from rltuned.slurm.snapshot import read_snapshot

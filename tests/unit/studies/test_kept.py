@@ -5,7 +5,7 @@ from pathlib import Path
 
 from unit.evaluate.small import report
 
-from rltuned.evaluate.window_metrics import COMPARED
+from rltuned.lab.evaluate.window_metrics import COMPARED
 from studies import clusters, kept, lending
 from studies.catalogue import studies
 from studies.page import collect, page, with_results

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltuned.evaluate.case import cases
-from rltuned.evaluate.evaluation_settings import EvaluationSettings
-from rltuned.evaluate.measure import simulate_case
-from rltuned.evaluate.policies import contender
-from rltuned.evaluate.windows import Window
+from rltuned.lab.evaluate.case import cases
+from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.lab.evaluate.measure import simulate_case
+from rltuned.lab.evaluate.policies import contender
+from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Source, Workload, workload
 from studies.open_nodes import estimate_open, of_open, opened, slowest

@@ -11,8 +11,8 @@ from rltuned.core.config import Config
 from rltuned.core.errors import ModelError
 from rltuned.decide.rank import by_name
 from rltuned.decide.see import FEATURES
-from rltuned.evaluate.case import cases
-from rltuned.evaluate.windows import Window
+from rltuned.lab.evaluate.case import cases
+from rltuned.lab.evaluate.windows import Window
 from rltuned.records import model_files as files
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.shape import parse_shape

@@ -14,10 +14,10 @@ from unit.rank.conftest import actor_of, golden
 
 import rltuned
 from rltuned.core.errors import EvaluationError
-from rltuned.evaluate.case import cases
-from rltuned.evaluate.evaluation_report import comparisons
-from rltuned.evaluate.evaluation_settings import AGAIN, POLICIES
-from rltuned.evaluate.windows import Window
+from rltuned.lab.evaluate.case import cases
+from rltuned.lab.evaluate.evaluation_report import comparisons
+from rltuned.lab.evaluate.evaluation_settings import AGAIN, POLICIES
+from rltuned.lab.evaluate.windows import Window
 from rltuned.records import model_files as files
 from rltuned.records.model_files import TrainingPart
 from rltuned.simulate.shape import parse_shape

@@ -1,0 +1,124 @@
+"""One window, cut out of its trace with all that a simulation of it needs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from rltuned.core.tables import Bools, Category, Floats, owners
+from rltuned.lab.evaluate.window_metrics import AgainstSlurm, Metrics, against_slurm, measure
+from rltuned.lab.evaluate.windows import Window
+from rltuned.simulate.requests import Requests, requests
+from rltuned.simulate.run_times import PAST_JOBS
+from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.values import Runs
+from rltuned.simulate.workload.jobs import Estimates, Workload
+
+
+@dataclass(frozen=True)
+class Case:
+    """A window of a trace on a cluster. Of the size of the window: it is sent to other processes and hosts."""
+
+    window: Window
+    shape: ClusterShape
+    jobs: Workload
+    """The jobs of a warm start, then those of the window, whose first is submitted at 0."""
+    past: int
+    """How many of `jobs` come before the window."""
+    estimates: Estimates
+    """Of `jobs`."""
+    before: Workload
+    """Jobs that were submitted earlier, on the same clock, for estimates by history; else empty."""
+    before_estimates: Estimates
+    """Of `before`."""
+    predicted: bool = False
+    """Whether the run times of `estimates` are predicted means, which a model does not correct (`on_means`)."""
+
+    @property
+    def submitted(self) -> Workload:
+        """`jobs` as they are submitted: to the cluster's only partition, where that is none of the trace's."""
+        partitions = self.shape.partitions
+        if len(partitions) > 1 or partitions[0].name in self.jobs.partition.names:
+            return self.jobs
+        return replace(self.jobs, partition=Category(np.full(len(self.jobs), -1, dtype=np.int32), ()))
+
+    @property
+    def measured(self) -> Bools:
+        """The window's own jobs."""
+        return np.arange(len(self.jobs)) >= self.past
+
+    @property
+    def groups(self) -> Category:
+        """Whom fairness is about: users, or partitions where no user is known."""
+        return self.jobs.user if (self.jobs.user.codes[self.past :] >= 0).any() else self.jobs.partition
+
+    @property
+    def accounts(self) -> Category:
+        """Whose fair share counts."""
+        return owners(self.jobs.account, self.jobs.user)
+
+    @cached_property
+    def asked(self) -> Requests:
+        """What `submitted` asks of the cluster: the same for every policy."""
+        return requests(self.shape, self.submitted, self.estimates.time_limit)
+
+    @property
+    def rejected(self) -> dict[int, str]:
+        """Reason by row: jobs of the window that can never run on this cluster, whoever ranks them."""
+        return {row: reason for row, reason in self.asked.rejected.items() if row >= self.past}
+
+    @property
+    def killed(self) -> Bools:
+        """(n,) jobs that run into their time limit."""
+        return np.asarray(self.jobs.run_time > self.estimates.time_limit, dtype=np.bool_)
+
+    @property
+    def capacity(self) -> float:
+        """GPUs of the usable nodes."""
+        return float(self.shape.nodes.gpus[self.shape.nodes.usable].sum())
+
+    def own_estimates(self) -> Estimates:
+        """`estimates` for one simulation: what a predictor learns changes the run times."""
+        return Estimates(self.estimates.time_limit, self.estimates.run_time.copy())
+
+    def against_slurm(self, start: Floats, slurm: Floats) -> AgainstSlurm:
+        """`window_metrics.against_slurm` of (n,) starts and those in Slurm's own order."""
+        return against_slurm(self.jobs.submit_time, start, slurm, self.measured, self.accounts)
+
+    def metrics(self, start: Floats, end: Floats, runs: Runs | None = None) -> Metrics:
+        """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran; `runs`: of `measure`."""
+        gpus = self.jobs.gpus.astype(np.float64)
+        return measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity, runs)
+
+
+def cases(
+    jobs: Workload,
+    estimates: Estimates,
+    shape: ClusterShape,
+    windows: Sequence[Window],
+    past: int = 0,
+    *,
+    history: bool = False,
+) -> Iterator[Case]:
+    """The windows of a trace; `past`: jobs before each that a warm start simulates, as far as there are any."""
+    for window in windows:
+        first = max(window.start - past, 0)
+        rows, earlier = (
+            slice(first, window.start + window.jobs),
+            slice(max(first - PAST_JOBS, 0), first if history else 0),
+        )
+        zero = float(jobs.submit_time[window.start])
+        yield Case(
+            window=window,
+            shape=shape,
+            jobs=_rebased(jobs.take(rows), zero),
+            past=window.start - first,
+            estimates=estimates.take(rows),
+            before=_rebased(jobs.take(earlier), zero),
+            before_estimates=estimates.take(earlier),
+        )
+
+
+def _rebased(jobs: Workload, zero: float) -> Workload:
+    return replace(jobs, submit_time=jobs.submit_time - zero)

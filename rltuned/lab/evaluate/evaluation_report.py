@@ -1,0 +1,221 @@
+"""The result of an evaluation, for machines and for people."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from rltuned.core.errors import EvaluationError
+from rltuned.core.objective import Objective
+from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES, compare, counts
+from rltuned.lab.evaluate.case import Case
+from rltuned.lab.evaluate.evaluation_settings import OWN, PLAIN, EvaluationSettings
+from rltuned.lab.evaluate.measure import Outcome
+from rltuned.lab.evaluate.state import state_path
+from rltuned.lab.evaluate.window_metrics import AGAINST_SLURM, COMPARED, mean_over_windows
+
+KEPT: Final = (*COMPARED, *AGAINST_SLURM, "seconds")
+"""Of each policy, as means over the windows."""
+NAMED_JOBS: Final = 20
+"""Rejected or killed jobs of a window that are named; all are counted."""
+
+
+def assemble(
+    meta: Mapping[str, Any], settings: EvaluationSettings, cases: Sequence[Case], outcomes: Sequence[Outcome]
+) -> dict[str, Any]:
+    """The report (docs/evaluation.md says what each number is). Only fields called `seconds` depend on the machine."""
+    by = {(outcome.policy, outcome.window): outcome for outcome in outcomes}
+    windows = [
+        _window(case, [by[name, case.window.index] for name in settings.policies], settings.objective) for case in cases
+    ]
+    policies = {}
+    for name in settings.policies:
+        mine = [window["policies"][name] for window in windows]
+        policies[name] = {metric: _finite(mean_over_windows(mine, metric)) for metric in KEPT}
+        policies[name]["killed"] = sum(window["killed"] for window in mine)
+    return {
+        "meta": {
+            **meta,
+            "intervals": f"paired bootstrap over {len(cases)} windows, {RESAMPLES} resamples, {LEVEL:.0%}, percentiles"
+            if len(cases) > 1
+            else "none: there is one window",
+        },
+        "windows": windows,
+        "policies": policies,
+        "comparisons": comparisons(windows, settings.policies, settings.seed),
+    }
+
+
+def _window(case: Case, outcomes: Sequence[Outcome], weights: Objective) -> dict[str, Any]:
+    jobs, window = case.jobs, case.window
+    policies = {outcome.policy: outcome.as_dict() for outcome in outcomes}
+    slurm = policies.get(OWN)
+    for values in policies.values():
+        values["objective"] = None if slurm is None else _finite(weights.of(values, slurm))
+    rejected = case.rejected
+    killed = np.setdiff1d(np.flatnonzero(case.killed & case.measured), list(rejected))
+    return {
+        "index": window.index,
+        "start": window.start,
+        "jobs": window.jobs,
+        "first_job": int(jobs.job_id[case.past]),
+        "last_job": int(jobs.job_id[-1]),
+        "span": float(jobs.submit_time[-1] - jobs.submit_time[case.past]),
+        "warm_jobs": case.past,
+        "rejected": {
+            "count": len(rejected),
+            "jobs": [
+                {"job": int(jobs.job_id[row]), "line": int(jobs.line[row]), "reason": rejected[row]}
+                for row in sorted(rejected)[:NAMED_JOBS]
+            ],
+        },
+        "killed": {"count": len(killed), "jobs": [int(job) for job in jobs.job_id[killed[:NAMED_JOBS]]]},
+        "policies": policies,
+    }
+
+
+def comparisons(windows: Sequence[Mapping[str, Any]], policies: Sequence[str], seed: int) -> dict[str, dict[str, Any]]:
+    """Every policy over every other, by each metric."""
+    drawn = counts(len(windows), seed)
+    result: dict[str, dict[str, Any]] = {f"{a}/{b}": {} for a in policies for b in policies if a != b}
+    for metric in COMPARED:
+        values = np.array(
+            [[_number(window["policies"][name][metric]) for window in windows] for name in policies], dtype=np.float64
+        )
+        compared = compare(values, drawn)
+        for i, a in enumerate(policies):
+            for j, b in enumerate(policies):
+                if a != b:
+                    result[f"{a}/{b}"][metric] = asdict(compared[i][j])
+    return result
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def text(report: Mapping[str, Any]) -> str:
+    """The report as JSON."""
+    return json.dumps(report, indent=1, allow_nan=False) + "\n"
+
+
+def write(report: Mapping[str, Any], out: Path) -> None:
+    """The report as a file, whole or not at all; the state of the evaluation that made it goes.
+
+    Raises:
+        EvaluationError: it cannot be written.
+    """
+    part = out.with_name(out.name + ".part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text(report), encoding="utf-8")
+        part.replace(out)
+        state_path(out).unlink(missing_ok=True)  # of no use any more
+    except OSError as error:
+        raise EvaluationError(f"{out}: cannot be written: {error.strerror or error}") from error
+
+
+# --- for people
+
+WIDTH: Final = 200
+"""Columns of a table that does not go to a terminal."""
+
+_COLUMNS: Final = (
+    ("wait_mean", "wait mean s", 0),
+    ("wait_p50", "p50", 0),
+    ("wait_p99", "p99", 0),
+    ("wait_max", "max", 0),
+    ("jct_mean", "JCT s", 0),
+    ("bsld_mean", "slowdown", 1),
+    ("utilization", "GPU %", 1),
+    ("makespan", "makespan s", 0),
+    ("idle", "idle GPU h", 0),
+    ("fairness", "fairness", 2),
+    ("objective", "J", 3),
+    ("seconds", "took s", 2),
+)
+
+
+_AGAINST_SLURM: Final = (
+    ("accounts_worse", "accounts worse off", 3),
+    ("worst_tenth", "worst tenth", 2),
+    ("late", "late jobs", 3),
+    ("wait_ratio_p95", "p95 of wait ratio", 2),
+)
+
+
+def best_plain(report: Mapping[str, Any]) -> str | None:
+    """The plain rule of the least mean wait: what a policy has to beat."""
+    waits = {name: values["wait_mean"] for name, values in report["policies"].items() if name in PLAIN}
+    known = {name: wait for name, wait in waits.items() if wait is not None}
+    return min(known, key=known.__getitem__) if known else None
+
+
+def table(report: Mapping[str, Any]) -> Table:
+    """Means over the windows, and how sure the difference in wait to the best plain rule is."""
+    meta, reference = report["meta"], best_plain(report)
+    if meta["settings"]["weights"] and OWN in report["policies"]:
+        reference = OWN
+    windows = report["windows"]
+    shown = Table(
+        title=f"{meta['trace']['name']} on {meta['cluster']['text']}: "
+        f"{len(windows)} windows of {windows[0]['jobs']} jobs, estimates {meta['settings']['estimates']}",
+        caption=_caption(report),
+        caption_justify="left",
+    )
+    shown.add_column("policy")
+    columns = (*_COLUMNS, *_AGAINST_SLURM) if meta["settings"]["weights"] else _COLUMNS
+    for _, heading, _ in columns:
+        shown.add_column(heading, justify="right")
+    if reference is not None:
+        shown.add_column(f"wait vs {reference}", justify="right")
+    for name, values in report["policies"].items():
+        cells = [_cell(values[metric], digits) for metric, _, digits in columns]
+        if reference is not None:
+            compared = report["comparisons"].get(f"{name}/{reference}")
+            cells.append(difference(compared["wait_mean"]) if compared is not None else "")
+        shown.add_row(name, *cells, style="bold" if name == reference else "")
+    return shown
+
+
+def show(console: Console, made: Table) -> None:
+    """Print a table."""
+    if not console.is_terminal:
+        console.width = WIDTH  # in a file or a pipe there is room for all columns
+    console.print(made)
+
+
+def difference(compared: Mapping[str, float | None]) -> str:
+    """A ratio as a relative difference with its interval: −12.3 % [−15.0, −9.1]."""
+    ratio, low, high = compared["ratio"], compared["lo"], compared["hi"]
+    if ratio is None:
+        return "–"
+    ends = [f"{100 * (end - 1):+.1f}" if end is not None else "?" for end in (low, high)]
+    interval = f" [{', '.join(ends)}]" if (low, high) != (None, None) else ""
+    return f"{100 * (ratio - 1):+.1f} %{interval}".replace("-", "−")
+
+
+def _cell(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _caption(report: Mapping[str, Any]) -> str:
+    lines = [f"intervals: {report['meta']['intervals']}"]
+    rejected = [job for window in report["windows"] for job in window["rejected"]["jobs"]]
+    if rejected:
+        count = sum(window["rejected"]["count"] for window in report["windows"])
+        first = rejected[0]
+        lines.append(f"{count} jobs can never run here and are left out, e.g. job {first['job']}: {first['reason']}")
+    killed = sum(window["killed"]["count"] for window in report["windows"])
+    if killed:
+        lines.append(f"{killed} jobs run into their time limit")
+    return "\n".join(lines)
