@@ -18,7 +18,7 @@ from testbed import USERS, TestbedError
 
 from rltuned.decide.rank.multifactor import Association, Weights
 from rltuned.lab.evaluate.evaluation_settings import AGAIN
-from rltuned.simulate.workload import Source, workload
+from rltuned.simulate.workload.jobs import Source, workload
 from rltuned.slurm.facts import priority_weights
 
 if TYPE_CHECKING:

@@ -44,9 +44,9 @@ from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.requests import requests
 from rltuned.simulate.shape import ClusterShape, from_json
 from rltuned.simulate.values import JobFate
-from rltuned.simulate.workload import Workload, read
-from rltuned.simulate.workload.jobs import Estimates
+from rltuned.simulate.workload.jobs import Estimates, Workload
 from rltuned.simulate.workload.presets import presets
+from rltuned.simulate.workload.readers import read
 from rltuned.simulate.workload.simulated_estimates import estimate
 from rltuned.simulate.workload.synthetic import generate
 

@@ -35,7 +35,8 @@ from rltuned.decide.rank import RULES, by_name
 from rltuned.simulate.engine import QueueView
 from rltuned.simulate.requests import requests
 from rltuned.simulate.shape import ClusterShape, from_json
-from rltuned.simulate.workload import Source, Workload, read, workload
+from rltuned.simulate.workload.jobs import Source, Workload, workload
+from rltuned.simulate.workload.readers import read
 from rltuned.simulate.workload.simulated_estimates import estimate
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from pathlib import Path
 from click.shell_completion import get_completion_class
 
 from rltuned import __version__
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).parent
@@ -50,7 +50,7 @@ START = f"""\
 #!/{VENV}/bin/python
 import sys
 
-from rltuned.commands.main import main
+from rltuned.cli.main import main
 
 if __name__ == "__main__":  # a worker process that is spawned imports this file
     sys.exit(main())

@@ -20,7 +20,7 @@ from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.resizing import POOLED
-from rltuned.elastic import EVERY
+from rltuned.job.elastic import EVERY
 from rltuned.lab.evaluate.bootstrap import compare, counts
 from rltuned.lab.evaluate.case import Case, cases
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings

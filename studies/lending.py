@@ -25,7 +25,7 @@ from rltuned.lab.evaluate.evaluation import evaluate, ready
 from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
 from rltuned.lab.evaluate.frontier import RATIOS, TESTED, Point, contenders, points
 from rltuned.lab.evaluate.state import state_path
-from rltuned.simulate.workload import Workload
+from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.shapes import read_shape
 from studies.run import code
 from studies.traces import read

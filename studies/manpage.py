@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import click
 
 from rltuned import __version__
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.config import DEFAULT_PATH, Config
 
 EXIT_CODES = (

@@ -8,12 +8,13 @@ from zlib import crc32
 
 import numpy as np
 
+from rltuned.core.draws import uniform
 from rltuned.core.tables import Bools, Floats, Ints
 from rltuned.lab.evaluate.case import Case
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Runs
 from rltuned.simulate.workload.jobs import Estimates, Workload
-from rltuned.simulate.workload.simulated_estimates import estimate, uniform
+from rltuned.simulate.workload.simulated_estimates import estimate
 from studies.scaling import MOST_NODES, scalings
 
 WIDEST: Final = 2

@@ -18,8 +18,7 @@ from rltuned.decide.expect.run_time_history import Kind
 from rltuned.lab.evaluate.bootstrap import compare, counts
 from rltuned.records import model_files as files
 from rltuned.simulate.run_times import at_submission, ended_before, kinds_of
-from rltuned.simulate.workload import Workload
-from rltuned.simulate.workload.jobs import Estimates
+from rltuned.simulate.workload.jobs import Estimates, Workload
 from studies.traces import read
 
 TRACES: Final = {

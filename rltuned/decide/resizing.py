@@ -16,7 +16,7 @@ from rltuned.core.pools import job_pools
 from rltuned.core.tables import Bools, Category, Codes, Floats, Snapshot
 from rltuned.decide.plan import Plan
 from rltuned.decide.see.supply import CENTURY, expected_ends
-from rltuned.elastic import STARTUP
+from rltuned.job.elastic import STARTUP
 
 MOST_WAITING: Final = 64
 """Jobs of the front of the queue that are looked at."""

@@ -18,7 +18,7 @@ from rltuned.decide.plan import Plan, plan
 from rltuned.decide.rank.heuristics import Rule, by_name
 from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.resizing import Registration, advice
-from rltuned.elastic import EVERY
+from rltuned.job.elastic import EVERY
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Estimates, Source, workload

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rltuned.core.draws import uniform
 from rltuned.core.tables import Floats, Ints, JobTable, Rows
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate import kernel as k
@@ -21,7 +22,6 @@ from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import Estimates, SimulationSettings
 from rltuned.simulate.workload.jobs import Source, workload
-from rltuned.simulate.workload.simulated_estimates import uniform
 
 _BY_KEYS: Final = k.Ranking(fixed=True, ages=False, at_once=False)
 SHARED: Final = 0.5

@@ -80,7 +80,7 @@ class TraceRows(NamedTuple):
 
 
 def read_trace(runner: Runner, start: float, end: float) -> TraceRows:
-    """Jobs that ended in [start, end), epoch seconds, for `rltuned.simulate.workload.read`.
+    """Jobs that ended in [start, end), epoch seconds, for `simulate.workload.readers.read`.
 
     Raises:
         SlurmUnavailableError: no accounting, or slurmdbd does not answer.

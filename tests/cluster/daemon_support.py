@@ -308,7 +308,7 @@ class Rltuned:
     def explain(self, *jobs: int) -> dict[int, dict[str, Any]]:
         """`rltuned explain --json` of each job, in one process: a start for each would take most of a test's time."""
         program = (
-            "import sys; from rltuned.commands.main import cli\n"
+            "import sys; from rltuned.cli.main import cli\n"
             "for job in sys.argv[1:]: cli.main(['explain', '--json', job], standalone_mode=False); print('\\0')"
         )
         done = self.cluster.run([PYTHON, "-c", program, *map(str, jobs)], user=self.user, service=self.service)

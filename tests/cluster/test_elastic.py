@@ -11,7 +11,7 @@ import pytest
 from cluster.daemon_support import Rltuned
 from cluster.support import WANTED, Cluster, on_one_release, on_the_oldest, wait_until
 
-import rltuned.elastic
+import rltuned.job.elastic
 
 RECORDS, WORK, PLACE = "/shared/records", "/shared/work", "/shared"
 SOON = {"AuthInfo": "cred_expire=10"}
@@ -43,7 +43,7 @@ def prepare(cluster: Cluster) -> None:
         f"rm -rf {PLACE}/*; install -d -o rltuned -m 711 {RECORDS}; install -d -m 1777 {WORK}; "
         f"install -d -o rltuned -m 1733 {RECORDS}/elastic"
     )
-    cluster.copy_in(Path(rltuned.elastic.__file__), f"{PLACE}/elastic.py")
+    cluster.copy_in(Path(rltuned.job.elastic.__file__), f"{PLACE}/elastic.py")
     cluster.write_file(f"{PLACE}/sleeper", SLEEPER, mode="755")
 
 

@@ -14,4 +14,4 @@ for _name in ("ascii", "utf-8-sig"):
 @pytest.fixture(autouse=True)
 def no_slurmctld_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands in the process of the tests do not lower its priority, whatever clusters run on this machine."""
-    monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: False)
+    monkeypatch.setattr("rltuned.cli.common.slurmctld_runs", lambda: False)

@@ -25,7 +25,7 @@ from unit.slurm.standin import (
 )
 
 from rltuned import __version__
-from rltuned.commands.main import main
+from rltuned.cli.main import main
 from rltuned.controller.cycle import planning
 from rltuned.controller.write.claims import Entry
 from rltuned.controller.write.journal import Journal
@@ -332,8 +332,8 @@ def test_what_the_environment_names_and_nobody_knows_is_told_of_the_variable(var
 
 
 def test_that_there_is_no_configuration_at_the_usual_place_is_remarked_upon(site, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("rltuned.commands.configuration.DEFAULT_PATH", tmp_path / "none.toml")
-    monkeypatch.setattr("rltuned.commands.common.DEFAULT_PATH", tmp_path / "none.toml")
+    monkeypatch.setattr("rltuned.cli.configuration.DEFAULT_PATH", tmp_path / "none.toml")
+    monkeypatch.setattr("rltuned.cli.common.DEFAULT_PATH", tmp_path / "none.toml")
     code, said, _ = run(capsys, "check-config")
     assert (code, f"note: {tmp_path}/none.toml: there is no such file" in said) == (0, True), said
     assert "no such file" not in run(capsys, "check-config", site)[1]
@@ -536,9 +536,9 @@ def test_a_version_that_was_released_is_not_that_of_what_comes_after_it():
 
 
 def test_the_program_starts_without_what_only_some_commands_need():
-    code = "import sys; import rltuned.commands.main; print(*sys.modules)"
+    code = "import sys; import rltuned.cli.main; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    ours = {name for name in loaded if name.split(".")[0] == "rltuned" and not name.startswith("rltuned.commands")}
+    ours = {name for name in loaded if name.split(".")[0] == "rltuned" and not name.startswith("rltuned.cli")}
     light = {"cluster", "cluster.objective", "config", "elastic", "errors", "installed"}
     assert ours == {"rltuned", *(f"rltuned.{name}" for name in light)}
     heavy = {"apscheduler", "matplotlib", "numba", "numpy", "prometheus_client", "rich", "structlog", "tensorflow"}
@@ -566,7 +566,7 @@ def test_the_queue_is_given_back_where_numpy_is_broken(tmp_path, options):
         f'[slurm]\nbin_dir = "{slurm.bin_dir}"\n[state]\ndirectory = "{state}"\nmirror = ""\n'
     )
     (tmp_path / "numpy.py").write_text("raise ImportError('libopenblas.so.0: cannot open shared object file')")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from rltuned.commands.main import main; main()"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from rltuned.cli.main import main; main()"
     command = [sys.executable, "-c", code, "restore", *options, "--config", str(tmp_path / "config.toml")]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -575,7 +575,7 @@ def test_the_queue_is_given_back_where_numpy_is_broken(tmp_path, options):
 
 def test_training_where_numba_is_missing_names_the_remedy(tmp_path):
     options = ["--trace", "jobs.csv", "--cluster", "2x4", "--out", str(tmp_path)]
-    code = "import sys; sys.modules['numba'] = None; from rltuned.commands.main import main; main()"
+    code = "import sys; sys.modules['numba'] = None; from rltuned.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "train", *options], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     said = f"rltuned: training needs numba, which is not installed: {how_to_install('simulate')}\n"
@@ -590,7 +590,7 @@ def test_training_where_numba_is_missing_names_the_remedy(tmp_path):
     ],
 )
 def test_a_command_that_needs_the_simulator_names_the_extra_where_it_is_missing(arguments):
-    code = "import sys; sys.modules['numba'] = None; from rltuned.commands.main import main; main()"
+    code = "import sys; sys.modules['numba'] = None; from rltuned.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True)
     said = f"rltuned: this needs numba, which is not installed: {how_to_install('simulate')}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
@@ -600,7 +600,7 @@ def test_under_systemd_an_error_has_its_priority_in_the_journal(tmp_path):
     command = [
         sys.executable,
         "-c",
-        "from rltuned.commands.main import main; main()",
+        "from rltuned.cli.main import main; main()",
         "plan",
         "--config",
         tmp_path / "no",

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from rltuned import show
-from rltuned.commands.main import cli
+from rltuned.cli import show
+from rltuned.cli.main import cli
 from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.core.wording import duration
 from rltuned.lab.demo.demo_clusters import INTERVAL, Demo, DemoSettings, play

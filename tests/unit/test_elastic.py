@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned import elastic as module
+from rltuned.job import elastic as module
 
 FILE = Path(module.__file__)
 JOB = 4711
@@ -348,7 +348,7 @@ def test_a_program_without_a_handler_dies_of_the_signal(job):
 def test_the_command_of_rltuned_is_the_same_and_takes_the_directory_from_the_configuration(job):
     config = job.place / "config.toml"
     job.advise(1)
-    start = "from rltuned.commands.main import main; main()"
+    start = "from rltuned.cli.main import main; main()"
     here = {"PATH": f"{job.place}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": str(JOB), "SLURM_JOB_NUM_NODES": "3"}
 
     def run(program):

@@ -29,7 +29,7 @@ from rltuned.core.tables import JobTable, Snapshot
 from rltuned.decide.decision import read
 from rltuned.decide.resizing import SOON, Registration
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
-from rltuned.elastic import REGISTERED, registration_name
+from rltuned.job.elastic import REGISTERED, registration_name
 
 MOST_USERS: Final = 2000
 MOST_BYTES: Final = 4 * 1024 * 1024

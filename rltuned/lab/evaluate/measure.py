@@ -9,7 +9,7 @@ import numpy as np
 
 from rltuned.core.errors import RltunedError
 from rltuned.decide.rank.heuristics import by_name
-from rltuned.elastic import EVERY
+from rltuned.job.elastic import EVERY
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, Start
 from rltuned.lab.evaluate.policies import Contender, contender

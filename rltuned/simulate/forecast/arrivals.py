@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from rltuned.core.draws import uniform
 from rltuned.core.tables import Category, Codes, Floats, Ints, Rows
-from rltuned.simulate.workload.simulated_estimates import uniform
 
 HOUR: Final = 3600.0
 DAY: Final = 86_400.0

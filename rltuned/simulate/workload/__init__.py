@@ -16,18 +16,3 @@ and reason, and that no job name or other free text of users is kept.
 Must not be imported here: the rest of the simulator but `shape`, anything that runs Slurm, TensorFlow, a clock. Files
 are only those that the user names.
 """
-
-from rltuned.simulate.workload.describe import describe
-from rltuned.simulate.workload.jobs import Source, Workload, workload
-from rltuned.simulate.workload.readers import FORMS, read
-from rltuned.simulate.workload.shapes import read_shape
-
-__all__ = [
-    "FORMS",
-    "Source",
-    "Workload",
-    "describe",
-    "read",
-    "read_shape",
-    "workload",
-]

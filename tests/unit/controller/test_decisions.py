@@ -10,8 +10,8 @@ from unit.controller.support import files_no_longer_than
 from unit.controller.test_loop import house
 from unit.slurm.standin import StandIn, job
 
-from rltuned.commands.common import EXIT_ABSENT
-from rltuned.commands.main import cli
+from rltuned.cli.common import EXIT_ABSENT
+from rltuned.cli.main import cli
 from rltuned.controller.tell.cycle_report import CycleOutcome
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Stage

@@ -9,6 +9,7 @@ from rich.console import Console
 from structlog.testing import capture_logs
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
 
+from rltuned.cli.show import explanation
 from rltuned.controller.cycle.planning import planned
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.learnt import history
@@ -24,7 +25,6 @@ from rltuned.decide.explain import explain
 from rltuned.decide.loans import Book
 from rltuned.decide.plan import plan
 from rltuned.decide.rank import by_name
-from rltuned.show import explanation
 
 DAY = 86_400.0
 NOW = 1_000_000_000.0

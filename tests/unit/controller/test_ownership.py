@@ -15,8 +15,8 @@ from unit.controller.model_slurm import ModelSlurm, VirtualClock
 from unit.controller.support import as_user
 from unit.slurm.standin import StandIn
 
-from rltuned.commands import common
-from rltuned.commands.main import main
+from rltuned.cli import common
+from rltuned.cli.main import main
 from rltuned.controller.cycle.service import serve
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.checks import Severity, examine

@@ -4,7 +4,7 @@ import pytest
 from unit.controller.model_slurm import VirtualClock
 from unit.controller.support import Bench
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.clock import Moment, SystemClock
 from rltuned.controller.health.heartbeat import Condition, beat

@@ -10,7 +10,7 @@ import structlog
 from structlog.testing import capture_logs
 from unit.simulate.house import House, busy_slurm, config
 
-from rltuned.commands.main import main
+from rltuned.cli.main import main
 from rltuned.controller.learnt.forecast_worker import needed
 from rltuned.controller.learnt.start_times import FILE_NAME, Kept, StartTimes
 from rltuned.controller.tell.user_records import write_all_records

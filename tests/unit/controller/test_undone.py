@@ -8,6 +8,7 @@ from unit.controller.model_slurm import ModelSlurm, VirtualClock
 from unit.controller.support import Bench
 from unit.controller.test_loop import ALL, LIMITED, Deaf, again, house
 
+from rltuned.cli.show import explanation
 from rltuned.controller.health.checks import Severity, examine
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.tell.cycle_report import CycleOutcome
@@ -16,7 +17,6 @@ from rltuned.core.changes import Applied, Field, JobStatus, Outcome, OverSubscri
 from rltuned.core.config import Stage
 from rltuned.decide.explain import explain
 from rltuned.records.decisions import entries, load
-from rltuned.show import explanation
 
 
 def shown(run):

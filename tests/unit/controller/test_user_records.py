@@ -23,7 +23,7 @@ from unit.controller.test_loop import house
 from unit.controller.test_service import CONFIG, Process
 from unit.decide.conftest import NOW, make_snapshot, pending
 
-from rltuned.commands.main import main
+from rltuned.cli.main import main
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import SystemClock
 from rltuned.controller.tell import user_records as module
@@ -47,7 +47,7 @@ from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.decide.plan import plan
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.user_record import UserRecords
-from rltuned.elastic import advice_of
+from rltuned.job.elastic import advice_of
 
 ALICE, BOB = 61001, 61002
 """Without names here, so squeue would print the numbers."""
@@ -613,7 +613,7 @@ def test_the_default_configuration_that_a_user_may_not_read_counts_as_absent(pla
     hidden = place / "config.toml"
     hidden.write_text("not toml at all")
     hidden.chmod(0o600)
-    from rltuned.commands import common
+    from rltuned.cli import common
 
     monkeypatch.setattr(common, "DEFAULT_PATH", hidden)
     monkeypatch.setenv("RLTUNED_USERS__DIRECTORY", str(place / "shared"))
@@ -630,8 +630,8 @@ def test_the_default_configuration_that_a_user_may_not_read_counts_as_absent(pla
 
 
 def test_control_characters_of_a_reason_reach_no_terminal(place, capsys):
-    from rltuned import show
-    from rltuned.commands.common import console
+    from rltuned.cli import show
+    from rltuned.cli.common import console
 
     snapshot = make_snapshot(pending(1, user="alice", reason="\x1b[2J[red]gone"))
     show.user_record(console(), UserRecords.of(snapshot, interval=60.0).record("alice"), NOW + 1000.0, only=False)

@@ -10,7 +10,7 @@ from rich.console import Console
 from unit.generated_queues import QueueSettings, generate
 from unit.rank.conftest import actor_of, expecting
 
-from rltuned import show
+from rltuned.cli import show
 from rltuned.core.config import Config, LendSection, PlacementApply, PlacementSection
 from rltuned.core.errors import RltunedError
 from rltuned.decide.decision import DecisionRecord, record

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rltuned import show
+from rltuned.cli import show
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied
 from rltuned.core.config import Config, LendSection

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Console
 
-from rltuned import show
+from rltuned.cli import show
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied, JobState, OverSubscribe
 from rltuned.core.config import Config

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from unit.controller.support import all_metrics
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.config import Config
 
 ROOT = Path(__file__).resolve().parents[3]

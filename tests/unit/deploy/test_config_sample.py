@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.config import Config, resolve, sample
 from rltuned.core.errors import ConfigError
 

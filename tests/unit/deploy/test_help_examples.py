@@ -6,7 +6,7 @@ import shlex
 import click
 import pytest
 
-from rltuned.commands.main import cli, main
+from rltuned.cli.main import cli, main
 from rltuned.simulate.shape import parse_shape
 
 TRACES = (".csv", ".csv.gz", ".sacct", ".txt")

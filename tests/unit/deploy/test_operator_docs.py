@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.config import Stage, resolve
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -95,7 +95,7 @@ def test_each_stage_of_the_way_to_active_is_a_valid_configuration(name):
 
 
 def rltuned(**environment):
-    program = [sys.executable, "-c", "from rltuned.commands.main import main; main()"]
+    program = [sys.executable, "-c", "from rltuned.cli.main import main; main()"]
     done = subprocess.run(program, env={**os.environ, **environment}, check=False, capture_output=True, text=True)
     return done.stdout
 

@@ -12,7 +12,7 @@ import pytest
 
 from rltuned.core.config import Config
 from rltuned.simulate.shape import from_json, parse_shape
-from rltuned.simulate.workload import Source, Workload, workload
+from rltuned.simulate.workload.jobs import Source, Workload, workload
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
 MINUTES = 4.0

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import without_timings
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.errors import EvaluationError, RltunedError
 from rltuned.core.objective import Objective
 from rltuned.simulate.shape import parse_shape

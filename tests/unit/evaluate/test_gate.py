@@ -15,8 +15,8 @@ from rich.console import Console
 from unit.evaluate.small import bursts, busy_jobs, jobs_of, settings
 from unit.slurm.standin import CONFIG, NODES, PARTITIONS, StandIn, job
 
-from rltuned.commands.common import processes, slurmctld_runs
-from rltuned.commands.main import cli
+from rltuned.cli.common import processes, slurmctld_runs
+from rltuned.cli.main import cli
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import DEFAULT_SHARE, Config, SlurmSection, resolve
 from rltuned.core.errors import EvaluationError, WorkloadError
@@ -417,12 +417,12 @@ def test_beside_slurmctld_one_niced_process_simulates_unless_more_are_asked_for(
     assert slurmctld_runs(tmp_path)
     niced = []
     monkeypatch.setattr("os.nice", niced.append)
-    monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: True)
+    monkeypatch.setattr("rltuned.cli.common.slurmctld_runs", lambda: True)
     assert processes(None) == 1
     assert "one process with nice 10" in capsys.readouterr().err
     assert processes(4) == 4
     assert niced == [10, 10]
-    monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: False)
+    monkeypatch.setattr("rltuned.cli.common.slurmctld_runs", lambda: False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
     assert (processes(None), processes(None, 2), processes(5, 2)) == (3, 2, 5), "one per core"
     assert niced == [10, 10]

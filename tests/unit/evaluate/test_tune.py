@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import jobs_of
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.config import Config
 from rltuned.core.errors import EvaluationError
 from rltuned.lab.evaluate import gate

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from unit.rank.conftest import saved
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.errors import LockedError, ModelError
 from rltuned.records import model_files as files
 from rltuned.records.store import KEPT, ModelStore, mark, number_of, store_of

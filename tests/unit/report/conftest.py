@@ -3,7 +3,7 @@ import json
 import pytest
 from unit.report.site import make_site
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ import pytest
 from unit.report.site import INTERVAL, make_site, stamp
 from unit.slurm.standin import StandIn
 
-from rltuned.commands.common import moment
-from rltuned.commands.main import cli, main
+from rltuned.cli.common import moment
+from rltuned.cli.main import cli, main
 from rltuned.core.config import Config, LendSection, Stage
 from rltuned.decide.raising import Stop
 from rltuned.lab.evaluate.evaluation_settings import AGAIN
@@ -211,7 +211,7 @@ def test_what_was_lent_is_told_by_account_of_lender_and_borrower_with_the_lender
 def test_without_the_extra_it_gives_what_the_log_gives_and_says_what_is_missing(site, tmp_path):
     program = (
         "import sys; sys.modules.update(dict.fromkeys(('numba', 'matplotlib'))); "
-        "from rltuned.commands.main import main; main()"
+        "from rltuned.cli.main import main; main()"
     )
     words = [sys.executable, "-c", program, "report", *site.words, "--html", str(tmp_path / "r.html")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -471,7 +471,7 @@ def test_beside_slurmctld_it_is_niced_and_says_how_long_it_takes_and_what_is_not
 ):
     niced = []
     monkeypatch.setattr("os.nice", niced.append)
-    monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: True)
+    monkeypatch.setattr("rltuned.cli.common.slurmctld_runs", lambda: True)
     config = tmp_path / "config.toml"
     config.write_text(site.config.read_text() + "[lend]\nmost = 3\n")
     middle = stamp((site.since + site.until) / 2)

@@ -10,7 +10,7 @@ from unit.slurm.standin import RECORDED, releases
 from rltuned.core.config import SlurmSection
 from rltuned.core.ended import FINAL_STATES, EndedJob
 from rltuned.core.errors import SlurmParseError, SlurmUnavailableError
-from rltuned.simulate.workload import read
+from rltuned.simulate.workload.readers import read
 from rltuned.slurm.commands import ENDED_FIELDS, HISTORY_BYTES, REGISTRY, SEPARATOR, TRACE_BYTES, TRACE_FIELDS
 from rltuned.slurm.connect import open_reader
 from rltuned.slurm.port import HistoryReader

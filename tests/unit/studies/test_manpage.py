@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from studies import manpage
 
 ROOT = Path(__file__).resolve().parents[3]

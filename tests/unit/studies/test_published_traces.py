@@ -19,8 +19,9 @@ from unit.workload.trace_files import (
 )
 
 from rltuned.core.errors import WorkloadError
-from rltuned.simulate.workload import Workload, lines
-from rltuned.simulate.workload import read as read_own
+from rltuned.simulate.workload import lines
+from rltuned.simulate.workload.jobs import Workload
+from rltuned.simulate.workload.readers import read as read_own
 from studies.traces import philly, read
 
 SWF = (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.commands.common import EXIT_UNPROVEN
-from rltuned.commands.main import cli
+from rltuned.cli.common import EXIT_UNPROVEN
+from rltuned.cli.main import cli
 from rltuned.controller.cycle.service import RESTORE_WAIT
 from rltuned.controller.health.liveness import STALE_SECONDS
 from rltuned.core.errors import StateError

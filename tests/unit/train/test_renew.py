@@ -12,7 +12,7 @@ from unit.evaluate import test_live
 from unit.evaluate.small import Recording, bursts, jobs_of, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.errors import EvaluationError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.lab.evaluate import live
@@ -266,7 +266,7 @@ def test_on_a_host_of_many_cores_it_stays_within_the_unit_s_memory(tmp_path, mon
         raise EvaluationError(f"{workers} processes")
 
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
-    monkeypatch.setattr("rltuned.commands.common.slurmctld_runs", lambda: False)
+    monkeypatch.setattr("rltuned.cli.common.slurmctld_runs", lambda: False)
     monkeypatch.setattr("rltuned.core.workers.pool.WorkerPool", seen)
     write_csv(JOBS, tmp_path / "jobs.csv")
     words = ["learn", "--trace", str(tmp_path / "jobs.csv"), "--cluster", "2x4", "--store", str(tmp_path / "store")]

@@ -15,7 +15,7 @@ from unit.evaluate.test_gate import cooked
 from unit.slurm.standin import CONFIG, StandIn
 from unit.train.windows import SMALL, case_of
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.config import SlurmSection
 from rltuned.core.errors import ConfigError, EvaluationError
 from rltuned.core.objective import Objective
@@ -285,7 +285,7 @@ def test_an_error_of_a_training_stands_alone_and_the_directory_can_be_used_again
     trace = tmp_path / "t.csv"
     trace.write_text("submit_time,run_time,num_gpus\n0,10,1\n10,10,1\n20,10,1\n")
     words = ["train", "--trace", str(trace), "--cluster", "2x2", "--out", str(tmp_path / "run")]
-    program = "from rltuned.commands.main import main; main()"
+    program = "from rltuned.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", program, *words], check=False, capture_output=True, text=True)
     assert done.returncode == 13
     assert len(done.stderr.splitlines()) == 1

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.errors import WorkloadError
-from rltuned.simulate.workload import Source, describe, workload
+from rltuned.simulate.workload.describe import describe
+from rltuned.simulate.workload.jobs import Source, workload
 from studies.traces import read
 
 TRACES = Path(__file__).parents[3] / ".." / "shared" / "traces"

@@ -20,7 +20,9 @@ from unit.workload.trace_files import (
 )
 
 from rltuned.core.errors import WorkloadError
-from rltuned.simulate.workload import FORMS, Workload, lines, read
+from rltuned.simulate.workload import lines
+from rltuned.simulate.workload.jobs import Workload
+from rltuned.simulate.workload.readers import FORMS, read
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 

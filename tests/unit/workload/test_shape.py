@@ -11,7 +11,7 @@ from rltuned.core.changes import OverSubscribe
 from rltuned.core.durations import duration
 from rltuned.core.errors import ShapeError
 from rltuned.simulate.shape import Pool, from_json, parse_shape, shape
-from rltuned.simulate.workload import read_shape
+from rltuned.simulate.workload.shapes import read_shape
 
 
 def test_twenty_nodes_of_eight_gpus():

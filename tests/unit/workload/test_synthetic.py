@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rltuned.commands.main import cli
+from rltuned.cli.main import cli
 from rltuned.core.errors import ConfigError, WorkloadError
 from rltuned.core.tables import Category
 from rltuned.simulate.shape import from_json, parse_shape
-from rltuned.simulate.workload import read
 from rltuned.simulate.workload.describe import describe
 from rltuned.simulate.workload.jobs import Workload
+from rltuned.simulate.workload.readers import read
 from rltuned.simulate.workload.simulated_estimates import WRITTEN_LIMITS
 from rltuned.simulate.workload.synthetic import generate
 from rltuned.simulate.workload.write import write_csv

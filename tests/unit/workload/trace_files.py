@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rltuned.core.errors import WorkloadError
-from rltuned.simulate.workload import Workload
+from rltuned.simulate.workload.jobs import Workload
 
 Read = Callable[..., Workload]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rltuned.commands.common import EXIT_FINDINGS, FOLDER, Real, console, emit, json_option
+from rltuned.cli.common import EXIT_FINDINGS, FOLDER, Real, console, emit, json_option
 
 
 @click.command()
@@ -60,7 +60,7 @@ def demo(*, speed: float, seconds: float | None, state: Path | None, as_json: bo
 
     from rich.live import Live
 
-    from rltuned import show
+    from rltuned.cli import show
     from rltuned.controller.health.clock import SystemClock
     from rltuned.core.installed import needed
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rltuned.commands.common import STORE_OPTION, config_option, console, emit, json_option, store_root
+from rltuned.cli.common import STORE_OPTION, config_option, console, emit, json_option, store_root
 from rltuned.core.config import DEFAULT_MODEL
 
 
@@ -21,7 +21,7 @@ def model() -> None:
 @json_option
 def model_info(name: str, *, as_json: bool) -> None:
     """What a model is, what it was trained on, how it measured. NAME: a shipped model, or a manifest's path."""
-    from rltuned import show
+    from rltuned.cli import show
     from rltuned.records import model_files as files
 
     info = files.info(_model(name))

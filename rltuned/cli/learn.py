@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rltuned import revision
-from rltuned.commands.common import (
+from rltuned.cli.common import (
     EXIT_UNPROVEN,
     NUMBER,
     STORE_OPTION,

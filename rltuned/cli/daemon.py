@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rltuned.commands.common import (
+from rltuned.cli.common import (
     EXIT_ABSENT,
     EXIT_FINDINGS,
     NUMBER,
@@ -123,7 +123,7 @@ def restore(
 @json_option
 def doctor(config_path: Path | None, *, as_json: bool) -> None:
     """Check versions, privileges, plugins, rate limiter, conflicting settings and leftovers; each with its remedy."""
-    from rltuned import show
+    from rltuned.cli import show
     from rltuned.controller.health.checks import Severity, examine
     from rltuned.controller.health.clock import SystemClock
     from rltuned.core.safe_files import user_of
@@ -154,7 +154,7 @@ def plan(config_path: Path | None, user: str, partition: str, limit: int, *, as_
     if as_json:
         emit(made)
     else:
-        from rltuned import show
+        from rltuned.cli import show
 
         show.plan_diff(console(), made, limit)
 
@@ -182,7 +182,7 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
     """
     if fresh and at is not None:
         raise click.UsageError("--fresh reads Slurm now, --at asks about the past: give one of them")
-    from rltuned import show
+    from rltuned.cli import show
     from rltuned.controller.cycle import once
     from rltuned.controller.tell import user_records
     from rltuned.decide.explain import Verdict
@@ -205,7 +205,7 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
 def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -> None:
     from dataclasses import replace
 
-    from rltuned import show
+    from rltuned.cli import show
     from rltuned.controller.health.clock import SystemClock
     from rltuned.controller.tell.user_records import fetch
     from rltuned.core.wording import duration
@@ -280,7 +280,7 @@ def when(
     """
     if (job_id is None) == (limit is None):
         raise click.UsageError("give a JOBID, or --time (and --gpus, --cpus …) of a job that is not submitted")
-    from rltuned import show
+    from rltuned.cli import show
     from rltuned.controller.cycle import once
     from rltuned.controller.health.clock import SystemClock
     from rltuned.controller.tell import user_records

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from rltuned.commands.common import config_option, load, remark
+from rltuned.cli.common import config_option, load, remark
 from rltuned.core.errors import RltunedError
-from rltuned.elastic import OPTIONS, run
+from rltuned.job.elastic import OPTIONS, run
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:

@@ -9,8 +9,9 @@
 `report`         what a period was worth
 `evaluate`       policies in the simulator, and the gate
 `bench`, `demo`  speed on this machine, and the demonstration
-`elastic`        a job that changes its number of nodes, by the file `rltuned.elastic`
+`elastic`        a job that changes its number of nodes, by the file `rltuned.job.elastic`
 `common`         what several commands share: options, the configuration, output
+`show`           tables and sentences for people
 
 What may be changed freely: texts, options and their order. What a command does belongs to another package.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from rltuned.commands.common import FILE, console, emit, json_option
+from rltuned.cli.common import FILE, console, emit, json_option
 
 
 @click.group()
@@ -37,9 +37,10 @@ def traces_describe(file: Path, *, skip_bad: bool, as_json: bool) -> None:
       TZ=UTC sacct -aDPX -S 2026-01-01 -o $FIELDS | rltuned traces describe /dev/stdin
     docs/workloads.md has the FIELDS.
     """
-    from rltuned import show
+    from rltuned.cli import show
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.simulate.workload import describe, read
+    from rltuned.simulate.workload.describe import describe
+    from rltuned.simulate.workload.readers import read
 
     with progress_bar() as report:
         described = describe(read(file, skip_bad=skip_bad, progress=report, keep_unknown=True))
@@ -70,7 +71,7 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
       rltuned traces generate philly --jobs 2000 --cluster 20x8:p100 --load 0.9 --out jobs.csv.gz
       rltuned traces generate pai --jobs 500 --cluster 4x8:a100:128c:1024g,16x2:p100 --out jobs.csv
     """
-    from rltuned.simulate.workload import read_shape
+    from rltuned.simulate.workload.shapes import read_shape
     from rltuned.simulate.workload.synthetic import generate
     from rltuned.simulate.workload.write import write_csv
 

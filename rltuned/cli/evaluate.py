@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rltuned import revision
-from rltuned.commands.common import (
+from rltuned.cli.common import (
     EXIT_UNPROVEN,
     FILE,
     FILE_OR_DASH,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from rltuned.commands.common import FILE, config_option, emit, json_option, load
+from rltuned.cli.common import FILE, config_option, emit, json_option, load
 from rltuned.core.config import DEFAULT_PATH, Effective, sample, toml_value
 from rltuned.core.errors import ConfigError, RltunedError, SlurmError
 

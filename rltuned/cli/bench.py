@@ -2,7 +2,7 @@
 
 import click
 
-from rltuned.commands.common import console, emit, json_option
+from rltuned.cli.common import console, emit, json_option
 
 STAGES = {
     "rank_256_ms": "features and actor, 256 pending",

@@ -9,19 +9,19 @@ from pathlib import Path
 import click
 
 from rltuned import __version__
-from rltuned.commands.bench import bench
-from rltuned.commands.common import config_option
-from rltuned.commands.configuration import check_config, show_config
-from rltuned.commands.daemon import doctor, explain, plan, restore, run, when
-from rltuned.commands.demo import demo
-from rltuned.commands.elastic import elastic
-from rltuned.commands.evaluate import evaluate, gate
-from rltuned.commands.learn import learn
-from rltuned.commands.model import model
-from rltuned.commands.report import report
-from rltuned.commands.traces import traces
-from rltuned.commands.train import train
-from rltuned.commands.tune import tune
+from rltuned.cli.bench import bench
+from rltuned.cli.common import config_option
+from rltuned.cli.configuration import check_config, show_config
+from rltuned.cli.daemon import doctor, explain, plan, restore, run, when
+from rltuned.cli.demo import demo
+from rltuned.cli.elastic import elastic
+from rltuned.cli.evaluate import evaluate, gate
+from rltuned.cli.learn import learn
+from rltuned.cli.model import model
+from rltuned.cli.report import report
+from rltuned.cli.traces import traces
+from rltuned.cli.train import train
+from rltuned.cli.tune import tune
 from rltuned.core.errors import RltunedError
 
 

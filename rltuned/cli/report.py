@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltuned import revision
-from rltuned.commands.common import (
+from rltuned.cli.common import (
     FILE,
     FILE_OR_DASH,
     TIME,
