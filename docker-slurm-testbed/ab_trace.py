@@ -34,7 +34,6 @@ from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import Config
 from rltuned.core.ended import EndedJob
 from rltuned.core.scheduler import SchedulerParameters
-from rltuned.decide.expect.run_time_history import ended_before
 from rltuned.decide.rank import by_name
 from rltuned.lab.evaluate import gate
 from rltuned.lab.evaluate.tune import tune
@@ -42,6 +41,7 @@ from rltuned.lab.evaluate.windows import Split, bounds, draw
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.requests import requests
+from rltuned.simulate.run_times import ended_before
 from rltuned.simulate.shape import ClusterShape, from_json
 from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.jobs import Estimates, Workload

@@ -25,10 +25,10 @@ from studies.peers import measure
 from studies.traces import read
 
 CODE: Final = (
-    "core/config.py",
-    *(f"{package}/*.py" for package in ("cluster", "observe", "policy", "estimates", "decide", "simulate", "workload")),
+    *(f"{room}/*.py" for room in ("core", "decide", "decide/see", "decide/expect", "decide/rank")),
+    *(f"{room}/*.py" for room in ("simulate", "simulate/workload")),
     *(
-        f"evaluate/{module}.py"
+        f"lab/evaluate/{module}.py"
         for module in (
             "case",
             "evaluation",

@@ -539,7 +539,7 @@ def test_the_program_starts_without_what_only_some_commands_need():
     code = "import sys; import rltuned.cli.main; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     ours = {name for name in loaded if name.split(".")[0] == "rltuned" and not name.startswith("rltuned.cli")}
-    light = {"cluster", "cluster.objective", "config", "elastic", "errors", "installed"}
+    light = {"core", "core.config", "core.errors", "core.installed", "core.objective", "job", "job.elastic"}
     assert ours == {"rltuned", *(f"rltuned.{name}" for name in light)}
     heavy = {"apscheduler", "matplotlib", "numba", "numpy", "prometheus_client", "rich", "structlog", "tensorflow"}
     assert sorted(heavy & set(loaded)) == []
