@@ -23,7 +23,7 @@ from rltuned.lab.evaluate.bootstrap import mean
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation import evaluate, ready
 from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
-from rltuned.lab.evaluate.frontier import RATIOS, TESTED, Point, contenders, points
+from rltuned.lab.evaluate.frontier import RATIOS, TESTED, Point, contenders, parse_shares, points
 from rltuned.lab.evaluate.state import state_path
 from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.shapes import read_shape
@@ -41,7 +41,9 @@ WEIGHTS: Final = {"fair share": "age=1000,fairshare=100000", "age": "age=100000,
 KEY: Final = ("trace", "nodes", "weights")
 POINT: Final = ("policy", "share", "wait", "lo", "hi", "slowdown", "p99", "gpus", "j", "worse", "worse_chance")
 MORE: Final = ("worst_tenth", "worst_tenth_chance", "late", "late_chance", "p95", "p95_chance", "certain", "harms")
-COLUMNS: Final = (*KEY, *POINT, *MORE, "windows", "seeds", "slurm_wait_h", "load")
+CHANCE: Final = ("p99_chance", "gpus_chance")
+"""What submissions up to a minute later do to Slurm's own order."""
+COLUMNS: Final = (*KEY, *POINT, *MORE, "windows", "seeds", "slurm_wait_h", "load", *CHANCE)
 
 
 class Protocol(NamedTuple):
@@ -146,6 +148,7 @@ def _row(point: Point, chance: Point) -> dict[str, Any]:
         for end, of in (("", point), ("_chance", chance))
     }
     ratios = dict(zip(("slowdown", "p99", "gpus"), (one.ratio for one in others), strict=True)) | {"j": point.objective}
+    ratios |= {f"{name}_chance": chance.ratios[of].ratio for name, of in (("p99", RATIOS[2]), ("gpus", RATIOS[3]))}
     about = {"policy": point.policy, "share": point.share, "wait": wait.ratio, "lo": wait.lo, "hi": wait.hi}
     harms = "; ".join(harm.words for harm in point.harms)
     return {**about, **ratios, **shares, "certain": "yes" if point.certain else "no", "harms": harms}
@@ -169,14 +172,17 @@ def keep(rows: Sequence[Mapping[str, Any]]) -> None:
     part.replace(TABLE)
 
 
-def missing(only: str) -> Iterator[tuple[Protocol, str]]:
-    """What the table does not have of the protocols whose names begin so, several with commas: fair share first."""
-    there = {tuple(row[name] for name in KEY) for row in kept()}
+def missing(only: str, shares: Sequence[float]) -> Iterator[tuple[Protocol, str, tuple[float, ...]]]:
+    """What the table does not have of these shares, of the protocols whose names begin so, several with commas: fair
+    share first.
+    """
+    there = {(*(row[name] for name in KEY), float(row["share"])) for row in kept()}
     for decides in WEIGHTS:
         for protocol in PROTOCOLS:
             wanted = protocol.trace.lower().startswith(tuple(only.lower().split(",")))
-            if wanted and (protocol.trace, protocol.nodes, decides) not in there:
-                yield protocol, decides
+            lacking = [one for one in shares if (protocol.trace, protocol.nodes, decides, one) not in there]
+            if wanted and lacking:
+                yield protocol, decides, tuple(lacking)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,12 +190,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m studies.lending", description=__doc__)
     parser.add_argument("traces", type=Path, help="directory of the published traces")
     parser.add_argument("--only", default="", help="only traces whose names begin so, several with commas")
+    parser.add_argument("--shares", default=SHARES, type=parse_shares, help="of `lend.share`, as .05,.1")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     asked = parser.parse_args(arguments)
-    for protocol, decides in list(missing(asked.only)):
+    for protocol, decides, shares in list(missing(asked.only, asked.shares)):
         jobs = read(asked.traces / protocol.file, skip_bad=True)
         with progress_bar() as progress:
-            rows = measured(protocol, decides, jobs, WorkerPool(asked.workers), SHARES, progress)
+            rows = measured(protocol, decides, jobs, WorkerPool(asked.workers), shares, progress)
         written = [
             {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()} for row in rows
         ]
