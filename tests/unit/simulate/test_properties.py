@@ -145,7 +145,7 @@ def test_no_backfilled_job_delays_the_reservation_of_the_head():
     """
     checked = 0
     for seed in range(120):
-        instance = random_instance(seed, backfill=Backfill.EASY, **AT_EVENTS)
+        instance = random_instance(seed, backfill=Backfill.EASY, bf_min_age_reserve=0, **AT_EVENTS)
         if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
             continue
         estimates = instance.estimates

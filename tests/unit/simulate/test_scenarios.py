@@ -183,6 +183,8 @@ def test_a_job_of_two_partitions_starts_when_it_would_in_one_with_the_nodes_of_b
         if len(snapshot.partitions) < 2 or len(rows) < 2:
             continue
         first, second = snapshot.partitions[:2]
+        if first.oversubscribe is not second.oversubscribe:  # a job that shares would not in a partition like the first
+            continue
         nodes = np.union1d(first.nodes, second.nodes).astype(first.nodes.dtype)
         tier = max(first.priority_tier, second.priority_tier)
         most = max(first.max_nodes, second.max_nodes)
