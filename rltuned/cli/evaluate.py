@@ -42,8 +42,9 @@ _OF_BOTH = (
         "--scheduler",
         metavar="PARAMETERS",
         help="SchedulerParameters of the simulated Slurm, as bf_interval=60,bf_window=2880 (also bf_resolution, "
-        "bf_max_job_test, bf_max_job_user, bf_max_job_part, bf_max_job_start, bf_min_age_reserve). [default: with "
-        "--from-slurm the site's, else those of a slurm.conf that says nothing]",
+        "bf_max_job_test, bf_max_job_user, bf_max_job_part, bf_max_job_start, bf_min_age_reserve, "
+        "default_queue_depth). [default: with --from-slurm the site's, else those of a slurm.conf that says nothing, "
+        "but for default_queue_depth: the whole queue]",
     ),
     click.option(
         "--split",

@@ -8,8 +8,10 @@ from rltuned.core.errors import ConfigError
 
 _MOST_DIGITS: Final = 10
 _MINUTE: Final = 60.0
+WHOLE_QUEUE: Final = 2**31 - 1
+"""default_queue_depth where no site has said one: every main pass tries all jobs. slurmctld takes no larger number."""
 LIMITS: Final = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start", "bf_min_age_reserve")
-_SIMULATED: Final = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", *LIMITS)
+_SIMULATED: Final = ("default_queue_depth", "bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", *LIMITS)
 
 
 def tres_name(name: str) -> str:
@@ -52,6 +54,8 @@ class SchedulerParameters:
     """… and that it starts."""
     bf_min_age_reserve: int = 0
     """Seconds that a job waits before it keeps resources from those behind it."""
+    default_queue_depth: int = 100
+    """Jobs that a main pass tries, but for one a minute, which tries all."""
     whole_nodes: bool = False
     """SelectType=select/linear: a job has all of its nodes, whatever it asks for."""
 
@@ -80,17 +84,19 @@ class SchedulerParameters:
             bf_min_prio_reserve=int(_number(parameters, "bf_min_prio_reserve", usual.bf_min_prio_reserve)),
             half_life=half_life,
             **{name: int(_number(parameters, name, 0)) for name in LIMITS},
+            default_queue_depth=int(_number(parameters, "default_queue_depth", usual.default_queue_depth)),
             whole_nodes=select_type == "select/linear",
         )
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Of a text as slurm.conf has it, with nothing but what is simulated: ``bf_interval=60,bf_window=2880``.
+        """Of a text as slurm.conf has it, with nothing but what is simulated: ``bf_interval=60,bf_window=2880``. What
+        it does not say is the default, but for default_queue_depth: `WHOLE_QUEUE`.
 
         Raises:
             ConfigError: a word that is not one of those, or no number.
         """
-        parameters: dict[str, str] = {}
+        parameters = {"default_queue_depth": str(WHOLE_QUEUE)}
         for word in filter(None, text.split(",")):
             name, _, value = word.strip().partition("=")
             if name not in _SIMULATED:
@@ -101,9 +107,10 @@ class SchedulerParameters:
         return cls.read(parameters)
 
     def text(self) -> str:
-        """What of it is simulated, as `parse` takes it: only what differs from the defaults; "" where nothing does."""
+        """What of it is simulated, as `parse` takes it: only what differs from what that takes for not said."""
         usual = type(self)()
         of = {
+            "default_queue_depth": (self.default_queue_depth, WHOLE_QUEUE),
             "bf_interval": (self.bf_interval, usual.bf_interval),
             "bf_window": (self.bf_window / _MINUTE, usual.bf_window / _MINUTE),
             "bf_resolution": (self.bf_resolution, usual.bf_resolution),

@@ -386,6 +386,7 @@ def setup(settings: SimulationSettings, *, plan_all: bool = False) -> k.Setup:
         backfill=int(_BACKFILL[settings.backfill]),
         fit=_FIT[settings.fit],
         sched_interval=float(settings.sched_interval),
+        default_queue_depth=int(settings.default_queue_depth),
         bf_interval=float(settings.bf_interval),
         bf_offset=float(settings.bf_offset),
         bf_max_job_test=int(settings.bf_max_job_test),

@@ -114,6 +114,9 @@ BEYOND: Final = np.int64(3)
 PROMISED: Final = np.int64(4)
 """What they take."""
 
+FULL_PASS: Final = 60.0
+"""Seconds, sched_interval of a slurm.conf that says nothing: a main pass at a multiple tries the whole queue."""
+
 # Places in `State.clock`.
 NOW: Final = 0
 BACKFILL_DUE: Final = 1
@@ -286,6 +289,7 @@ class Setup(NamedTuple):
     backfill: int
     fit: Index
     sched_interval: float
+    default_queue_depth: int
     bf_interval: float
     bf_offset: float
     bf_max_job_test: int

@@ -114,7 +114,9 @@ def has_had_its_part(s: k.State, c: k.Setup, job: int) -> bool:
 def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
     """Go through the queue once.
 
-    Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes.
+    Main pass (`NO_BACKFILL`): the first job of a partition that does not fit blocks the partition and its nodes. One at
+    an event between two multiples of `FULL_PASS` tries the first jobs (`default_queue_depth`). The next multiple is due
+    where others are left that might start.
     EASY: that job gets the one reservation of its partition.
     sched/backfill: each job that is looked at and cannot start plans its nodes.
     A job that has not waited for `bf_min_age_reserve` neither blocks nor plans.
@@ -133,6 +135,9 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
         s.nodes[node].plans = 0
     n, at, stay = s.counts[k.QUEUED], 0, 0
     last, tested, started = n, 0, 0
+    full = k.next_multiple(now, k.FULL_PASS)
+    if main and c.sched_interval <= 0.0 and now < full:
+        last = min(n, c.default_queue_depth + 1)  # slurmctld counts before it compares: one more than the setting says
     if mode == k.SLURM_BACKFILL:
         if c.bf_max_job_user > 0 or c.bf_max_job_part > 0:  # what is passed over for these does not count
             for place in range(n):
@@ -197,6 +202,11 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
         elif mode == k.EASY_BACKFILL and not s.blocked[p]:
             look_ahead(s, c, job)
         s.blocked[p] = True
+    if main and open_partitions > 0:
+        for place in range(at, n):
+            if not s.blocked[s.jobs[s.queue[place]].partition]:
+                s.clock[k.MAIN_DUE] = full
+                break
     if stay < at:
         while at < n:
             s.queue[stay] = s.queue[at]

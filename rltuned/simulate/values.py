@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.core.scheduler import LIMITS, SchedulerParameters
+from rltuned.core.scheduler import LIMITS, WHOLE_QUEUE, SchedulerParameters
 from rltuned.core.tables import Bools, Codes, Floats, Ints
 from rltuned.simulate.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
 
@@ -44,12 +44,17 @@ class Fit(enum.StrEnum):
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """How the simulated Slurm is configured: by default as one whose slurm.conf says nothing. Times in seconds."""
+    """How the simulated Slurm is configured. Times in seconds.
+
+    By default as one whose slurm.conf says nothing, but for `default_queue_depth`.
+    """
 
     backfill: Backfill = Backfill.SLURM
     fit: Fit = Fit.SLURM
     sched_interval: float = 0.0
-    """A main pass at each multiple of this that follows a change; 0: at each event."""
+    """A main pass of the whole queue at each multiple of this that follows a change; 0: a pass at each event …"""
+    default_queue_depth: int = WHOLE_QUEUE
+    """… of this and one job more, and of the whole queue at the next whole minute where others might start."""
     bf_interval: float = 30.0
     """A backfill pass at each multiple of this that follows a change (bf_interval); 0: at each event."""
     bf_offset: float = 0.0
@@ -90,6 +95,7 @@ class SimulationSettings:
         """Of a Slurm whose backfill is configured like that."""
         return cls(
             backfill=Backfill.SLURM if scheduler.backfill else Backfill.NONE,
+            default_queue_depth=scheduler.default_queue_depth,
             bf_interval=scheduler.bf_interval,
             bf_window=scheduler.bf_window,
             bf_resolution=scheduler.bf_resolution,
@@ -107,6 +113,7 @@ class SimulationSettings:
         """SchedulerParameters of such a Slurm, as `SchedulerParameters.read` takes them: whole numbers."""
         minutes = self.bf_window / 60.0
         return {
+            "default_queue_depth": str(self.default_queue_depth),
             "bf_continue": "",
             "bf_interval": f"{max(self.bf_interval, 1.0):.0f}",
             "bf_window": f"{max(minutes, 1.0):.0f}",

@@ -63,8 +63,6 @@ _OF_A_PARTITION: Final[Mapping[str, frozenset[str]]] = {
     "MaxCPUsPerSocket": notation.UNLIMITED,
     "QoS": frozenset(),
 }
-_LEAST_DEPTH: Final = 100
-"""default_queue_depth of a slurm.conf that says nothing. The whole queue is looked at once a minute anyway."""
 BEGINNING: Final = "not simulated"
 """Of a sentence."""
 _NAMED: Final = 3
@@ -97,9 +95,6 @@ def of_config(config: Mapping[str, str]) -> list[str]:
     for name, strange in _WORDS.items():
         words = controller.parameters(config.get(name, ""))
         found += [f"{name}={word}={value}".rstrip("=") for word, value in words.items() if word in strange]
-    depth = controller.parameters(config.get("SchedulerParameters", "")).get("default_queue_depth", "")
-    if depth.isdecimal() and int(depth) < _LEAST_DEPTH:
-        found.append(f"SchedulerParameters=default_queue_depth={depth}")
     return found + _weights("PriorityWeightTRES", config.get("PriorityWeightTRES", ""))
 
 

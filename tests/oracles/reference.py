@@ -24,6 +24,8 @@ from rltuned.simulate.workload.jobs import Workload
 
 _UNRANKED: Final = math.inf
 
+MINUTE: Final = 60.0
+
 GROUP: Final = 30.0
 """Seconds: sched/backfill takes running jobs away in groups. A group spans this time, or 2, 4, 8 … times as much."""
 
@@ -228,6 +230,8 @@ class Reference:
         """Something was submitted or has ended since the last refresh."""
         self.changed = self.changed_main = math.inf
         """When the first change came (submission, end, other order) that no backfill (main) pass has seen."""
+        self.untried = math.inf
+        """When a main pass last left jobs untried."""
         self.last_refresh = -math.inf
         self.passes = self.refreshes = 0
 
@@ -252,7 +256,7 @@ class Reference:
             if news:
                 self.changed, self.changed_main = min(self.changed, now), min(self.changed_main, now)
             if self.main_due() <= now:
-                self.changed_main = math.inf
+                self.changed_main = self.untried = math.inf
                 if self.queue:
                     self.main_pass()
             if self.backfill_due() <= now:
@@ -260,7 +264,7 @@ class Reference:
                 if self.queue:
                     self.backfill_pass()
             if not self.queue:  # what comes next is looked at in its own time
-                self.changed = self.changed_main = math.inf
+                self.changed = self.changed_main = self.untried = math.inf
         return self.result()
 
     def next_event(self) -> float:
@@ -287,7 +291,7 @@ class Reference:
 
     def main_due(self) -> float:
         """When the main scheduler next looks at the queue."""
-        return next_multiple(self.changed_main, self.settings.sched_interval)
+        return min(next_multiple(self.changed_main, self.settings.sched_interval), next_multiple(self.untried, MINUTE))
 
     def backfill_due(self) -> float:
         """When the backfill scheduler does, on a clock of its own."""
@@ -379,9 +383,13 @@ class Reference:
         self.passes += 1
         blocked: set[int] = set()
         kept: set[int] = set()
-        for job in list(self.queue):
+        whole = self.settings.sched_interval > 0.0 or self.now % MINUTE == 0.0
+        for place, job in enumerate(list(self.queue)):
             if job.partition in blocked:
                 continue
+            if not whole and place > self.settings.default_queue_depth:
+                self.untried = self.now
+                break
             nodes = [node for node in job.pool if node not in kept and self.usable[node]]
             given = self.choose(job, self.room, nodes)
             if given is not None:

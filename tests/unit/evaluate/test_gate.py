@@ -530,7 +530,7 @@ def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     settled, jobs, shape = site.of_settings(asked, reached, 100.0, [].append)
     assert jobs.job_id.tolist() == [8]
     assert (shape.text, shape.gpus, shape.nodes.gpus_alloc.any()) == ("testbed", 6, False)
-    assert settled.scheduler == "bf_interval=1", "that of the site"
+    assert settled.scheduler == "default_queue_depth=100,bf_interval=1", "that of the site"
     assert settled.weights == "age=1234567", "to the last digit"
     assert (settled.simulated.backfill, settled.simulated.bf_interval) == (Backfill.SLURM, 1.0)
     settled, jobs, shape = site.of_settings(replace(asked, cluster="2x4"), reached, 100.0, [].append)

@@ -11,6 +11,7 @@ from oracles.reference import reference
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.plain_tables import node_table
+from rltuned.core.scheduler import WHOLE_QUEUE
 from rltuned.core.tables import Category, Floats, Partition
 from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.rank.heuristics import by_name
@@ -230,6 +231,7 @@ def random_instance(seed: int, types: tuple[str, str, str] = ("p100", "v100", "p
         "bf_max_job_test": int(rng.choice([500, 3])),
         **{f"bf_max_job_{of}": int(limits.choice([0, 0, 1, 2, 4])) for of in ("user", "part", "start")},
         "bf_min_age_reserve": int(limits.choice([0, 0, 0, 50, 400])),
+        "default_queue_depth": int(limits.choice([WHOLE_QUEUE, 0, 2, 5])),
         "bf_window": float(rng.choice([86_400.0, 120.0])),
         "bf_resolution": float(rng.choice([60.0, 1.0])),
         "refresh": float(rng.choice([60.0, 25.0])),

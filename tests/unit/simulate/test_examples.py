@@ -123,6 +123,43 @@ def test_a_young_job_does_not_block_its_partition_in_the_main_pass(simulate, age
     assert run(simulate, cluster([4]), rows, settings).start.tolist() == [0, 100, start]
 
 
+@pytest.mark.parametrize(
+    ("settings", "starts"),
+    [
+        ({"default_queue_depth": 3}, [0, 100, 150, 10, 20]),
+        # At 10, jobs 1 to 3 are tried; job 2 counts, though job 1 has blocked its partition. At 20, so many again.
+        ({"default_queue_depth": 2}, [0, 100, 150, 10, 20]),
+        ({"default_queue_depth": 1}, [0, 100, 150, 60, 60]),
+        ({"default_queue_depth": 0}, [0, 100, 150, 60, 60]),
+        ({"default_queue_depth": 0, "sched_interval": 15.0}, [0, 105, 165, 15, 30]),
+        ({"default_queue_depth": 0, "backfill": Backfill.EASY, "bf_interval": 30.0}, [0, 100, 150, 30, 30]),
+    ],
+)
+def test_a_main_pass_tries_default_queue_depth_jobs_and_one_more_and_all_at_each_whole_minute(
+    simulate, settings, starts
+):
+    shape = cluster([4, 4], partitions=[partition("left", [0]), partition("right", [1])])
+    rows = [(0, 100, 100, 4), (0, 50, 50, 4), (0, 50, 50, 4), (10, 5, 5, 1), (20, 5, 5, 1)]
+    settings = replace(AT_EVENTS, **{"backfill": Backfill.NONE, **settings})
+    names = ["left", "left", "left", "right", "right"]
+    assert run(simulate, shape, rows, settings, partition=names).start.tolist() == starts
+
+
+@pytest.mark.parametrize(("depth", "starts"), [(3, [10] * 4), (2, [10, 10, 10, 60]), (0, [10, 15, 60, 60])])
+def test_jobs_that_a_main_pass_starts_count_too(simulate, depth, starts):
+    # What ends at 15 is an event, and brings the next pass of a few jobs.
+    rows = [(10, 5 if depth == 0 else 100, 100, 1), *[(10, 100, 100, 1)] * 3]
+    settings = replace(AT_EVENTS, backfill=Backfill.NONE, default_queue_depth=depth)
+    assert run(simulate, cluster([4]), rows, settings).start.tolist() == starts
+
+
+def test_where_no_partition_is_open_the_depth_brings_no_further_pass(simulate):
+    rows = [(10, 100, 100, 4), *[(20, 100, 100, 4)] * 3]
+    settings = replace(AT_EVENTS, backfill=Backfill.NONE, default_queue_depth=1)
+    found = run(simulate, cluster([4]), rows, settings)
+    assert (found.start.tolist(), found.passes) == ([10, 110, 210, 310], 5)
+
+
 @pytest.mark.parametrize(("resolution", "starts"), [(1.0, [0, 100, 150, 0]), (1000.0, [0, 100, 150, 150])])
 def test_a_reservation_lasts_whole_steps_however_short_the_job_is(simulate, resolution, starts):
     # Two nodes of one GPU. Job 1 wants both and is planned at 100, when job 0 ends, until 150. Job 2 would be in its

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from unit.simulate.instances import (
     random_instance,
 )
 
+from rltuned.core.scheduler import WHOLE_QUEUE
 from rltuned.simulate.values import Backfill, JobFate, SimulationResult
 
 INSTANCES = int(os.environ.get("RLTUNED_TEST_SIMULATIONS", "120"))
@@ -46,6 +48,8 @@ def test_engine_and_reference_agree_job_by_job(share):
     for seed in range(share, INSTANCES, SHARES):
         instance = random_instance(seed)
         result = assert_same(instance, f"seed {seed}")
+        everything = replace(instance, settings=replace(instance.settings, default_queue_depth=WHOLE_QUEUE))
+        seen["queue left untried"] += not np.array_equal(everything.run(compiled).start, result.start, equal_nan=True)
         freely = left_open(instance, seed)
         result_of_open = assert_same(freely, f"seed {seed}, left open")
         nodes, asked = np.diff(result_of_open.node_ptr), np.maximum(freely.jobs.nodes, 1)
@@ -58,7 +62,7 @@ def test_engine_and_reference_agree_job_by_job(share):
         seen["isolated"] += bool(instance.isolated)
     # Agreement on instances in which nothing happens would be no agreement.
     wanted = ["backfilled", "timeout", "several nodes", *Backfill, "shared nodes", "isolated"]
-    wanted += ["range taken"]
+    wanted += ["range taken", "queue left untried"]
     assert all(seen[what] for what in wanted), seen
 
 
