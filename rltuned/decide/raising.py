@@ -387,11 +387,24 @@ class _Attempt:
         """Priorities of the raised jobs, in the order of `raises`; and those that there is no room for: a job that is
         wanted less would stand before one that does not lend to it.
 
-        A job that stands right keeps the priority that it has.
+        A job that stands right keeps the priority that it has, unless somebody has the last one before a job that it
+        does not pass: Slurm cuts what age adds to whole numbers, so two may come one nearer before the next cycle.
         """
         rule, raises = self.rule, self.raises
         at = np.array([one.at for one in raises], dtype=np.intp)
-        ties = rule.tie[at].tolist()
+        value, key = self._values(at, keep=True)
+        if any(now == one.high > one.low for now, one in zip(value, raises, strict=True)):
+            value, key = self._values(at, keep=False)
+        without_room = [
+            one.at
+            for nth, one in enumerate(raises)
+            if any(key[nth] > other for other in compress(key[:nth], rule.bars(one.at, at[:nth])))
+        ]
+        return np.array(value, dtype=np.int64), without_room
+
+    def _values(self, at: Rows, *, keep: bool) -> tuple[list[int], list[int]]:
+        """Priorities, and keys, of the raised jobs `at`. `keep`: whoever stands right keeps the one that it has."""
+        rule, raises, ties = self.rule, self.raises, self.rule.tie[at].tolist()
         value, key = [0] * len(raises), [0] * len(raises)
         for nth in range(len(raises) - 1, -1, -1):
             one = raises[nth]
@@ -402,14 +415,9 @@ class _Attempt:
             least = max(one.low, (behind + ties[nth]) // rule.unit + 1)
             now = int(rule.current[one.at])
             spare = max(min(one.high - one.low, _WIDEST - one.low, one.low // _SPARE), 0) // rule.most
-            value[nth] = now if least <= now <= one.high else min(least + spare, one.high)
+            value[nth] = now if keep and least <= now <= one.high else min(least + spare, one.high)
             key[nth] = value[nth] * rule.unit - ties[nth]
-        without_room = [
-            one.at
-            for nth, one in enumerate(raises)
-            if any(key[nth] > other for other in compress(key[:nth], rule.bars(one.at, at[:nth])))
-        ]
-        return np.array(value, dtype=np.int64), without_room
+        return value, key
 
 
 def _lenders(who: Rows, gpus: Floats, size: float) -> tuple[tuple[int, float], ...]:

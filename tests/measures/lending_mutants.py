@@ -77,7 +77,7 @@ MUTANTS = (
     Mutant(
         "it is written anew in each cycle",
         RAISING,
-        "now if least <= now <= one.high else min(least + spare, one.high)",
+        "now if keep and least <= now <= one.high else min(least + spare, one.high)",
         "min(least + spare, one.high)",
     ),
     Mutant("own jobs lend", RAISING, "gpus = np.where(lends,", "gpus = np.where(True,"),

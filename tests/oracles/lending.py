@@ -256,7 +256,17 @@ def stays_behind(found: Raised, raised: Sequence[Raised]) -> bool:
 
 
 def give_priorities(raised: Sequence[Raised], most: int) -> None:
-    """Those that keep the order of the policy, as far as there is room; who stands right keeps what it has."""
+    """Those that keep the order of the policy, as far as there is room; who stands right keeps what it has.
+
+    Nobody does where one would have the last priority before a place that it does not pass, and others are free: two
+    priorities may come one nearer before anybody looks again.
+    """
+    _give(raised, most, keep=True)
+    if any(one.after is not None and one.priority == one.highest > one.least for one in raised):
+        _give(raised, most, keep=False)
+
+
+def _give(raised: Sequence[Raised], most: int, *, keep: bool) -> None:
     for nth in reversed(range(len(raised))):
         one = raised[nth]
         met = [Place(-other.priority, other.job.turn) for other in raised[nth + 1 :] if one.job.meets(other.job)]
@@ -265,7 +275,7 @@ def give_priorities(raised: Sequence[Raised], most: int) -> None:
         least = one.least
         while any(other < Place(-least, one.job.turn) for other in behind):
             least += 1
-        if least <= one.job.current and one.stands(one.job.current):
+        if keep and least <= one.job.current and one.stands(one.job.current):
             one.priority = one.job.current
         else:
             # As much above it as leaves room for all that may be raised.

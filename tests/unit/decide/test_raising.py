@@ -426,6 +426,10 @@ def test_a_job_that_stands_right_keeps_the_priority_that_it_has():
     assert decided(3, [3], ours={3: 150}, book=lent).targets == {3: 950}
     assert decided(3, [3], ours={3: 250}, book=lent).targets == {3: 901}
     assert decided(3, [], ours={3: 250}).targets == {}, "wanted no more"
+    # At the upper end a point of age that is cut off at another moment would put it before the first.
+    assert decided(3, [3], ours={3: 199}, book=lent).targets == {3: 999}
+    assert decided(3, [3], ours={3: 200}, book=lent).targets == {3: 901}
+    assert decided(3, [3], priority=[902, 900, 800], ours={3: 101}, book=lent).targets == {3: 901}, "no other number"
 
 
 def test_several_that_pass_the_same_job_stand_in_the_order_of_the_policy():
