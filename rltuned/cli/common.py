@@ -85,8 +85,8 @@ def moment(value: str) -> float:
     """
     now = datetime.now(UTC).astimezone()
     try:
-        if match := re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", value):
-            seconds = now.timestamp() - float(match[1]) * {"m": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
+        if (ago := _span(value)) is not None:
+            seconds = now.timestamp() - ago
         elif match := re.fullmatch(r"(\d{1,2}):(\d\d)", value):
             today = datetime.combine(now, time(int(match[1]), int(match[2])))
             seconds = (today if today.timestamp() <= now.timestamp() else today - timedelta(days=1)).timestamp()
@@ -98,6 +98,19 @@ def moment(value: str) -> float:
     if seconds < 0.0:
         raise click.BadParameter(f"{value!r} is no time since 1970; write {TIME}")
     return seconds
+
+
+def span(value: str) -> float:
+    """Seconds of 5m, 2h or 3d, 30 years at most; a type of click."""
+    seconds = _span(value)
+    if seconds is None or not 0.0 < seconds < 1e9:
+        raise click.BadParameter(f"{value!r} is no duration; write 5m, 2h or 3d")
+    return seconds
+
+
+def _span(value: str) -> float | None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", value)
+    return None if match is None else float(match[1]) * {"m": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
 
 
 STORE_OPTION = click.option(

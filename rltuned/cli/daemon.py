@@ -1,4 +1,4 @@
-"""`rltuned run`, `restore`, `doctor`, `plan`, `explain`, `when`: what an admin needs on the controller host."""
+"""What an admin needs on the controller host: `rltuned run`, `restore`, `pause`, `doctor` and others."""
 
 import os
 from dataclasses import asdict
@@ -23,6 +23,7 @@ from rltuned.cli.common import (
     moment,
     of_daemon,
     remark,
+    span,
 )
 from rltuned.core.config import Stage, UsersSection
 from rltuned.core.errors import JournalError
@@ -116,6 +117,46 @@ def restore(
             "the jobs are given back, but a daemon will not know that it has to leave them alone: make room for the "
             "journal, then run this again"
         )
+
+
+@click.command()
+@config_option
+@click.option(
+    "--for",
+    "seconds",
+    type=span,
+    metavar="TIME",
+    help="End by itself after 5m, 2h or 3d. [default: with `rltuned resume`]",
+)
+def pause(config_path: Path | None, seconds: float | None) -> None:
+    """Have the daemon give everything back and write nothing, without stopping it.
+
+    It goes on reading, planning and reporting, and says in each cycle that it is paused. A restart keeps the pause.
+
+    \b
+    Examples:
+      rltuned pause --for 2h
+      rltuned resume
+    """
+    from rltuned.controller.give_back.pause import ask
+    from rltuned.controller.health.clock import Moment, SystemClock
+    from rltuned.controller.health.lock import holder
+
+    directory = of_daemon(load(config_path).config, WRITES).state.directory
+    now = Moment.of(SystemClock())
+    click.echo(f"rltuned is {ask(directory, now, seconds).sentence(now)}.")
+    gives = "From its next cycle on the daemon gives everything back to Slurm, and writes nothing else."
+    click.echo(gives if holder(directory) else "No daemon runs; one that starts writes nothing until then.")
+
+
+@click.command()
+@config_option
+def resume(config_path: Path | None) -> None:
+    """End the pause that `rltuned pause` began: the daemon goes on in its next cycle."""
+    from rltuned.controller.give_back.pause import end
+
+    ended = end(of_daemon(load(config_path).config, WRITES).state.directory)
+    click.echo("The pause has ended; the next cycle goes on." if ended else "Nothing was paused.")
 
 
 @click.command()

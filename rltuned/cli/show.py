@@ -106,7 +106,8 @@ def explanation(console: Console, answer: "Explanation") -> None:
     if answer.outcome:
         console.print(f"  Last write: {plain(answer.outcome)}.")
     elif answer.stage in {"shadow", "observe"}:
-        console.print(f"  Stage '{answer.stage}': nothing was written to Slurm.")
+        why = f" ({plain(answer.held_back)})" if answer.held_back else ""
+        console.print(f"  Stage '{answer.stage}'{why}: nothing was written to Slurm.")
     _numbers(console, answer)
 
 

@@ -214,6 +214,8 @@ class DecisionRecord:
     policy: str
     stage: Stage
     """The stage in force; of a plan that no daemon made, the configured one."""
+    held_back: str = ""
+    """Why that is not the configured stage; "" where it is."""
     share: float
     """`lend.share`."""
     most: int
@@ -317,6 +319,7 @@ def record(
     plan: Plan,
     *,
     stage: Stage | None = None,
+    held_back: str = "",
     policy_why: str = "",
     forecast_trouble: str = "",
     results: Iterable[tuple[Change, Outcome, str]] = (),
@@ -327,6 +330,7 @@ def record(
     Args:
         plan: the decision.
         stage: in force; the configured one by default.
+        held_back: why it is not the configured one.
         policy_why: why it is this policy, where the configuration says "auto".
         forecast_trouble: why no start times are forecast although they should be.
         results: what became of the changes, and what Slurm said.
@@ -346,6 +350,7 @@ def record(
         time=plan.snapshot.time,
         policy=plan.policy,
         stage=plan.config.cycle.stage if stage is None else stage,
+        held_back=held_back,
         share=plan.config.lend.part,
         most=plan.config.lend.most,
         features=observation.named,

@@ -105,6 +105,8 @@ class Explanation:
     policy_terms: str = ""
     """What a plain rule ranks by."""
     stage: str = ""
+    held_back: str = ""
+    """Why that is not the configured stage."""
     queue_size: int = 0
     """Managed jobs that wait."""
     slurm_rank: int | None = None
@@ -174,6 +176,7 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
         "policy_why": record.policy_why,
         "policy_terms": RULES[record.policy].terms if record.policy in RULES else "",
         "stage": record.stage,
+        "held_back": record.held_back,
     }
     jobs = record.jobs
     common["start"] = start_of(record, job_id)

@@ -16,8 +16,9 @@ from rltuned.controller.cycle.auto_policy import Auto
 from rltuned.controller.cycle.lending import Lending
 from rltuned.controller.cycle.policy_choice import PolicyChoice, load_policy
 from rltuned.controller.cycle.runtime import Permissions, Runtime
-from rltuned.controller.give_back import left_alone
+from rltuned.controller.give_back import left_alone, pause
 from rltuned.controller.give_back.by_daemon import MOST_NAMED, DaemonRestore
+from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import Condition
 from rltuned.controller.health.liveness import OUTDATED, Liveness, WatchedReader, WatchedWriter
 from rltuned.controller.health.primacy import Primacy, own_names
@@ -176,6 +177,7 @@ class Daemon:
             self.liveness.in_cycle = True
             self.liveness.progress()
             self._look_at_lock()
+            self._look_at_pause()
             self.choice.follow_store()
             with _uncollected():
                 report = self._guarded_cycle()
@@ -248,6 +250,14 @@ class Daemon:
             sentence="The file of the lock was removed. What is out is given back, and nothing is written any more.",
             remedy="find out who removes files of the state directory, then `systemctl restart rltuned`",
         )
+
+    def _look_at_pause(self) -> None:
+        """As the file says now: while it is there, the stage in force is at most shadow."""
+        permissions, now = self.permissions, Moment.of(self.runtime.clock)
+        keeps = not (permissions.dry_run or permissions.lock_lost)
+        found = pause.asked(self.config.state.directory, now, tidy=keeps)
+        permissions.paused = "" if found is None else found.sentence(now)
+        self.runtime.metrics.paused.set(found is not None)
 
     def _guarded_cycle(self) -> CycleReport:
         slurmctld, metrics = self.slurmctld, self.runtime.metrics
@@ -377,6 +387,7 @@ class Daemon:
             record = record_of(
                 made,
                 stage=stage,
+                held_back=self.permissions.held_back,
                 policy_why=choice.why,
                 forecast_trouble="" if self._worker is None else self._worker.trouble,
                 results=results,

@@ -37,6 +37,8 @@ class Permissions:
     missing: Callable[[], list[str]]
     standby: str = ""
     """Why another host's daemon writes, or is to give back first; "" where this one may."""
+    paused: str = ""
+    """Until when an admin wants nothing written (`give_back.pause`); "" where nobody does."""
     lock_lost: bool = False
     demoted: str = ""
     """Which alarms made the stage fall to shadow; "" where none did."""
@@ -52,6 +54,8 @@ class Permissions:
             return self.standby
         if self.lock_lost:
             return "the lock's file was removed, so another rltuned may be at work"
+        if self.paused:
+            return self.paused
         if self.demoted:
             return f"demoted: {self.demoted}"
         if self.unseen():
@@ -59,10 +63,15 @@ class Permissions:
         return "; ".join(self.missing())
 
     @property
+    def held_back(self) -> str:
+        """Why the configured stage, which writes, is not in force; "" where it is."""
+        return self.against if self.runtime.config.cycle.stage in WRITING else ""
+
+    @property
     def stage(self) -> Stage:
         """The stage in force: the configured one, or shadow where it writes and writing is not allowed."""
         wanted = self.runtime.config.cycle.stage
-        return Stage.SHADOW if wanted in WRITING and self.against else wanted
+        return Stage.SHADOW if self.held_back else wanted
 
     @property
     def writes(self) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rltuned.controller.cycle.auto_policy import AUTO, Standing, remedy
 from rltuned.controller.cycle.auto_policy import read as read_verdict
+from rltuned.controller.give_back import pause
 from rltuned.controller.health.clock import Clock, Moment
 from rltuned.controller.health.heartbeat import elsewhere, fresh_heartbeat, read_heartbeat
 from rltuned.controller.health.lock import FILE_NAME as LOCK
@@ -342,6 +343,7 @@ def _examine(
         findings += _verdict(gpus, config, now)
     findings += forecast(config, now)
     findings += state_files(config)
+    findings += paused(config, Moment.of(clock))
     heartbeat = fresh_heartbeat(0.0, Moment.of(clock), config.state.directory, config.state.mirror)
     lives = heartbeat is not None and holder(config.state.directory) is not None
     findings += _daemon(config, Moment.of(clock))
@@ -595,6 +597,15 @@ def _state_of(root: Path) -> Finding | None:
             cause = f"{root} belongs to root, and the units run as {service.pw_name}"
             return Finding(Severity.WARNING, "state", cause, give_all_to(service.pw_uid, root))
     return None
+
+
+def paused(config: Config, now: Moment) -> list[Finding]:
+    """Whether an admin wants nothing written; a warning where that may have been forgotten."""
+    found = pause.asked(config.state.directory, now)
+    if found is None:
+        return []
+    severity = Severity.WARNING if found.passed(now) > pause.LONG else Severity.NOTE
+    return [Finding(severity, "paused", found.sentence(now), "rltuned resume")]
 
 
 def _daemon(config: Config, now: Moment) -> Iterator[Finding]:

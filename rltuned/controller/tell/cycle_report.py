@@ -240,12 +240,11 @@ class Reporting:
 
     def _keep(self, report: CycleReport, changes: Counter[Outcome], seconds: Mapping[str, float]) -> None:
         """Add to the decision log."""
-        wanted = self.runtime.config.cycle.stage
         entry = CycleEntry(
             time=self.runtime.clock.time(),
             outcome=report.outcome.value,
             stage=report.stage,
-            held_back=self.permissions.against[:MAX_TEXT] if wanted in WRITING else "",
+            held_back=self.permissions.held_back[:MAX_TEXT],
             sentence=report.sentence[:MAX_TEXT],
             seen=report.seen,
             wanted=None if report.record is None else Wanted.of(report.record),

@@ -86,6 +86,7 @@ class Metrics:
         self.demotions = counter("demotions", "Times that alarms made the stage fall to shadow.")
         self.blocked = gauge("prerequisite_errors", "Unmet prerequisites that keep the daemon in shadow mode.")
         self.standby = gauge("standby", "Whether it stands by, because slurmctld runs on another host: 1 or 0.")
+        self.paused = gauge("paused", "Whether an admin has paused it: it gives back and writes nothing: 1 or 0.")
         self.breaker = gauge("breaker_state", "Circuit breaker: 1 for its state, 0 for the others.", state=BreakerState)
         self.unknown_reasons = gauge("unknown_reasons", "Pending jobs whose reason in squeue rltuned does not know.")
         self.skipped = gauge(

@@ -33,8 +33,10 @@ from rltuned.controller.cycle.lending import FILE_NAME as LOANS_NAME
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.runtime import WRITING, Runtime
 from rltuned.controller.cycle.service import open_journal
+from rltuned.controller.give_back import pause
 from rltuned.controller.give_back.batches import RestoreReport
 from rltuned.controller.give_back.by_command import restore_queue
+from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.lock import FILE_NAME as LOCK_NAME
 from rltuned.controller.tell.cycle_report import CycleOutcome, CycleReport
 from rltuned.controller.tell.metrics import Metrics
@@ -415,6 +417,7 @@ class World:
         self.plan = None
         before = self._foreign()
         changed = self.slurm.world
+        paused = pause.asked(self.config.state.directory, Moment.of(self.clock)) is not None
         try:
             with self.process(self.run_reading):
                 report = daemon.tick()
@@ -422,6 +425,8 @@ class World:
             self._died(killed=True)
         else:
             self._note(report)
+            if paused and report is not None and report.stage in WRITING:  # in no other one it writes
+                self.complain("dry run", f"a cycle in stage {report.stage} although it is paused")
             self._check_foreign(before, changed)
         finally:
             self.in_tick = False
@@ -723,6 +728,15 @@ class World:
         self._died(killed=False)
         if self.supervised:
             self.restore("stop-post")
+
+    def pause(self, seconds: float | None) -> None:
+        """``rltuned pause``."""
+        with contextlib.suppress(RltunedError):
+            pause.ask(self.config.state.directory, Moment.of(self.clock), seconds)
+
+    def resume(self) -> None:
+        """``rltuned resume``."""
+        pause.end(self.config.state.directory)
 
     def reload(self, stage: Stage) -> None:
         if self.daemon is not None:

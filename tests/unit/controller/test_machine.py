@@ -518,6 +518,18 @@ class Machine(RuleBasedStateMachine):
         world.placement = placement or world.placement
         world.reload(stage)
 
+    @TROUBLE
+    @rule(hours=st.sampled_from([None, 1, 5]))
+    def pause(self, hours):
+        self.world.pause(None if hours is None else 3600.0 * hours)
+        self.world.pass_time(301.0)
+
+    @TROUBLE
+    @rule()
+    def resume(self):
+        self.world.resume()
+        self.world.pass_time(301.0)
+
     @rule(mind=st.integers(1, 50))
     def the_policy_changes_its_mind(self, mind):
         self.world.policy.seed = mind

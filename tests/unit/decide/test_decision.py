@@ -13,7 +13,7 @@ from rltuned.decide.rank.heuristics import by_name
 from .conftest import make_snapshot, pending
 
 NAMES = {
-    "": "version time policy stage share most features columns jobs window raises lent loans "
+    "": "version time policy stage held_back share most features columns jobs window raises lent loans "
     "vetoed left reasons placement changes outcomes policy_why forecast_trouble starts coefficients objective",
     "jobs": "id base current target base_rank rank seen stop stopped_by wait may_lend site",
     "window": "score values predicted run_time time_limit gpus run_time_low run_time_high terms",

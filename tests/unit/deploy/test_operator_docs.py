@@ -106,7 +106,7 @@ def complete(*words):
 
 
 def test_shell_completion_knows_commands_options_and_choices():
-    assert complete("rltuned", "re") == {"report", "restore"}
+    assert complete("rltuned", "re") == {"report", "restore", "resume"}
     assert "--dry-run" in complete("rltuned", "run", "--")
     assert complete("rltuned", "run", "--stage", "") == {stage.value for stage in Stage}
 
