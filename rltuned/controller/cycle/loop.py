@@ -164,6 +164,27 @@ class Daemon:
         unreturned = tuple(self.restoring.retries.waiting[:MOST_NAMED])
         return Condition(writing=self.permissions.writes, inactive=inactive, unreturned=unreturned)
 
+    # --- asked from outside, in any thread
+
+    def alive(self) -> tuple[bool, str]:
+        """Whether the loop moves, as the watchdog sees it."""
+        moves = self.liveness.healthy()
+        return moves, "the loop moves" if moves else "the loop has not moved for long"
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether the daemon does what its configuration and its people want. A pause, a dry run and a standby are
+        wanted: who waits for it to be ready need not wait for their end.
+        """
+        permissions, inactive = self.permissions, self.liveness.inactive
+        if not self.liveness.healthy():
+            return self.alive()
+        if not self.liveness.acted:
+            return False, "no cycle has ended well yet"
+        if inactive > self.config.write.give_back_after:
+            return False, f"the last cycle that did all it should ended {inactive:.0f} s ago; the log has the cause"
+        why = f": {permissions.held_back}" if permissions.held_back else ""
+        return not permissions.hindered, f"stage {permissions.stage}{why}"
+
     # --- the scheduler's entry
 
     def tick(self) -> CycleReport | None:

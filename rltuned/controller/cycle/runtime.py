@@ -68,6 +68,11 @@ class Permissions:
         return self.against if self.runtime.config.cycle.stage in WRITING else ""
 
     @property
+    def hindered(self) -> str:
+        """The same, where nobody wants it so."""
+        return "" if self.dry_run or self.held_back in {self.standby, self.paused} else self.held_back
+
+    @property
     def stage(self) -> Stage:
         """The stage in force: the configured one, or shadow where it writes and writing is not allowed."""
         wanted = self.runtime.config.cycle.stage

@@ -87,9 +87,6 @@ def serve(
         journal, owns = open_journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         runtime = Runtime(config, clock, log, metrics)
-        endpoint = serve_metrics(metrics, config.metrics) if not once else None
-        if endpoint is not None:
-            stack.callback(endpoint.close)
         # A dry run has no lock, and may run beside the daemon whose directory it is.
         publisher = None
         if config.users.directory is not None and not (once or dry_run):
@@ -120,6 +117,10 @@ def serve(
             worker=worker,
         )
         stack.callback(daemon.stop)
+        probes = {"/healthz": daemon.alive, "/readyz": daemon.ready}
+        endpoint = serve_metrics(metrics, config.metrics, probes) if not once else None
+        if endpoint is not None:
+            stack.callback(endpoint.close)
         if worker is not None:
             stack.callback(worker.close)
         if run_times is not None:

@@ -41,6 +41,8 @@ class Liveness:
         self.outdated = True
         """The dead-man timer may have given jobs back since the last reading. True at the start: it may have found no
         room on any disk to note that."""
+        self.acted = False
+        """Whether a cycle has done all it should, ever."""
         self.unable = 0.0
         """Seconds for which Slurm has answered but no plan could be carried out."""
         self._moved_at = self._looked_at = self._acted_at = now
@@ -66,7 +68,7 @@ class Liveness:
     def beat(self) -> None:
         """Show a sign of life, unless the last one is young."""
         now = self._runtime.clock.monotonic()
-        if now - self._beat_at < BEAT_SECONDS or (condition := self._condition(now - self._acted_at)) is None:
+        if now - self._beat_at < BEAT_SECONDS or (condition := self._condition(self.inactive)) is None:
             return
         self._beat_at = now
         if beat(self._directories(), Moment.of(self._runtime.clock), self.stale_after, condition):
@@ -87,10 +89,14 @@ class Liveness:
         """Whether no state directory has taken the heartbeat for so long."""
         return self._runtime.clock.monotonic() - self._shown_at > seconds
 
+    @property
+    def inactive(self) -> float:
+        """Seconds since a cycle has done all it should, or since the start."""
+        return self._runtime.clock.monotonic() - self._acted_at
+
     def given_up(self) -> bool:
         """Whether the daemon has been inactive for so long that the dead-man timer gives back in its place."""
-        patience = DEAD_MAN_PATIENCE * self._runtime.config.write.give_back_after
-        return self._runtime.clock.monotonic() - self._acted_at > patience
+        return self.inactive > DEAD_MAN_PATIENCE * self._runtime.config.write.give_back_after
 
     def begin_reading(self) -> bool:
         """Start over with a new reading. Whether the dead-man timer may have given jobs back since the last one."""
@@ -103,7 +109,7 @@ class Liveness:
         now = self._runtime.clock.monotonic()
         passed, self._looked_at = now - self._looked_at, now
         if acted:
-            self.unable, self._acted_at = 0.0, now
+            self.acted, self.unable, self._acted_at = True, 0.0, now
         elif not slurm_away:
             self.unable += passed
 

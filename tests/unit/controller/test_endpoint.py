@@ -168,6 +168,27 @@ def test_switched_off_there_is_no_endpoint():
     assert serve(Metrics(), MetricsSection(enabled=False)) is None
 
 
+# --- probes
+
+
+def test_each_probe_answers_in_one_line_with_the_code_that_says_it_and_all_else_are_the_metrics():
+    answers = {"/healthz": (True, "fine"), "/readyz": (False, "why\nnot")}
+    endpoint = serve(
+        Metrics(), MetricsSection(port=0), {path: lambda path=path: answers[path] for path in ("/healthz", "/readyz")}
+    )
+    with contextlib.closing(endpoint):
+        status, headers, body = get(endpoint, "/healthz?verbose")
+        assert (status, headers["Content-Type"], body) == (200, "text/plain; charset=utf-8", "fine\n")
+        status, _, body = get(endpoint, "/readyz")
+        assert (status, body) == (503, "why\\nnot\n")
+        answers["/readyz"] = (True, "\u00fc" * 9000)
+        status, _, body = get(endpoint, "/readyz")
+        assert status == 200
+        assert len(body) < 3000
+        assert "rltuned_build_info" in get(endpoint)[2]
+        assert get(endpoint, "/healthz", method="POST")[0] == 405
+
+
 # --- TLS
 
 pytest_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes certificates with openssl(1)")

@@ -2,6 +2,7 @@ import gc
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import zlib
@@ -16,6 +17,7 @@ from unit.controller.support import files_no_longer_than, make_daemon
 
 from rltuned.controller.cycle.lending import read_book
 from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.give_back import pause
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.checks import Severity, examine, remains
 from rltuned.controller.health.clock import Moment
@@ -973,6 +975,47 @@ def test_the_watchdog_is_fed_only_while_the_loop_moves(tmp_path):
     run.slurm.before_read = hang
     run.tick()
     assert not any(stuck)
+
+
+def test_it_is_alive_while_the_loop_moves_and_ready_while_it_does_what_is_wanted_of_it(tmp_path):
+    run = house(tmp_path)
+    daemon, slurm = run.daemon, run.slurm
+    assert daemon.alive()[0]
+    assert daemon.ready() == (False, "no cycle has ended well yet")
+    run.tick()
+    assert daemon.ready() == (True, "stage active")
+    slurm.up = False
+    run.ticks(10)
+    assert daemon.ready()[0], "slurmctld may be restarted"
+    run.ticks(10)
+    ready, why = daemon.ready()
+    assert not ready
+    assert re.fullmatch("the last cycle that did all it should ended 1[0-9]{3} s ago; the log has the cause", why)
+    assert daemon.alive() == (True, "the loop moves")
+    slurm.up = True
+    run.ticks(30)
+    assert daemon.ready()[0]
+    slurm.privilege = Privilege.NONE
+    daemon.slurmctld.forget_facts()
+    run.tick()
+    ready, why = daemon.ready()
+    assert not ready
+    assert re.fullmatch("stage shadow: .* may not change other users' jobs", why)
+    slurm.clock.sleep(3600.0)
+    assert daemon.alive() == daemon.ready() == (False, "the loop has not moved for long")
+
+
+def test_who_is_paused_or_dry_or_in_shadow_because_somebody_wants_it_is_ready(tmp_path):
+    for name, said, values in (
+        ("shadow", "stage shadow", {"stage": Stage.SHADOW}),
+        ("dry", "stage shadow: dry run", {"dry_run": True}),
+        ("paused", "stage shadow: paused until `rltuned resume`", {}),
+    ):
+        run = house(tmp_path / name, **values)
+        if name == "paused":
+            pause.ask(run.daemon.config.state.directory, Moment.of(run.slurm.clock), None)
+        run.ticks(30)
+        assert run.daemon.ready() == (True, said)
 
 
 def test_under_the_rpc_limiter_the_queue_gets_there_in_several_cycles_head_first(tmp_path):

@@ -148,6 +148,9 @@ def test_metrics_are_served_on_the_loopback_only_and_are_ours_only(start):
         names = [line.split()[2] for line in answer.read().decode().splitlines() if line.startswith("# TYPE")]
     assert "rltuned_cycles_total" in names
     assert all(name.startswith("rltuned_") and not name.endswith("_created") for name in names)
+    for path, line in (("healthz", b"the loop moves\n"), ("readyz", b"stage active\n")):
+        with urllib.request.urlopen(f"http://127.0.0.1:{started['metrics_port']}/{path}") as answer:
+            assert (answer.status, answer.read()) == (200, line)
 
 
 def test_sighup_takes_a_good_configuration_and_refuses_a_bad_one(start):
