@@ -17,7 +17,7 @@ from rltuned.cli.main import cli
 from rltuned.core.config import DEFAULT_PATH, Config
 
 EXIT_CODES = (
-    ("0", "Done. For doctor: no error was found."),
+    ("0", "Done. For doctor and status: no error was found."),
     ("1", "Something that has no code of its own; the message says what."),
     ("2", "Wrong usage: an option, its value, or a path for a result that cannot be written."),
     ("3", "The configuration is wrong; the message names source, key and line."),
@@ -27,7 +27,7 @@ EXIT_CODES = (
     ("7", "The cluster is not configured so that rltuned can steer it; doctor names cause and remedy."),
     ("8", "The journal cannot be read or written."),
     ("9", "Another rltuned holds the lock."),
-    ("10", "doctor found an error, or restore had to leave something changed."),
+    ("10", "doctor or status found an error, or restore had to leave something changed."),
     ("11", "A trace cannot be read; the message names file, line and reason."),
     ("12", "The description of a cluster is wrong; the message names the place and the reason."),
     ("13", "An evaluation cannot be made as asked; the message says why."),

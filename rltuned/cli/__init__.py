@@ -1,7 +1,7 @@
 """The command line. Each command gathers its inputs, calls what does the work, and prints the answer.
 
 `main`           the program: `rltuned` without a command, the list of commands, errors and exit codes
-`daemon`         on the controller host: run, restore, pause, resume, doctor, plan, explain, when
+`daemon`         on the controller host: run, restore, pause, resume, status, doctor, plan, explain, when
 `configuration`  check-config, show-config
 `model`          model files: info, verify, list, use, rollback
 `train`          train

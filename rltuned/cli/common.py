@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # docs/exit-codes.md
 EXIT_FINDINGS = 10
-"""`doctor` found an error, `restore` left something."""
+"""`doctor` or `status` found an error, `restore` left something."""
 EXIT_UNPROVEN = 14
 """`gate`, `learn`: nothing is certainly better than Slurm's own order; `tune`: than the site's slurm.conf."""
 EXIT_ABSENT = 16

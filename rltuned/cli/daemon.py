@@ -1,4 +1,4 @@
-"""What an admin needs on the controller host: `rltuned run`, `restore`, `pause`, `doctor` and others."""
+"""What an admin needs on the controller host: `rltuned run`, `restore`, `pause`, `status`, `doctor` and others."""
 
 import os
 from dataclasses import asdict
@@ -157,6 +157,28 @@ def resume(config_path: Path | None) -> None:
 
     ended = end(of_daemon(load(config_path).config, WRITES).state.directory)
     click.echo("The pause has ended; the next cycle goes on." if ended else "Nothing was paused.")
+
+
+@click.command()
+@config_option
+@json_option
+def status(config_path: Path | None, *, as_json: bool) -> None:
+    """How the daemon is, on one screen: stage, last cycle, raised jobs, what was lent, alarms. Slurm is not asked.
+
+    Exit code 10: one of the alarms is an error.
+    """
+    from rltuned.cli import show
+    from rltuned.controller.health.checks import Severity
+    from rltuned.controller.health.clock import SystemClock
+    from rltuned.controller.health.status import look
+
+    found = look(of_daemon(load(config_path).config), SystemClock())
+    if as_json:
+        emit(found.as_dict())
+    else:
+        show.status(console(), found)
+    if any(item.severity is Severity.ERROR for item in found.alarms):
+        raise click.exceptions.Exit(EXIT_FINDINGS)
 
 
 @click.command()

@@ -12,7 +12,7 @@ from rltuned import __version__
 from rltuned.cli.bench import bench
 from rltuned.cli.common import config_option
 from rltuned.cli.configuration import check_config, show_config
-from rltuned.cli.daemon import doctor, explain, pause, plan, restore, resume, run, when
+from rltuned.cli.daemon import doctor, explain, pause, plan, restore, resume, run, status, when
 from rltuned.cli.demo import demo
 from rltuned.cli.elastic import elastic
 from rltuned.cli.evaluate import evaluate, gate
@@ -32,6 +32,7 @@ from rltuned.core.errors import RltunedError
         restore,
         pause,
         resume,
+        status,
         check_config,
         show_config,
         model,

@@ -13,6 +13,7 @@ from rltuned.core.reasons import parse
 from rltuned.core.wording import duration, gpu_hours, moment, plain, table, waited
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
+    from rltuned.controller.health.status import Status
     from rltuned.decide.explain import Explanation
     from rltuned.decide.user_record import UserRecord
 
@@ -53,6 +54,31 @@ def plan_diff(console: Console, plan: Mapping[str, Any], limit: int) -> None:
         f"{len(plan['jobs']) + left.total()} jobs wait: {len(plan['jobs'])} managed, {left.total()} left to Slurm"
         + (f" ({reasons})" if reasons else "")
     )
+
+
+def status(console: Console, found: "Status") -> None:
+    """`controller.health.status.Status`: a line for each thing, and one for each alarm."""
+    last, said = found.last, {item.subject: item for item in found.findings}
+    stage = f"{found.configured} is configured; no cycle in the last 24 hours: `rltuned doctor` says what is missing"
+    cycle = raised = "-"
+    if last is not None:
+        stage = last.stage + (f": {found.configured} is configured, but {last.held_back}" if last.held_back else "")
+        cycle = f"{duration(max(found.now - last.time, 0.0))} ago, {last.outcome}: {last.sentence}"
+    if last is not None and last.wanted is not None:
+        raised = f"{last.wanted.raised} jobs wanted, {'-' if found.in_force is None else found.in_force} in force"
+    daemon = said["daemon"]
+    lines = {
+        "stage": stage,
+        "daemon": daemon.cause + (f": {daemon.remedy}" if daemon.remedy else ""),
+        "paused": found.paused or "no",
+        "last cycle": cycle,
+        "raised": raised,
+        "lent": f"{gpu_hours(found.lent)} GPU-hours in {found.loans} loans of the last 24 hours",
+        "alarms": "" if found.alarms else "none that the files show (`rltuned doctor` asks Slurm, too)",
+    }
+    for name, text in lines.items():
+        console.print(f"[bold]{name:<10}[/bold] {plain(text)}", soft_wrap=True)
+    findings(console, found.alarms)
 
 
 def explanation(console: Console, answer: "Explanation") -> None:

@@ -16,7 +16,7 @@ from rltuned.controller.cycle.auto_policy import AUTO, Standing, remedy
 from rltuned.controller.cycle.auto_policy import read as read_verdict
 from rltuned.controller.give_back import pause
 from rltuned.controller.health.clock import Clock, Moment
-from rltuned.controller.health.heartbeat import elsewhere, fresh_heartbeat, read_heartbeat
+from rltuned.controller.health.heartbeat import Heartbeat, elsewhere, fresh_heartbeat, read_heartbeat
 from rltuned.controller.health.lock import FILE_NAME as LOCK
 from rltuned.controller.health.lock import NEEDS_LOCKS, holder
 from rltuned.controller.health.lock import trouble as lock_trouble
@@ -339,25 +339,10 @@ def _examine(
         findings.append(
             Finding(Severity.ERROR, "slurmctld", str(error), "start it, or look at slurm.bin_dir and slurm.conf")
         )
-    if config.policy.name == AUTO:
-        findings += _verdict(gpus, config, now)
-    findings += forecast(config, now)
-    findings += state_files(config)
-    findings += paused(config, Moment.of(clock))
-    heartbeat = fresh_heartbeat(0.0, Moment.of(clock), config.state.directory, config.state.mirror)
-    lives = heartbeat is not None and holder(config.state.directory) is not None
-    findings += _daemon(config, Moment.of(clock))
-    if lives:
-        findings += users(config, now)
-    try:
-        journal = Journal.read(config.state.directory, config.state.mirror)
-    except JournalError as error:
-        return [*findings, Finding(Severity.ERROR, "journal", str(error), "look at the disk")]
-    if journal.damage:
-        remedy = "nothing is lost that the other copy has; the daemon writes it anew when it starts"
-        findings.append(Finding(Severity.WARNING, "journal", journal.damage, remedy))
-    else:
-        findings.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
+    told, journal = kept(config, clock, gpus)
+    findings += told
+    if journal is None:
+        return findings
     if facts is not None and journal.cluster not in {"", facts.cluster_name}:
         cause = f"it is of cluster {journal.cluster}, and {facts.cluster_name} answers: nothing is written"
         return [*findings, Finding(Severity.ERROR, "journal", cause, "look where slurm.conf and DNS lead to")]
@@ -365,11 +350,35 @@ def _examine(
         found = remains(journal, seen)
         if elsewhere:  # what the journal does not know is the other host's daemon's
             found = replace(found, orphans=())
-        wanted = lives and heartbeat is not None and heartbeat.condition.writing
+        heartbeat = _living(config, Moment.of(clock))
+        wanted = heartbeat is not None and heartbeat.condition.writing
         if wanted and facts is not None and snapshot is not None:
             findings += in_force(cycles, facts, snapshot.health)
-        findings += leftovers(found, running=lives, wanted=wanted)
+        findings += leftovers(found, running=heartbeat is not None, wanted=wanted)
     return findings
+
+
+def kept(config: Config, clock: Clock, gpus: int | None = None) -> tuple[list[Finding], Journal | None]:
+    """What the daemon's files say, without Slurm; the journal, if it can be read. `gpus`: of the cluster, if known."""
+    now = Moment.of(clock)
+    found = list(_verdict(gpus, config, now.time)) if config.policy.name == AUTO else []
+    found += [*forecast(config, now.time), *state_files(config), *paused(config, now), *_daemon(config, now)]
+    if _living(config, now) is not None:
+        found += users(config, now.time)
+    try:
+        journal = Journal.read(config.state.directory, config.state.mirror)
+    except JournalError as error:
+        return [*found, Finding(Severity.ERROR, "journal", str(error), "look at the disk")], None
+    if journal.damage:
+        remedy = "nothing is lost that the other copy has; the daemon writes it anew when it starts"
+        return [*found, Finding(Severity.WARNING, "journal", journal.damage, remedy)], journal
+    return [*found, Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs")], journal
+
+
+def _living(config: Config, now: Moment) -> Heartbeat | None:
+    """The sign of life of a daemon that runs."""
+    sign = fresh_heartbeat(0.0, now, config.state.directory, config.state.mirror)
+    return sign if holder(config.state.directory) is not None else None
 
 
 _REPORT = (

@@ -1,0 +1,84 @@
+"""``rltuned status``: how the daemon is, by the files that it keeps. Slurm is not asked."""
+
+import contextlib
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from rltuned.controller.give_back import pause
+from rltuned.controller.health.checks import Finding, Severity, kept
+from rltuned.controller.health.clock import Clock, Moment
+from rltuned.controller.health.lock import Holder, holder
+from rltuned.core.config import Config, Stage
+from rltuned.core.errors import RltunedError
+from rltuned.decide.entry import CycleEntry
+from rltuned.records import decisions
+
+DAY: Final = 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """One screen."""
+
+    now: float
+    """Epoch seconds."""
+    configured: Stage
+    holder: Holder | None
+    """Of the lock: the daemon, or a restore."""
+    last: CycleEntry | None
+    """The last cycle of the last day."""
+    in_force: int | None
+    """Of the jobs that it raised, those that squeue showed raised; None: not known."""
+    lent: float
+    """GPU-seconds of the loans that were open in the last day, and …"""
+    loans: int
+    """… how many."""
+    paused: str
+    """Until when; "" where it is not."""
+    findings: tuple[Finding, ...]
+    """All that the files say."""
+
+    @property
+    def alarms(self) -> list[Finding]:
+        """What is to be looked at."""
+        return [item for item in self.findings if item.severity in {Severity.WARNING, Severity.ERROR}]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        last, wanted = self.last, None if self.last is None else self.last.wanted
+        names = "time", "outcome", "stage", "held_back", "sentence"
+        return {
+            "configured_stage": self.configured,
+            "daemon": None if self.holder is None else asdict(self.holder),
+            "last_cycle": None if last is None else {name: getattr(last, name) for name in names},
+            "raised": None if wanted is None else {"wanted": wanted.raised, "in_force": self.in_force},
+            "lent": {"gpu_seconds": round(self.lent, 1), "loans": self.loans},
+            "paused": self.paused,
+            "alarms": [asdict(item) for item in self.alarms],
+        }
+
+
+def look(config: Config, clock: Clock) -> Status:
+    """By the files of `state.directory`. What of them cannot be read is among the findings."""
+    directory, now = config.state.directory, clock.time()
+    last, in_force, lent = None, None, dict[tuple[int, int], float]()
+    with contextlib.suppress(RltunedError):
+        for entry in decisions.entries(directory, now - DAY, math.inf):
+            last, made = entry, entry.decision
+            lent |= {} if made is None else {(loan.borrower, loan.lender): loan.lent for loan in made.loans}
+    if last is not None and last.wanted is not None:
+        with contextlib.suppress(RltunedError):
+            in_force = decisions.load(directory).in_force
+    found = pause.asked(directory, Moment.of(clock))
+    return Status(
+        now=now,
+        configured=config.cycle.stage,
+        holder=holder(directory),
+        last=last,
+        in_force=in_force,
+        lent=sum(lent.values()),
+        loans=len(lent),
+        paused="" if found is None else found.sentence(Moment.of(clock)),
+        findings=tuple(kept(config, clock)[0]),
+    )
