@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rltuned import controller as daemon_package
+from rltuned.controller.give_back import pause
 from rltuned.controller.health.clock import Moment, SystemClock
 from rltuned.controller.health.heartbeat import HEARTBEAT_NAME, fresh_heartbeat
 from rltuned.controller.health.lock import Lock
@@ -151,6 +152,31 @@ def test_metrics_are_served_on_the_loopback_only_and_are_ours_only(start):
     for path, line in (("healthz", b"the loop moves\n"), ("readyz", b"stage active\n")):
         with urllib.request.urlopen(f"http://127.0.0.1:{started['metrics_port']}/{path}") as answer:
             assert (answer.status, answer.read()) == (200, line)
+
+
+def test_a_port_in_use_ends_it_without_a_sign_of_life_that_would_hold_the_dead_man_back(start, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "config.toml").write_text(CONFIG.format(root=tmp_path).replace("port = 0", f"port = {port}"))
+        daemon = start()
+        _, err = daemon.process.communicate(timeout=300)
+    assert daemon.process.returncode
+    assert f"metrics.port {port}" in err
+    assert not (tmp_path / "state" / HEARTBEAT_NAME).exists()
+
+
+def test_a_pause_and_its_end_are_taken_up_by_the_next_cycle(start, tmp_path):
+    daemon = start()
+    while daemon.logged("cycle.done")["stage"] != "active":
+        pass
+    pause.ask(tmp_path / "state", Moment.of(SystemClock()), 3600.0)
+    while daemon.logged("cycle.done")["stage"] != "shadow":
+        pass
+    assert "paused until " in daemon.told("STATUS=shadow: ")
+    pause.end(tmp_path / "state")
+    while daemon.logged("cycle.done")["stage"] != "active":
+        pass
+    assert TURNED in daemon.end()[0]
 
 
 def test_sighup_takes_a_good_configuration_and_refuses_a_bad_one(start):
