@@ -155,8 +155,8 @@ def _locked(config: Config, stack: ExitStack, clock: Clock, *, beside_daemon: bo
             raise
         if not beside_daemon:
             raise LockedError(
-                f"{error}: `systemctl stop rltuned` restores the queue by itself; to give single jobs back and have"
-                " the daemon leave them alone, name them"
+                f"{error}: `systemctl stop rltuned` or `rltuned pause` gives all back; to give back single jobs, which"
+                " the daemon then leaves alone, name them"
             ) from error
         return False
     return True
