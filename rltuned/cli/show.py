@@ -59,9 +59,10 @@ def plan_diff(console: Console, plan: Mapping[str, Any], limit: int) -> None:
 def status(console: Console, found: "Status") -> None:
     """`controller.health.status.Status`: a line for each thing, and one for each alarm."""
     last, said = found.last, {item.subject: item for item in found.findings}
-    stage = f"{found.configured} is configured; no cycle in the last 24 hours: `rltuned doctor` says what is missing"
-    cycle = raised = "-"
-    if last is not None:
+    stage, cycle, raised = f"{found.configured} is configured", "-", "-"
+    if last is None:
+        cycle = "none in the decision log of the last 24 hours: `rltuned doctor` says what is missing"
+    else:
         stage = last.stage + (f": {found.configured} is configured, but {last.held_back}" if last.held_back else "")
         cycle = f"{duration(max(found.now - last.time, 0.0))} ago, {last.outcome}: {last.sentence}"
     if last is not None and last.wanted is not None:

@@ -5,9 +5,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from rltuned.controller.give_back import pause
 from rltuned.controller.health.checks import Finding, Severity, kept
-from rltuned.controller.health.clock import Clock, Moment
+from rltuned.controller.health.clock import Clock
 from rltuned.controller.health.lock import Holder, holder
 from rltuned.core.config import Config, Stage
 from rltuned.core.errors import RltunedError
@@ -34,10 +33,13 @@ class Status:
     """GPU-seconds of the loans that were open in the last day, and …"""
     loans: int
     """… how many."""
-    paused: str
-    """Until when; "" where it is not."""
     findings: tuple[Finding, ...]
     """All that the files say."""
+
+    @property
+    def paused(self) -> str:
+        """Until when; "" where it is not."""
+        return next((item.cause for item in self.findings if item.subject == "paused"), "")
 
     @property
     def alarms(self) -> list[Finding]:
@@ -70,7 +72,6 @@ def look(config: Config, clock: Clock) -> Status:
     if last is not None and last.wanted is not None:
         with contextlib.suppress(RltunedError):
             in_force = decisions.load(directory).in_force
-    found = pause.asked(directory, Moment.of(clock))
     return Status(
         now=now,
         configured=config.cycle.stage,
@@ -79,6 +80,5 @@ def look(config: Config, clock: Clock) -> Status:
         in_force=in_force,
         lent=sum(lent.values()),
         loans=len(lent),
-        paused="" if found is None else found.sentence(Moment.of(clock)),
         findings=tuple(kept(config, clock)[0]),
     )
