@@ -292,7 +292,7 @@ class Lending:
         for name, values in settings.items():
             lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
         self.project.execute(f"cat >{CONFIG}", text_input="\n".join(lines) + "\n")
-        self.sh(f"install -o rltuned -g rltuned -m 640 /dev/null {LOG}; runuser -u rltuned -- {RLTUNED} check-config")
+        self.sh(f"install -o rltuned -g rltuned -m 640 /dev/null {LOG}; runuser -u rltuned -- {RLTUNED} config check")
         # Each version of the book, one in a line.
         watch = (
             f"rm -rf {BOOKS}*; while sleep 0.4; do cmp -s {STATE}/loans.json {BOOKS}.last || "

@@ -450,7 +450,7 @@ def steered(project: Project, sections: Sections, warm_up: str = "") -> Iterator
     """
     facts: dict[str, Any] = {}
     project.install_rltuned()
-    check = f"runuser -u rltuned -- {RLTUNED} check-config /etc/rltuned/replay.toml"
+    check = f"runuser -u rltuned -- {RLTUNED} config check /etc/rltuned/replay.toml"
     project.execute(f"cat >/etc/rltuned/replay.toml && {check}", text_input=toml(sections))
     if warm_up:
         project.execute(f"cd /tmp; runuser -u rltuned -- {warm_up}")

@@ -427,7 +427,7 @@ PANELS = (
     "sum by (outcome) (increase(rltuned_changes_total[5m]))",
 )
 CONFIGURATION = f"""\
-# The testbed's rltuned. Every key is explained by `rltuned show-config --sample`.
+# The testbed's rltuned. Every key is explained by `rltuned config sample`.
 [cycle]
 # The RPC limiter lets about 40 changes into each cycle, the head of the queue first.
 interval = 60.0
@@ -449,7 +449,7 @@ set -e
 install -o rltuned -g rltuned -m 640 /dev/null /var/log/rltuned.log
 ln -sf /opt/rltuned/venv/bin/rltuned /usr/local/bin/rltuned
 cat >/etc/rltuned/config.toml
-runuser -u rltuned -- rltuned check-config
+runuser -u rltuned -- rltuned config check
 """
 STOP = 'while pkill -u rltuned -f "rltuned run"; do sleep 0.2; done'
 """Ends the daemon, which first finishes its cycle."""

@@ -58,7 +58,7 @@ def _lines() -> Iterator[str]:
     yield from _commands(cli, root)
     yield ".SH FILES"
     files = (
-        (str(DEFAULT_PATH), "Configuration. rltuned show-config --sample prints one with every key and its meaning."),
+        (str(DEFAULT_PATH), "Configuration. rltuned config sample prints one with every key and its meaning."),
         (str(state.directory), "Journal, last decision, lock."),
         (str(Config().policy.verdict), "What gate has found, for the policy auto."),
         (str(state.mirror), "Second copy of the journal, on another file system."),

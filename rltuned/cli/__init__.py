@@ -2,7 +2,7 @@
 
 `main`           the program: `rltuned` without a command, the list of commands, errors and exit codes
 `daemon`         on the controller host: run, restore, pause, resume, status, doctor, plan, explain, when
-`configuration`  check-config, show-config
+`configuration`  config: check, show, sample
 `model`          model files: info, verify, list, use, rollback
 `train`          train
 `traces`         job traces: describe, generate

@@ -18,7 +18,7 @@ STAGES = {
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Of the synthetic queue.")
 @json_option
 def bench(repeats: int, seed: int, *, as_json: bool) -> None:
-    """Speed of each stage of the daemon on this machine, on a synthetic queue. Asks no Slurm."""
+    """Speed of the daemon's stages on this machine. The queue is synthetic; Slurm is not asked."""
     from rltuned.core.wording import table
     from rltuned.lab import benchmarks as benchmark
 

@@ -171,9 +171,7 @@ def load(
         text: str | None = chosen.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         if path is not None:
-            raise ConfigError(
-                f"{path}: no such file; `rltuned show-config --sample` prints one to start from"
-            ) from None
+            raise ConfigError(f"{path}: no such file; `rltuned config sample` prints one to start from") from None
         text = None
     except PermissionError as error:
         if path is not None or not for_everybody:

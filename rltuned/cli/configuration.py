@@ -1,4 +1,4 @@
-"""`rltuned check-config`, `show-config`."""
+"""`rltuned config`: check a configuration, show what is in force, print a file to start from."""
 
 import os
 from pathlib import Path
@@ -12,15 +12,20 @@ from rltuned.core.errors import ConfigError, RltunedError, SlurmError
 _PROGRAMS = ("squeue", "scontrol", "sprio", "sdiag", "sacctmgr", "sacct")
 
 
-@click.command("check-config")
+@click.group()
+def config() -> None:
+    """Check a configuration, show what is in force, print a sample."""
+
+
+@config.command("check")
 @click.argument("path", required=False, type=FILE)
 @config_option
 @json_option
-def check_config(path: Path | None, config_path: Path | None, *, as_json: bool) -> None:
-    """Validate a configuration file (and the environment) without starting anything.
+def config_check(path: Path | None, config_path: Path | None, *, as_json: bool) -> None:
+    """Validate a configuration file, and the environment.
 
-    PATH is the same as --config PATH. Checked are names and values, and what they say of this host: directories, files
-    and the model are there; and, where Slurm can be asked, that it has what [scope] names.
+    Nothing is started. PATH is the same as --config PATH. Checked are names and values, and what they say of this host:
+    directories, files and the model are there; and, where Slurm can be asked, that it has what [scope] names.
     """
     if path is not None and config_path is not None and path != config_path:
         raise click.UsageError("PATH and --config name two files")
@@ -93,15 +98,11 @@ def _of_this_host(effective: Effective) -> list[str]:
     return remarks
 
 
-@click.command("show-config")
+@config.command("show")
 @config_option
-@click.option("--sample", "as_sample", is_flag=True, help="Print a file with every key, its meaning and its default.")
 @json_option
-def show_config(config_path: Path | None, *, as_sample: bool, as_json: bool) -> None:
-    """Print the configuration in force and where each value comes from."""
-    if as_sample:
-        click.echo(sample(), nl=False)
-        return
+def config_show(config_path: Path | None, *, as_json: bool) -> None:
+    """The configuration in force, and where each value comes from."""
     effective = load(config_path)
     tree = effective.config.model_dump(mode="json")
     if as_json:
@@ -113,3 +114,9 @@ def show_config(config_path: Path | None, *, as_sample: bool, as_json: bool) -> 
             shown = toml_value(getattr(getattr(effective.config, section), key))
             click.echo(f"{key} = {shown}  # {effective.sources.get(f'{section}.{key}', 'default')}")
         click.echo("")
+
+
+@config.command("sample")
+def config_sample() -> None:
+    """A file with every key, its meaning and its default."""
+    click.echo(sample(), nl=False)

@@ -70,11 +70,11 @@ def run(config_path: Path | None, *, dry_run: bool, once: bool, stage: str | Non
 def restore(
     job_ids: tuple[int, ...], config_path: Path | None, *, orphans: bool, if_stale: float | None, as_json: bool
 ) -> None:
-    """Undo everything that rltuned has put on the queue, and prove it by reading back.
+    """Undo everything that rltuned has put on the queue.
 
-    With JOBIDs (as of `rltuned explain`) only those jobs, which the daemon then leaves alone for good. Works without
-    the daemon and without a model. Exit code 10: something could not be taken back; each such job is named with the
-    reason and the remedy.
+    It is proven by reading back. With JOBIDs (as of `rltuned explain`) only those jobs, which the daemon then leaves
+    alone for good. Works without the daemon and without a model. Exit code 10: something could not be taken back; each
+    such job is named with the reason and the remedy.
     """
     import time
 
@@ -185,7 +185,11 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
 @config_option
 @json_option
 def doctor(config_path: Path | None, *, as_json: bool) -> None:
-    """Check versions, privileges, plugins, rate limiter, conflicting settings and leftovers; each with its remedy."""
+    """Is this cluster ready, and what is missing?
+
+    Looks at versions, privileges, plugins, the rate limiter, settings that conflict and leftovers. Each finding names
+    its remedy. Exit code 10: one of them is an error.
+    """
     from rltuned.cli import show
     from rltuned.controller.health.checks import Severity, examine
     from rltuned.controller.health.clock import SystemClock

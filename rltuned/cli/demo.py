@@ -47,7 +47,7 @@ from rltuned.cli.common import EXIT_FINDINGS, FOLDER, Real, console, emit, json_
 )
 @json_option
 def demo(*, speed: float, seconds: float | None, state: Path | None, as_json: bool, **settings: Any) -> None:
-    """See the daemon at work on a simulated cluster, beside the same cluster without it.
+    """See the daemon at work on a simulated cluster.
 
     The real daemon steers a simulated Slurm at high speed, among users who come, go, hold and change their jobs; a twin
     with the same jobs runs under Slurm's multifactor priorities alone. Needs no Slurm, no GPU and no root. Ctrl-C ends

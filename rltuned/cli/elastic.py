@@ -24,7 +24,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 @_options
 @config_option
 def elastic(command: tuple[str, ...], config_path: Path | None, **options: Any) -> None:
-    """Run a program in a batch job, on as many nodes as pay (docs/elastic.md).
+    """Run a program in a batch job, on as many nodes as pay.
 
     \b
       #SBATCH --nodes=1-4 --gpus-per-node=2 --requeue
@@ -32,7 +32,7 @@ def elastic(command: tuple[str, ...], config_path: Path | None, **options: Any) 
 
     The daemon advises a number of nodes. Where a change pays, the program is asked to save and end, and the job gives
     nodes back or requeues itself for more. Without advice the program runs as if this command were not there. Signals
-    are passed on; the exit code is the program's.
+    are passed on; the exit code is the program's. docs/elastic.md explains it.
     """
     try:
         directory = load(config_path, for_everybody=True).config.users.directory

@@ -130,11 +130,11 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Write the report there; - for standard output instead of the table.",
 )
 def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, easy: bool, **options: Any) -> None:
-    """Compare policies on the same jobs of a trace, in the simulator, with intervals.
+    """Compare policies on the same jobs of a trace.
 
-    Windows of consecutive jobs are drawn once and run under every policy. Reported are means over the windows of wait,
-    completion time (JCT), bounded slowdown and more, and for each pair of policies the 95 % interval of their ratio.
-    docs/evaluation.md tells how to read them.
+    Windows of consecutive jobs are drawn once and run under every policy, in the simulator. Reported are means over the
+    windows of wait, completion time (JCT), bounded slowdown and more, and for each pair of policies the 95 % interval
+    of their ratio. docs/evaluation.md tells how to read them.
 
     \b
     Examples:
@@ -224,7 +224,7 @@ def gate(
     config_path: Path | None,
     **options: Any,
 ) -> None:
-    """Which policy is the best for this site, and what part of its wait should a job lend?
+    """Which policy is best for this site, and how much may jobs lend?
 
     Simulates the site's recent jobs, in windows that share no job, with smallest area first (saf) and with the model
     (rl), for each share that a waiting job may lend, beside Slurm's own order and chance. Makes the verdict that a

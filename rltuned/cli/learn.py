@@ -74,13 +74,14 @@ def learn(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Renew the site's own model and its verdict; `rltuned-learn.timer` does it every night.
+    """Renew the site's own model and its verdict.
 
-    Trains a candidate on the site's earlier jobs (needs the extra [train]; without it only the verdict is renewed). The
-    gate judges the candidate and the version in force on the same later jobs. The candidate comes into force only where
-    the gate chooses it and it certainly waits less than that version. The daemon takes it with its next cycle. A run
-    that was killed goes on where it was, for a day. Before all that: where jobs have really waited longer since the
-    version in force was taken, the one before it comes back. docs/learning.md explains it.
+    `rltuned-learn.timer` does it every night. Trains a candidate on the site's earlier jobs (needs the extra [train];
+    without it only the verdict is renewed). The gate judges the candidate and the version in force on the same later
+    jobs. The candidate comes into force only where the gate chooses it and it certainly waits less than that version.
+    The daemon takes it with its next cycle. A run that was killed goes on where it was, for a day. Before all that:
+    where jobs have really waited longer since the version in force was taken, the one before it comes back.
+    docs/learning.md explains it.
 
     Exit code 14: Slurm's own order is the verdict; 13: too little history, and the old verdict stays.
 

@@ -5,13 +5,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
 from rltuned import __version__
 from rltuned.cli.bench import bench
 from rltuned.cli.common import config_option
-from rltuned.cli.configuration import check_config, show_config
+from rltuned.cli.configuration import config
 from rltuned.cli.daemon import doctor, explain, pause, plan, restore, resume, run, status, when
 from rltuned.cli.demo import demo
 from rltuned.cli.elastic import elastic
@@ -24,33 +25,42 @@ from rltuned.cli.train import train
 from rltuned.cli.tune import tune
 from rltuned.core.errors import RltunedError
 
+GROUPS: Final = {
+    "For operators": (run, status, doctor, plan, pause, resume, restore, report),
+    "For users": (explain, when, elastic),
+    "Configuration": (config,),
+    "Models": (model,),
+    "Laboratory": (evaluate, gate, tune, train, learn, traces, bench, demo),
+}
+"""The commands as people look for them."""
+RENAMED: Final = {
+    "check-config": "rltuned config check",
+    "show-config": "rltuned config show (with --sample: rltuned config sample)",
+}
+
+
+class _Commands(click.Group):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See click: group by group."""
+        widest = max(map(len, self.list_commands(ctx)))
+        limit = formatter.width - widest - 4
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{one.name:{widest}}", one.get_short_help_str(limit)) for one in commands])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See click. UsageError has the new name of a command of before."""
+        if args[0] in RENAMED:
+            ctx.fail(f"'{args[0]}' is now {RENAMED[args[0]]}")
+        return super().resolve_command(ctx, args)
+
 
 @click.group(
+    cls=_Commands,
     invoke_without_command=True,
-    commands=(
-        run,
-        restore,
-        pause,
-        resume,
-        status,
-        check_config,
-        show_config,
-        model,
-        train,
-        learn,
-        plan,
-        explain,
-        when,
-        doctor,
-        report,
-        bench,
-        traces,
-        evaluate,
-        gate,
-        tune,
-        elastic,
-        demo,
-    ),
+    commands=[command for group in GROUPS.values() for command in group],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="rltuned")
@@ -62,17 +72,7 @@ def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once
     """rltuned makes a Slurm GPU cluster finish work sooner.
 
     A daemon on the slurmctld host that raises a few of the pending jobs, those that a learned policy wants first, and
-    can always be undone. Without a command it runs: `rltuned --dry-run` is the shadow mode.
-
-    \b
-    First steps:
-      rltuned doctor             is this cluster ready, and what is missing?
-      rltuned plan               what would one cycle change? (writes nothing)
-      rltuned --dry-run          run as the daemon would, without writing
-      rltuned explain JOBID      why is this job at this rank?
-      rltuned when JOBID         when does this job start?
-      rltuned report             what would it have gained in the last two weeks?
-      rltuned restore            undo everything
+    can always be undone. Without a command it runs: `rltuned --dry-run` is the shadow mode, which writes nothing.
     """
     if context.invoked_subcommand is None:
         context.invoke(run, config_path=config_path, dry_run=dry_run, once=once, stage=None)

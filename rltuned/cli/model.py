@@ -13,14 +13,17 @@ from rltuned.core.config import DEFAULT_MODEL
 
 @click.group()
 def model() -> None:
-    """Look at model files, check them, and choose among the versions of the model store."""
+    """Look at model files, check them, choose one of the model store."""
 
 
 @model.command("info")
 @click.argument("name", metavar="NAME|PATH", default=DEFAULT_MODEL)
 @json_option
 def model_info(name: str, *, as_json: bool) -> None:
-    """What a model is, what it was trained on, how it measured. NAME: a shipped model, or a manifest's path."""
+    """What a model is, what it was trained on, how it measured.
+
+    NAME: a shipped model, or a manifest's path.
+    """
     from rltuned.cli import show
     from rltuned.records import model_files as files
 
@@ -35,9 +38,9 @@ def model_info(name: str, *, as_json: bool) -> None:
 @click.argument("name", metavar="NAME|PATH", default=DEFAULT_MODEL)
 @json_option
 def model_verify(name: str, *, as_json: bool) -> None:
-    """Check a model file as the daemon does before it uses it: format, features, weights, golden vector.
+    """Check a model file as the daemon does before it uses it.
 
-    Exit code 4: refused; the message says which file and why.
+    That is its format, features, weights and golden vector. Exit code 4: refused; the message says which file and why.
     """
     import numpy as np
 
@@ -57,7 +60,10 @@ def model_verify(name: str, *, as_json: bool) -> None:
 @config_option
 @json_option
 def model_list(root: Path | None, config_path: Path | None, *, as_json: bool) -> None:
-    """The versions of the model store, which of them is in force, and why. docs/learning.md explains the store."""
+    """The versions of the model store: which is in force, and why.
+
+    docs/learning.md explains the store.
+    """
     from rltuned.controller.cycle.auto_policy import understood
     from rltuned.records.store import ModelStore
 
@@ -95,10 +101,10 @@ def model_list(root: Path | None, config_path: Path | None, *, as_json: bool) ->
 @STORE_OPTION
 @config_option
 def model_use(name: str, root: Path | None, config_path: Path | None) -> None:
-    """Bring a version of the model store into force. A model by name or path is put into the store first.
+    """Bring a version of the model store into force.
 
-    The daemon takes it with its next cycle. With policy.name = "auto" the version's own verdict counts: without one
-    Slurm's own order stays until `rltuned learn` has judged it.
+    A model by name or path is put into the store first. The daemon takes it with its next cycle. With policy.name =
+    "auto" the version's own verdict counts: without one Slurm's own order stays until `rltuned learn` has judged it.
     """
     from rltuned.controller.health.clock import SystemClock
     from rltuned.records.store import ModelStore
@@ -114,7 +120,7 @@ def model_use(name: str, root: Path | None, config_path: Path | None) -> None:
 @STORE_OPTION
 @config_option
 def model_rollback(root: Path | None, config_path: Path | None) -> None:
-    """Bring the version of the model store back that was in force before. The daemon takes it with its next cycle."""
+    """Bring back the version that was in force before. The daemon takes it with its next cycle."""
     from rltuned.controller.health.clock import SystemClock
     from rltuned.records.store import ModelStore
 

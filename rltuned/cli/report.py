@@ -80,11 +80,11 @@ def report(
     most: int,
     config_path: Path | None,
 ) -> None:
-    """What did rltuned do in a period, or would have done, and what is that worth?
+    """What was a period worth, or would it have been?
 
-    Reads the decision log, asks sacct for the period's jobs, and replays them in the simulator under Slurm's order and
-    under rltuned. In stages shadow and canary it ends with go, no-go or undecided, with the reasons. docs/report.md
-    explains it.
+    Tells what rltuned did, or would have done. Reads the decision log, asks sacct for the period's jobs, and replays
+    them in the simulator under Slurm's order and under rltuned. In stages shadow and canary it ends with go, no-go or
+    undecided, with the reasons. docs/report.md explains it.
 
     \b
     Examples:

@@ -9,9 +9,10 @@ from rltuned.cli.common import FILE, console, emit, json_option
 
 @click.group()
 def traces() -> None:
-    """Look at job traces, and make some: CSV or sacct (docs/workloads.md).
+    """Look at job traces, and make some.
 
-    A trace is one job per line with its submission, run time and GPUs. The least that CSV needs:
+    A trace is one job per line with its submission, run time and GPUs: CSV, or as sacct prints it (docs/workloads.md).
+    The least that CSV needs:
 
     \b
       submit_time,num_gpus,run_time
@@ -25,7 +26,7 @@ def traces() -> None:
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @json_option
 def traces_describe(file: Path, *, skip_bad: bool, as_json: bool) -> None:
-    """Statistics of a trace: jobs, waits, run times, GPUs, arrivals, demand.
+    """Statistics of a trace: jobs, waits, run times, GPUs, demand.
 
     FILE may be packed with gzip or come from a pipe. Demand is the number of GPUs that the jobs would keep busy if none
     had to wait: compare it with the cluster. A line that cannot be read ends the command with FILE:LINE and the reason
@@ -60,7 +61,7 @@ def traces_describe(file: Path, *, skip_bad: bool, as_json: bool) -> None:
 @click.option("--load", default=1.0, show_default=True, help="Demand over the cluster's GPUs; above 1 the queue grows.")
 @click.option("--out", required=True, type=FILE, help="FILE.csv or FILE.csv.gz.")
 def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float, out: Path) -> None:
-    """Generate a workload like that of a published trace, for a cluster.
+    """Make jobs like those of a published trace, for a cluster.
 
     PRESET is philly, helios or pai: their run times, GPUs and bursts, with users who have habits and write time limits
     as people do (docs/workloads.md says what was counted where). No trace is needed. `rltuned evaluate --trace` and

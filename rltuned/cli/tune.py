@@ -91,7 +91,7 @@ def tune(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """What is the best that slurm.conf alone can do with this site's jobs?
+    """What is the best that slurm.conf alone can do here?
 
     Tries a few hundred slurm.confs on the site's recent jobs in the simulator: weights of the priority, PriorityMaxAge,
     PriorityFavorSmall, SMALL_RELATIVE_TO_TIME, backfill's parameters, Weight of the nodes of a GPU type. The best one

@@ -489,7 +489,7 @@ def sample() -> str:
     """The configuration file with every key, its meaning and its default, all commented out. TOML."""
     lines = [
         "# rltuned configuration: every key with its default. Uncomment what you change.",
-        "# Check with `rltuned check-config`, see what is in force with `rltuned show-config`.",
+        "# Check with `rltuned config check`, see what is in force with `rltuned config show`.",
         "# A running daemon takes changes over on SIGHUP (`systemctl reload rltuned`) after checking them.",
     ]
     for name, field in Config.model_fields.items():

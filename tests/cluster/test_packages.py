@@ -59,18 +59,18 @@ def test_the_wheel_of_the_sdist_works_alone(alone: Path, tmp_path: Path):
         return done
 
     assert rltuned("--version").stdout == f"rltuned, version {__version__}\n"
-    assert "stage shadow" in rltuned("check-config").stdout
+    assert "stage shadow" in rltuned("config", "check").stdout
     verified = rltuned("model", "verify", "general")
     assert verified.returncode == 0, verified.stdout
     assert "golden" in verified.stdout
-    # What `show-config --sample` prints is what is kept in deploy/ for who has no program yet.
-    assert rltuned("show-config", "--sample").stdout == (ROOT / "deploy/config.toml").read_text()
+    # What `config sample` prints is what is kept in deploy/ for who has no program yet.
+    assert rltuned("config", "sample").stdout == (ROOT / "deploy/config.toml").read_text()
     assert rltuned("restore").returncode == 0
     (tmp_path / "config.toml").write_text(f'[slurm]\nbin_dir = "{tmp_path}"\n')
     plan = rltuned("plan", "--config", str(tmp_path / "config.toml"))
     assert plan.returncode == 5
     assert "set slurm.bin_dir" in plan.stderr
-    commands = re.findall(r"(?m)^  ([a-z-]+)  ", rltuned("--help").stdout.partition("Commands:")[2])
+    commands = re.findall(r"(?m)^  ([a-z-]+)  ", rltuned("--help").stdout.partition("--help")[2])
     assert {"run", "doctor", "evaluate", "train"} <= set(commands)
     for command in commands:
         assert rltuned(command, "--help").returncode == 0, command
@@ -256,7 +256,7 @@ def test_every_command_of_the_first_pages_works_from_the_packages_and_without_th
     host: Host,
 ):
     commands = commands_of("README.md", "docs/first-two-weeks.md")
-    assert {"doctor", "plan", "explain", "when", "restore", "gate", "report", "tune", "check-config"} <= set(commands)
+    assert {"doctor", "plan", "explain", "when", "restore", "gate", "report", "tune", "config"} <= set(commands)
     host.cluster.cancel_all()  # the nodes are idle again
     # `tune` wants thirty windows of two jobs in the later half.
     ended = host.cluster.submit_many([("carol", "-p", "gpu", "--gres=gpu:1", "-t", "10")] * 130, command="true")

@@ -10,6 +10,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import click
 import pytest
 from unit.slurm.standin import (
     CONFIG,
@@ -25,7 +26,7 @@ from unit.slurm.standin import (
 )
 
 from rltuned import __version__
-from rltuned.cli.main import main
+from rltuned.cli.main import cli, main
 from rltuned.controller.cycle import planning
 from rltuned.controller.write.claims import Entry
 from rltuned.controller.write.journal import Journal
@@ -278,7 +279,7 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
 def test_a_mistake_in_the_configuration_names_file_line_and_reason(text, message, tmp_path, capsys):
     path = tmp_path / "config.toml"
     path.write_text(text)
-    code, _, said = run(capsys, "check-config", path)
+    code, _, said = run(capsys, "config", "check", path)
     assert code == 3
     assert re.search(message, said), said
 
@@ -287,16 +288,16 @@ def test_a_mistake_in_the_configuration_names_file_line_and_reason(text, message
 def test_an_address_may_be_an_ip_or_a_name(address, tmp_path, capsys):
     path = tmp_path / "config.toml"
     path.write_text(f'[metrics]\naddress = "{address}"\n')
-    assert run(capsys, "check-config", path)[0] == 0
+    assert run(capsys, "config", "check", path)[0] == 0
 
 
 def test_a_directory_for_users_that_is_not_there_is_remarked_upon(tmp_path, capsys):
     path = tmp_path / "config.toml"
     path.write_text(f'[users]\ndirectory = "{tmp_path}/records"\n')
-    code, said, _ = run(capsys, "check-config", path)
+    code, said, _ = run(capsys, "config", "check", path)
     assert (code, f"note: users.directory: there is no directory {tmp_path}/records" in said) == (0, True)
     (tmp_path / "records").mkdir()
-    assert "users.directory" not in run(capsys, "check-config", path)[1]
+    assert "users.directory" not in run(capsys, "config", "check", path)[1]
 
 
 def test_a_mirror_that_is_a_link_to_the_directory_and_a_state_that_is_a_file_are_refused(tmp_path, capsys):
@@ -304,19 +305,19 @@ def test_a_mirror_that_is_a_link_to_the_directory_and_a_state_that_is_a_file_are
     (tmp_path / "mirror").symlink_to("state")
     path = tmp_path / "config.toml"
     path.write_text(f'[state]\ndirectory = "{tmp_path}/state"\nmirror = "{tmp_path}/mirror"\n')
-    code, _, said = run(capsys, "check-config", path)
+    code, _, said = run(capsys, "config", "check", path)
     assert (code, "state.mirror" in said, "is the same directory as" in said) == (3, True, True)
     path.write_text(f'[state]\ndirectory = "{path}"\nmirror = ""\n')
-    assert "is no directory" in run(capsys, "check-config", path)[2]
+    assert "is no directory" in run(capsys, "config", "check", path)[2]
 
 
 def test_a_variable_with_one_underscore_is_not_ignored(tmp_path, capsys, monkeypatch):
     path = tmp_path / "config.toml"
     path.write_text("")
     monkeypatch.setenv("RLTUNED_TEST_SOMETHING", "1")
-    assert run(capsys, "check-config", path)[0] == 0, "not every variable of that prefix is a setting"
+    assert run(capsys, "config", "check", path)[0] == 0, "not every variable of that prefix is a setting"
     monkeypatch.setenv("RLTUNED_CYCLE_STAGE", "shadow")
-    code, _, said = run(capsys, "check-config", path)
+    code, _, said = run(capsys, "config", "check", path)
     assert code == 3
     assert "RLTUNED_CYCLE_STAGE: two underscores" in said
     assert "did you mean RLTUNED_CYCLE__STAGE?" in said
@@ -327,24 +328,24 @@ def test_what_the_environment_names_and_nobody_knows_is_told_of_the_variable(var
     path = tmp_path / "config.toml"
     path.write_text("[log]\n")
     monkeypatch.setenv(variable, "shadow")
-    code, _, said = run(capsys, "check-config", path)
+    code, _, said = run(capsys, "config", "check", path)
     assert (code, said.startswith(f"rltuned: {variable}: ")) == (3, True), said
 
 
 def test_that_there_is_no_configuration_at_the_usual_place_is_remarked_upon(site, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("rltuned.cli.configuration.DEFAULT_PATH", tmp_path / "none.toml")
     monkeypatch.setattr("rltuned.cli.common.DEFAULT_PATH", tmp_path / "none.toml")
-    code, said, _ = run(capsys, "check-config")
+    code, said, _ = run(capsys, "config", "check")
     assert (code, f"note: {tmp_path}/none.toml: there is no such file" in said) == (0, True), said
-    assert "no such file" not in run(capsys, "check-config", site)[1]
+    assert "no such file" not in run(capsys, "config", "check", site)[1]
 
 
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path, capsys):
     path = tmp_path / "config.toml"
     path.write_bytes(b"\xef\xbb\xbf" + b"[cycle]\nintervall = 3\n")
-    assert f"{path}:2: unknown key" in run(capsys, "check-config", path)[2]
+    assert f"{path}:2: unknown key" in run(capsys, "config", "check", path)[2]
     path.write_bytes(b"\xef\xbb\xbf" + b"[cycle]\ninterval = 30\n")
-    assert run(capsys, "check-config", path)[0] == 0
+    assert run(capsys, "config", "check", path)[0] == 0
 
 
 SCOPE = """[scope]
@@ -373,9 +374,9 @@ def named(tmp_path):
     return path, slurm
 
 
-def test_names_in_the_scope_that_slurm_does_not_have_are_errors_of_check_config(named, capsys):
+def test_names_in_the_scope_that_slurm_does_not_have_are_errors_of_config_check(named, capsys):
     path, slurm = named
-    code, _, said = run(capsys, "check-config", path)
+    code, _, said = run(capsys, "config", "check", path)
     assert code == 3
     for wrong, meant in MEANT.items():
         (line,) = [line for line in said.splitlines() if f"'{wrong}'" in line]
@@ -387,16 +388,16 @@ def test_names_in_the_scope_that_slurm_does_not_have_are_errors_of_check_config(
     for wrong, meant in MEANT.items():
         text = text.replace(f'"{wrong}"', f'"{meant}"')
     path.write_text(text)
-    code, said, _ = run(capsys, "check-config", path)
+    code, said, _ = run(capsys, "config", "check", path)
     assert code == 0
     assert "note: scope.exclude_reservations: Slurm has no reservation 'maint'" in said
     slurm.answer("reservations", "ReservationName=maint StartTime=1 EndTime=2 Duration=1\n")
-    assert "maint" not in run(capsys, "check-config", path)[1]
+    assert "maint" not in run(capsys, "config", "check", path)[1]
     assert not [call for call in slurm.calls if call.startswith("scontrol update")]
 
 
 @pytest.mark.parametrize("why", ["slurmctld is down", "slurmdbd is down", "no privilege"])
-def test_where_slurm_cannot_be_asked_for_names_check_config_says_so_and_passes(named, capsys, monkeypatch, why):
+def test_where_slurm_cannot_be_asked_for_names_config_check_says_so_and_passes(named, capsys, monkeypatch, why):
     path, slurm = named
     path.write_text(path.read_text().replace('"urgnt"', '"urgent"'))
     if why == "slurmctld is down":
@@ -406,7 +407,7 @@ def test_where_slurm_cannot_be_asked_for_names_check_config_says_so_and_passes(n
     else:
         monkeypatch.setattr("os.geteuid", lambda: 65534)
         slurm.answer("config", CONFIG)
-    code, said, _ = run(capsys, "check-config", path)
+    code, said, _ = run(capsys, "config", "check", path)
     assert (code, "could not be compared" in said) == (0, True)
 
 
@@ -419,13 +420,13 @@ def test_names_in_the_scope_that_slurm_does_not_have_are_findings_of_doctor(name
     assert sorted(causes.values()) == ["note"] + ["warning"] * 4
 
 
-def test_check_config_tells_machines_the_same(site, tmp_path, capsys):
-    code, answer, _ = run(capsys, "check-config", site, "--json")
+def test_config_check_tells_machines_the_same(site, tmp_path, capsys):
+    code, answer, _ = run(capsys, "config", "check", site, "--json")
     told = json.loads(answer)
     assert (code, told["ok"], told["errors"], told["policy"], told["path"]) == (0, True, [], "saf", str(site))
     bad = tmp_path / "bad.toml"
     bad.write_text("[cycle]\ninterval = -1\nintervall = 3\n")
-    code, answer, _ = run(capsys, "check-config", bad, "--json")
+    code, answer, _ = run(capsys, "config", "check", bad, "--json")
     told = json.loads(answer)
     assert (code, told["ok"], len(told["errors"])) == (3, False, 2)
     assert f"{bad}:2: cycle.interval" in told["errors"][0]
@@ -446,24 +447,24 @@ def test_a_dry_run_is_one_without_the_command_too(words, site, capsys, monkeypat
 
 
 def test_a_configuration_that_is_not_there_is_an_error_with_a_remedy(tmp_path, capsys):
-    code, _, said = run(capsys, "check-config", tmp_path / "none.toml")
+    code, _, said = run(capsys, "config", "check", tmp_path / "none.toml")
     assert code == 3
-    assert "show-config --sample" in said
+    assert "config sample" in said
 
 
-def test_the_environment_overrides_the_file_and_show_config_says_where_a_value_comes_from(
+def test_the_environment_overrides_the_file_and_config_show_says_where_a_value_comes_from(
     tmp_path, capsys, monkeypatch
 ):
     path = tmp_path / "config.toml"
     path.write_text('[cycle]\ninterval = 30\nstage = "active"\n')
     monkeypatch.setenv("RLTUNED_CYCLE__STAGE", "shadow")
-    _, text, _ = run(capsys, "show-config", "--config", path)
+    _, text, _ = run(capsys, "config", "show", "--config", path)
     assert f"interval = 30.0  # {path}:2" in text
     assert 'stage = "shadow"  # RLTUNED_CYCLE__STAGE' in text
-    _, answer, _ = run(capsys, "show-config", "--config", path, "--json")
+    _, answer, _ = run(capsys, "config", "show", "--config", path, "--json")
     assert json.loads(answer)["sources"]["cycle.stage"] == "RLTUNED_CYCLE__STAGE"
     monkeypatch.setenv("RLTUNED_CYCLE__STAGES", "shadow")
-    code, _, said = run(capsys, "show-config", "--config", path)
+    code, _, said = run(capsys, "config", "show", "--config", path)
     assert code == 3
     assert "RLTUNED_CYCLE__STAGES: unknown key" in said
 
@@ -510,7 +511,7 @@ def test_bench_prints_its_figures_for_machines_and_for_people(capsys, monkeypatc
 
 @pytest.mark.parametrize(
     "command",
-    [["doctor"], ["plan"], ["explain"], ["show-config"], ["restore"], ["traces", "describe", "no–file"], ["--help"]],
+    [["doctor"], ["plan"], ["explain"], ["config", "show"], ["restore"], ["traces", "describe", "no–file"], ["--help"]],
     ids=" ".join,
 )
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
@@ -543,6 +544,30 @@ def test_the_program_starts_without_what_only_some_commands_need():
     assert ours == {"rltuned", *(f"rltuned.{name}" for name in light)}
     heavy = {"apscheduler", "matplotlib", "numba", "numpy", "prometheus_client", "rich", "structlog", "tensorflow"}
     assert sorted(heavy & set(loaded)) == []
+
+
+def test_a_list_of_commands_shows_each_once_and_cuts_no_line(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    groups = [(), *((name,) for name, command in cli.commands.items() if isinstance(command, click.Group))]
+    for words in groups:
+        lists = run(capsys, *words, "--help")[1].partition("\n  -h, --help ")[2]
+        assert max(map(len, lists.splitlines())) <= 80
+        assert "..." not in lists
+        group = cli.commands[words[0]] if words else cli
+        assert sorted(re.findall(r"^  (\w+) ", lists, re.MULTILINE)) == sorted(group.commands)
+
+
+@pytest.mark.parametrize(
+    ("words", "now"),
+    [
+        (["check-config", "x.toml"], "rltuned config check"),
+        (["show-config"], "rltuned config show"),
+        (["show-config", "--sample"], "rltuned config sample"),
+    ],
+)
+def test_a_command_of_before_is_refused_with_its_new_name(capsys, words, now):
+    code, _, said = run(capsys, *words)
+    assert (code, now in said) == (2, True)
 
 
 @pytest.mark.parametrize("options", [(), ("--if-stale", "300"), ("7",), ("--orphans",)], ids=" ".join)

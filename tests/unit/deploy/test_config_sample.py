@@ -20,11 +20,11 @@ def keys_of_the_schema():
     return {f"{name}.{key}" for name, section in Config.model_fields.items() for key in section.annotation.model_fields}
 
 
-def test_the_shipped_file_is_what_show_config_sample_prints():
-    printed = CliRunner().invoke(cli, ["show-config", "--sample"])
+def test_the_shipped_file_is_what_config_sample_prints():
+    printed = CliRunner().invoke(cli, ["config", "sample"])
     assert printed.exit_code == 0
     shipped = (ROOT / "deploy" / "config.toml").read_text()
-    assert shipped == printed.output, "renew it: rltuned show-config --sample > deploy/config.toml"
+    assert shipped == printed.output, "renew it: rltuned config sample > deploy/config.toml"
 
 
 def test_the_shipped_file_as_it_is_changes_nothing():
@@ -80,16 +80,16 @@ def test_an_empty_path_means_none_in_file_and_environment(section, key):
     assert getattr(getattr(set_again, section), key) == Path("/x/y")
 
 
-def test_what_show_config_prints_is_a_configuration_again(tmp_path):
+def test_what_config_show_prints_is_a_configuration_again(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(
         '[state]\nmirror = ""\n[policy]\nobjective = "idle=3,wait=1"\n[lend]\nmost = 8\n[cycle]\nstage = "active"\n'
         '[scope]\nusers = ["a\\u001bb\\u007f", "c\\"d\\\\"]\n'
     )
-    printed = CliRunner().invoke(cli, ["show-config", "--config", str(path)])
+    printed = CliRunner().invoke(cli, ["config", "show", "--config", str(path)])
     assert printed.exit_code == 0
     assert tomllib.loads(printed.output)["state"]["mirror"] == ""
-    as_json = CliRunner().invoke(cli, ["show-config", "--config", str(path), "--json"]).output
+    as_json = CliRunner().invoke(cli, ["config", "show", "--config", str(path), "--json"]).output
     assert json.loads(as_json)["config"]["policy"]["objective"].startswith("wait=0.25,slowdown=0,")
     again = resolve(printed.output, "printed", {}, {}).config
     assert again == resolve(path.read_text(), "config.toml", {}, {}).config

@@ -41,7 +41,7 @@ def test_a_start_that_waits_for_a_running_restore_is_not_cut_off():
 
 def test_reload_asks_whether_the_configuration_is_good_before_it_signals_the_daemon():
     check, signal = values("rltuned.service", "ExecReload")
-    assert check == "/opt/rltuned/venv/bin/rltuned check-config"
+    assert check == "/opt/rltuned/venv/bin/rltuned config check"
     assert signal == "/bin/kill -HUP $MAINPID"
 
 
