@@ -235,8 +235,7 @@ class Soak:
             "placement": {"apply": self.rng.choice(["off", "off", "oversubscribe"])},
             "scope": {"exclude_users": ["dave"], "canary_percent": 50.0},
             "slurm": {"timeout": 10.0},
-            "write": {"breaker_max_wait": 20.0, "give_back_after": 60.0}
-            | ({} if self.tight else {"burst": 150, "rate": 15.0}),
+            "write": {"give_back_after": 60.0},
             "state": {"directory": STATE, "mirror": MIRROR},
             "metrics": {"enabled": False},
             "log": {"format": "json", "level": "debug"},

@@ -244,24 +244,14 @@ class PlacementSection(_Section):
 
 
 class WriteSection(_Section):
-    """What may be written, how fast, and when not."""
+    """What may be written, and when not. rltuned uses three quarters of what slurmctld's RPC limiter allows."""
 
-    burst: Annotated[int, Field(ge=1)] = 24
-    """Most RPCs at once while slurmctld's RPC limiter counts us (its default bucket: 30)."""
-    rate: Annotated[float, Field(gt=0)] = 1.5
-    """RPCs per second that the budget refills while the limiter counts us (its default: 2)."""
     per_cycle: Annotated[int, Field(ge=1)] = 5000
-    """Most changes of one cycle, limiter or not."""
+    """Most changes of one cycle."""
     max_server_threads: Annotated[int, Field(ge=1)] = 128
     """slurmctld server threads (sdiag) above which a cycle writes nothing."""
     max_agent_queue: Annotated[int, Field(ge=1)] = 500
     """slurmctld agent queue (sdiag) above which a cycle writes nothing."""
-    breaker_failures: Annotated[int, Field(ge=1)] = 3
-    """Failed cycles in a row that open the circuit breaker."""
-    breaker_max_wait: Seconds = 900.0
-    """Longest back-off of the open breaker, seconds."""
-    demote_after: Annotated[int, Field(ge=1)] = 3
-    """Alarms in a row (breaker opened, half of a cycle's writes failed) after which the stage falls to shadow."""
     give_back_after: Seconds = 900.0
     """Seconds for which Slurm answers but no plan could be carried out (answers that cannot be understood, slurmctld
     under load, a journal that cannot be written) after which everything is given back. The next plan starts anew."""
@@ -457,11 +447,20 @@ def _key_lines(text: str) -> dict[str, int]:
     return lines
 
 
+_LIMITER: Final = (
+    "rl_bucket_size and rl_refill_rate of SlurmctldParameters say it, of which rltuned uses three quarters; take the "
+    "line out"
+)
 _SUCCESSORS: Final = {
     "decide": "what jobs may lend is lend.share and lend.most (docs/lending.md); its guards have no successor",
     "rollout": "rollout.forecast is forecast.enabled (docs/start-times.md); rollouts are no longer made",
+    "write.burst": _LIMITER,
+    "write.rate": _LIMITER,
+    "write.breaker_failures": "three failed cycles in a row open the circuit breaker; take the line out",
+    "write.breaker_max_wait": "it is 15 minutes, or 16 cycles where that is less; take the line out",
+    "write.demote_after": "it is three alarms in a row; take the line out",
 }
-"""What stands in the place of a section of before."""
+"""What stands in the place of a section or key of before."""
 
 
 def _explain(item: Any, name: str, sources: Mapping[str, str], lines: Mapping[str, int]) -> str:
@@ -471,9 +470,9 @@ def _explain(item: Any, name: str, sources: Mapping[str, str], lines: Mapping[st
     of_section = (place for key, place in sources.items() if key.startswith(f"{section}."))
     where = sources.get(dotted) or (f"{name}:{lines[section]}" if section in lines else next(of_section, name))
     if item["type"] == "extra_forbidden":
-        if section in _SUCCESSORS:
-            return f"{where}: section '{section}' is gone: {_SUCCESSORS[section]}"
         what, known = ("key", _keys(section)) if len(path) > 1 else ("section", Config.model_fields)
+        if dotted in _SUCCESSORS:
+            return f"{where}: {what} '{dotted}' is gone: {_SUCCESSORS[dotted]}"
         return (
             f"{where}: unknown {what} '{dotted}'; known here: {', '.join(sorted(known))}{did_you_mean(path[-1], known)}"
         )

@@ -11,8 +11,6 @@ def settings() -> dict[str, dict[str, object]]:
     return {
         "cycle": {"interval": 3.0},
         "policy": {"name": "sjf"},
-        # The first cycles after a fail-over find no slurmctld.
-        "write": {"breaker_max_wait": 3.0},
     }
 
 

@@ -98,11 +98,7 @@ def test_255_changes_are_applied_and_read_back_in_one_cycle_as_slurm_user(cluste
 
 @pytest.mark.parametrize("cluster", [of for of in WANTED if of != "22.05"][-1:], indirect=True)  # 22.05 has no limiter
 def test_an_operator_stays_below_the_rpc_limiter_and_a_few_cycles_finish_the_job(cluster: Cluster):
-    limits = {"burst": 60, "rate": 7.5}
-    with (
-        cluster.conf(LIMITED),
-        Rltuned(cluster, cycle={"interval": 6.0}, write=limits, **REVERSE) as rltuned,
-    ):
+    with cluster.conf(LIMITED), Rltuned(cluster, cycle={"interval": 6.0}, **REVERSE) as rltuned:
         jobs = ever_shorter(cluster, 80)
         # The limiter says in slurmctld's log whom it makes sleep.
         limited = f"grep -c 'RPC rate limit exceeded by uid '$(id -u {OPERATOR}) /var/log/slurm/slurmctld.log || true"

@@ -13,6 +13,8 @@ from rltuned.controller.tell.logs import Log
 from rltuned.controller.tell.metrics import Metrics
 from rltuned.core.config import Config, Stage
 
+ALARMS: Final = 3
+"""In a row: the breaker opened, or half of a cycle's writes failed. Then the stage falls to shadow."""
 WRITING: Final = frozenset({Stage.CANARY, Stage.ACTIVE})
 
 
@@ -84,9 +86,9 @@ class Permissions:
         return self.stage in WRITING
 
     def alarm(self, why: str) -> None:
-        """Count an alarm; `write.demote_after` of them in a row make the stage fall to shadow."""
+        """Count an alarm; `ALARMS` of them in a row make the stage fall to shadow."""
         self.alarms += 1
-        if self.alarms < self.runtime.config.write.demote_after or self.demoted or not self.writes:
+        if self.alarms < ALARMS or self.demoted or not self.writes:
             return
         self.demoted = f"{self.alarms} alarms in a row, the last: {why}"
         self.runtime.metrics.demotions.inc()

@@ -248,9 +248,8 @@ def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]"
     on = f"on (bucket {facts.rate_bucket}, {facts.rate_refill:g}/s)"
     budget = Budget.of(config.write, facts)
     if budget.burst < LEAST_BURST:
-        cause = f"{on}: so small, or write.burst ({config.write.burst}) is, that rltuned writes one change at a time"
-        least = math.ceil(LEAST_BURST / SHARE)
-        remedy = f"raise rl_bucket_size to at least {least} and write.burst to at least {LEAST_BURST}"
+        cause = f"{on}: so small that rltuned writes one change at a time"
+        remedy = f"raise rl_bucket_size to at least {math.ceil(LEAST_BURST / SHARE)}"
         return [Finding(Severity.WARNING, subject, cause, remedy)]
     cause = f"{on}: rltuned stays below it with at most {budget.burst:.0f} RPCs at once and {budget.rate:g}/s"
     wanted = max((entry.wanted.changes + entry.restored for entry in cycles if entry.wanted is not None), default=0)
@@ -260,7 +259,7 @@ def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]"
         return [Finding(Severity.OK, subject, f"{cause}; in the last hour nothing was to be written")]
     cause += f"; in the last hour a cycle wanted at most {wanted} changes"
     least = wanted + SNAPSHOT_RPCS + 2 * (LOOK_RPCS + STATUS_RPCS)  # what is given back has a batch of its own
-    remedy = f"rl_bucket_size={math.ceil(least / SHARE)} and write.burst = {least} let so many into one cycle"
+    remedy = f"rl_bucket_size={math.ceil(least / SHARE)} lets so many into one cycle"
     written = [entry.results for entry in cycles if entry.results]
     if written:
         worst = max(written, key=lambda results: results.get(Outcome.THROTTLED, 0))

@@ -21,6 +21,10 @@ SNAPSHOT_RPCS: Final = 7
 """One `SlurmReader.snapshot`: squeue twice, sprio, nodes, partitions, sdiag, ping."""
 LEAST_BURST: Final = LOOK_RPCS + 1 + STATUS_RPCS
 """One change: read, written and read back. A smaller bucket is overdrawn by it, once it is full."""
+BUCKET: Final = 30
+"""Slurm's own rl_bucket_size."""
+REFILL: Final = 2.0
+"""Slurm's own rl_refill_rate, per second."""
 SHARE: Final = 0.75
 """Share of the limiter's bucket and refill that rltuned uses at most: other commands of the same user need some too."""
 
@@ -45,11 +49,8 @@ class Budget:
     def of(cls, settings: WriteSection, facts: ClusterFacts | None) -> Self:
         """The budget for this cluster and user; without facts, the careful one."""
         exempt = facts is not None and (not facts.rate_limiter or facts.privilege is Privilege.SLURM_USER)
-        burst, rate = float(settings.burst), settings.rate
-        if facts is not None and facts.rate_limiter:
-            burst = max(1.0, min(burst, SHARE * facts.rate_bucket))
-            rate = min(rate, SHARE * facts.rate_refill) if facts.rate_refill > 0 else rate
-        return cls(not exempt, burst, rate, settings.per_cycle)
+        bucket, refill = (BUCKET, REFILL) if facts is None else (facts.rate_bucket, facts.rate_refill or REFILL)
+        return cls(not exempt, max(1.0, SHARE * bucket), SHARE * refill, settings.per_cycle)
 
     def start_cycle(self) -> None:
         """Begin to count the writes of a new cycle."""
@@ -85,6 +86,14 @@ class Budget:
         return max(0.0, (min(float(rpcs), self.burst) - self.tokens(now)) / self.rate)
 
 
+IN_A_ROW: Final = 3
+"""Failed cycles that open the breaker."""
+LONGEST: Final = 900.0
+"""Longest wait of the open breaker, seconds."""
+DOUBLINGS: Final = 4
+"""Where cycles are short: 16 of them."""
+
+
 class BreakerState(enum.StrEnum):
     """Of the circuit breaker."""
 
@@ -99,10 +108,8 @@ class BreakerState(enum.StrEnum):
 class Breaker:
     """When to leave Slurm alone: exponential back-off with jitter, by failed cycles. Times are monotonic seconds."""
 
-    failures: int
-    base: float
-    """Seconds of the first wait; doubles with each failed trial."""
-    longest: float
+    interval: float
+    """Seconds from one cycle to the next. The first wait is two of them; it doubles with each failed trial."""
     rng: random.Random
     state: BreakerState = BreakerState.CLOSED
     until: float = 0.0
@@ -130,10 +137,10 @@ class Breaker:
         self._failed += 1
         if self.state is BreakerState.HALF_OPEN:
             self._trials += 1
-        elif self._failed < self.failures:
+        elif self._failed < IN_A_ROW:
             return False
         opened = self.state is BreakerState.CLOSED
-        wait = min(self.longest, self.base * 2.0 ** min(self._trials, 32))
+        wait = min(LONGEST, self.interval * 2.0 ** min(1 + self._trials, DOUBLINGS))
         self.state = BreakerState.OPEN
         self.until = now + wait * self.rng.uniform(0.5, 1.0)
         return opened

@@ -45,8 +45,7 @@ class Slurmctld:
         self._facts_at, self._counts_since = float("-inf"), -1
 
     def _new_breaker(self) -> Breaker:
-        write, interval = self._runtime.config.write, self._runtime.config.cycle.interval
-        return Breaker(write.breaker_failures, 2 * interval, write.breaker_max_wait, self._rng)
+        return Breaker(self._runtime.config.cycle.interval, self._rng)
 
     def reconfigured(self) -> None:
         """Take in a new configuration of the daemon's."""

@@ -18,7 +18,6 @@ from rltuned.core.config import (
     Stage,
     StateSection,
     UsersSection,
-    WriteSection,
 )
 from rltuned.decide.rank.multifactor import FLAGS
 from rltuned.slurm.port import Privilege
@@ -84,33 +83,30 @@ def test_how_a_release_was_tested_is_said_in_one_line(release, severity, said):
     assert bool(found.remedy) is (severity is not Severity.OK)
 
 
-@pytest.mark.parametrize(("bucket", "burst"), [(6, 24), (30, 4)])
-def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_is_named_with_its_remedy(bucket, burst):
-    facts, config = replace(FACTS, rate_limiter=True, rate_bucket=bucket), Config(write=WriteSection(burst=burst))
-    (finding,) = (finding for finding in prerequisites(facts, config) if finding.subject == "RPC limiter")
+def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_is_named_with_its_remedy():
+    facts = replace(FACTS, rate_limiter=True, rate_bucket=6)
+    (finding,) = (finding for finding in prerequisites(facts, Config()) if finding.subject == "RPC limiter")
     assert finding.severity is Severity.WARNING
     assert "one change at a time" in finding.cause
     assert "rl_bucket_size to at least 10" in finding.remedy
-    assert "write.burst to at least 7" in finding.remedy
-    enough = prerequisites(replace(facts, rate_bucket=10), Config(write=WriteSection(burst=7)))
+    enough = prerequisites(replace(facts, rate_bucket=10), Config())
     assert Severity.WARNING not in {finding.severity for finding in enough}
 
 
 @pytest.mark.parametrize(
     ("stage", "bucket", "said", "remedy"),
     [
-        (Stage.ACTIVE, 30, "at most 79 changes; of 79 changes 35 fitted", "rl_bucket_size=131 and write.burst = 98"),
+        (Stage.ACTIVE, 30, "at most 79 changes; of 79 changes 35 fitted", "rl_bucket_size=131 lets"),
         (Stage.ACTIVE, 131, "at most 79 changes, and all of each cycle fitted", ""),
-        (Stage.SHADOW, 30, "at most 79 changes", "rl_bucket_size=131 and write.burst = 98 let so many into one cycle"),
+        (Stage.SHADOW, 30, "at most 79 changes", "rl_bucket_size=131 lets so many into one cycle"),
         (Stage.SHADOW, 131, "at most 79 changes", ""),
     ],
 )
 def test_the_limiter_is_told_with_what_cycles_wanted_what_fitted_and_which_bucket_would(
     tmp_path, stage, bucket, said, remedy
 ):
-    burst = {"burst": 98 if bucket == 131 else 24}
     reader = showing(rate_limiter=True, rate_bucket=bucket, rate_refill=2.0)
-    run = house(tmp_path, jobs=80, reader=reader, lend=ALL, stage=stage, write=WriteSection(**burst))
+    run = house(tmp_path, jobs=80, reader=reader, lend=ALL, stage=stage)
     run.ticks(2)
     facts = run.daemon.reader.facts()
     found = examine(run.daemon.reader, run.daemon.config, run.slurm.clock)

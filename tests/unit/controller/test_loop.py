@@ -296,12 +296,12 @@ def test_cycles_of_references_are_searched_between_two_cycles_and_not_in_one(tmp
 
 
 def test_an_answer_that_cannot_be_understood_writes_nothing_and_backs_off(tmp_path):
-    run = house(tmp_path, reader=Deaf, write=WriteSection(breaker_failures=2, breaker_max_wait=600.0))
+    run = house(tmp_path, reader=Deaf)
     run.daemon.reader.broken = True
-    run.ticks(2)
+    run.ticks(3)
     assert run.tick().outcome is CycleOutcome.WAITING, "ping answers, but that was not the trouble"
     assert run.slurm.updates == 0
-    assert run.metric('rltuned_slurm_errors_total{kind="parse"}') == 2
+    assert run.metric('rltuned_slurm_errors_total{kind="parse"}') == 3
     run.daemon.reader.broken = False
     assert any(run.tick().outcome is CycleOutcome.DONE for _ in range(4))
 
@@ -332,15 +332,17 @@ def test_missing_privilege_keeps_it_in_shadow_mode_names_the_remedy_and_is_notic
 
 
 def test_alarms_in_a_row_demote_to_shadow_give_the_queue_back_and_a_reload_ends_that(tmp_path):
-    run = house(tmp_path, write=WriteSection(demote_after=2), reader=showing(privilege=Privilege.OPERATOR))
+    run = house(tmp_path, reader=showing(privilege=Privilege.OPERATOR))
     run.tick()
     run.slurm.privilege = Privilege.NONE  # which accounting does not know: every write is denied from now on
     for number in range(6):
         run.slurm.submit(500 - number, time_limit=1.0 + number)  # all of them belong in front
     run.ticks(2)
+    assert run.daemon.stage is Stage.ACTIVE
+    run.tick()
     assert run.daemon.stage is Stage.SHADOW
     (event,) = run.events("stage.demoted")
-    assert "2 alarms in a row" in event["sentence"]
+    assert "3 alarms in a row" in event["sentence"]
     run.slurm.privilege = Privilege.OPERATOR
     run.ticks(3)
     assert run.untouched()
@@ -1055,7 +1057,7 @@ def test_a_bucket_of_the_limiter_that_is_too_small_for_a_batch_lets_one_change_a
 
 def test_a_daemon_for_which_the_limiter_leaves_nothing_says_that_it_cannot_act_and_gives_everything_back(tmp_path):
     # Less refill in a minute than the snapshot takes.
-    run = house(tmp_path, reader=LIMITED, write=WriteSection(rate=0.1))
+    run = house(tmp_path, reader=showing(rate_limiter=True, rate_refill=0.13))
     assert run.tick().acted
     for number in range(6):
         run.slurm.submit(500 - number, time_limit=1.0 + number)  # all of them belong in front

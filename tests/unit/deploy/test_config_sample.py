@@ -70,6 +70,12 @@ def test_a_section_of_before_is_refused_with_its_successor():
         resolve('[decide]\nclass_by = ["qos"]\n', "config.toml", {}, {})
 
 
+def test_a_key_of_before_is_refused_with_what_says_it_now():
+    for given in (("[write]\nburst = 24\n", {}), (None, {"RLTUNED_WRITE__BURST": "24"})):
+        with pytest.raises(ConfigError, match=r"(config\.toml:2|BURST): key 'write\.burst' is gone: rl_bucket_size"):
+            resolve(given[0], "config.toml", given[1], {})
+
+
 @pytest.mark.parametrize(("section", "key"), [("slurm", "conf"), ("state", "mirror")])
 def test_an_empty_path_means_none_in_file_and_environment(section, key):
     by_file = resolve(f'[{section}]\n{key} = ""\n', "f", {}, {}).config
