@@ -235,12 +235,6 @@ class PlacementSection(_Section):
 
     apply: PlacementApply = PlacementApply.OFF
     """`off` or `oversubscribe`."""
-    top_k: Annotated[int, Field(ge=1, le=256)] = 64
-    """Jobs from the front of the ranking that the placement looks at."""
-    time_limit: Annotated[float, Field(gt=0, le=30)] = 0.5
-    """Seconds that the solver may take; the best solution so far counts."""
-    gap: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """Relative MILP gap at which the solver may stop."""
 
 
 class WriteSection(_Section):
@@ -454,6 +448,9 @@ _LIMITER: Final = (
 _SUCCESSORS: Final = {
     "decide": "what jobs may lend is lend.share and lend.most (docs/lending.md); its guards have no successor",
     "rollout": "rollout.forecast is forecast.enabled (docs/start-times.md); rollouts are no longer made",
+    "placement.top_k": "the placement looks at the first 64 jobs; take the line out",
+    "placement.time_limit": "the solver has half a second; take the line out",
+    "placement.gap": "the solver stops at 1 %; take the line out",
     "write.burst": _LIMITER,
     "write.rate": _LIMITER,
     "write.breaker_failures": "three failed cycles in a row open the circuit breaker; take the line out",

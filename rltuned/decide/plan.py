@@ -153,7 +153,7 @@ def plan(
         scores=scores,
         scored=scored,
         queue=queue,
-        front=place_front(managed, queue, window, config.placement),
+        front=place_front(managed, queue, window, config.placement.apply),
         foreign=newly_foreign(managed),
         withdraw=to_withdraw(managed),
     )

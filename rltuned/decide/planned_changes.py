@@ -13,7 +13,7 @@ from rltuned.core.changes import (
     OverSubscribe,
     SiteFactor,
 )
-from rltuned.core.config import PlacementApply, PlacementSection
+from rltuned.core.config import PlacementApply
 from rltuned.core.pools import Pools
 from rltuned.core.tables import Ints, Rows, Snapshot
 from rltuned.decide.managed import ManagedJobs
@@ -33,19 +33,21 @@ class Front:
     """Rows of the job table: jobs that the placement spreads onto idle nodes."""
 
 
+FRONT: Final = 64
+"""Jobs of the queue's front that are placed, at most."""
 _NOTHING: Final = Front(np.zeros(0, dtype=np.intp), None, frozenset())
 
 
-def place_front(managed: ManagedJobs, queue: Rows, window: Rows, settings: PlacementSection) -> Front:
+def place_front(managed: ManagedJobs, queue: Rows, window: Rows, apply: PlacementApply) -> Front:
     """Place the front of the queue, (n,) positions of managed jobs, as far as they are in the (w,) `window`."""
-    if settings.apply is PlacementApply.OFF or not len(queue):
+    if apply is PlacementApply.OFF or not len(queue):
         return _NOTHING
     visible = np.zeros(len(queue), dtype=np.bool_)
     visible[window] = True
-    head = queue[visible[queue]][: settings.top_k]
+    head = queue[visible[queue]][:FRONT]
     rows, pools = managed.rows[head], managed.pools
     problem = build(managed.snapshot, rows, Pools(pools.pool_of[head], pools.nodes, pools.gpu_type))
-    placement = place(problem, settings)
+    placement = place(problem)
     isolate = isolated(placement, problem, managed.snapshot.nodes.asleep)
     return Front(rows, placement, frozenset(int(rows[k]) for k in isolate))
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned.core.changes import JobState, OverSubscribe
-from rltuned.core.config import DEFAULT_MODEL, Config, PlacementSection
+from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import JobTable, NodeTable, Partition, Snapshot
@@ -245,9 +245,8 @@ def run(repeats: int, seed: int, progress: Callable[[str], None]) -> dict[str, A
     for jobs, nodes in ((16, 36), (256, 500)):
         progress(f"placing {jobs} jobs on {nodes} nodes")
         snap = snapshot(jobs, nodes, seed)
-        rows, settings = snap.jobs.pending, PlacementSection()
-        problem = build(snap, rows, job_pools(snap, rows))
-        result[f"milp_{jobs}x{nodes}_ms"] = times(partial(place, problem, settings), max(repeats // 4, 5))
+        problem = build(snap, snap.jobs.pending, job_pools(snap, snap.jobs.pending))
+        result[f"milp_{jobs}x{nodes}_ms"] = times(partial(place, problem), max(repeats // 4, 5))
     progress("whole cycle, 10,000 pending")
     runner, policy = Canned(answers(snapshot(10_000, 500, seed))), load(DEFAULT_MODEL)
     result["cycle_10000_ms"] = times(partial(whole_cycle, runner, policy), max(repeats // 10, 5))

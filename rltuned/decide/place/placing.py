@@ -1,19 +1,23 @@
 """Problem → ways → model → solver → named nodes, and which jobs Slurm is told to isolate (docs/placement.md)."""
 
+from typing import Final
+
 import numpy as np
 
-from rltuned.core.config import PlacementSection
 from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.decide.place.integer_program import formulate
 from rltuned.decide.place.placement_values import Kind, Placement, PlacementProblem, SolveOutcome, Way
 from rltuned.decide.place.solve import solve
 from rltuned.decide.place.ways import CROWD, CROWDING, WaySet, enumerate_ways
 
+SECONDS: Final = 0.5
+"""That the solver may take; the best solution so far counts."""
+GAP: Final = 0.01
+"""Relative, at which it may stop."""
 
-def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
+
+def place(problem: PlacementProblem, seconds: float = SECONDS, gap: float = GAP) -> Placement:
     """Place those of the problem's jobs that can start now; the better of the solver's and the greedy solution.
-
-    Uses `settings.time_limit` (s, of the solver alone) and `settings.gap`.
 
     Raises:
         PlacementError: the problem is stated wrongly. Never for one that has no solution.
@@ -27,7 +31,7 @@ def place(problem: PlacementProblem, settings: PlacementSection) -> Placement:
     if not ways.columns.patterns:
         return Placement(SolveOutcome.INFEASIBLE, (), 0.0)
     chosen, objective = ways.greedy, worth(ways, ways.greedy)
-    solved = solve(formulate(ways), settings.time_limit, settings.gap, objective)
+    solved = solve(formulate(ways), seconds, gap, objective)
     if solved.counts is not None:
         found = choose(ways, solved.counts)
         value = worth(ways, found)

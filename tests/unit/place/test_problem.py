@@ -5,7 +5,6 @@ import pytest
 from unit.place.proof import verify
 
 from rltuned.core.changes import JobState, OverSubscribe
-from rltuned.core.config import PlacementSection
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import Partition, Snapshot
@@ -81,7 +80,7 @@ def test_cpus_and_memory_that_were_not_given_are_the_gpu_share_of_the_leanest_no
 def test_a_share_never_keeps_a_job_off_a_node_that_has_its_gpus():
     jobs = job_table(1, gpus=4, cpus=0, mem=np.nan)
     problem = problem_of(snapshot_of(jobs))
-    assert len(place(problem, PlacementSection()).ways) == 1
+    assert len(place(problem).ways) == 1
 
 
 def test_node_count_follows_from_gpus_per_node():
@@ -109,7 +108,7 @@ def test_types_partitions_and_lists_decide_where_a_job_may_go():
     problem = problem_of(snapshot_of(jobs))
     assert problem.gpu_type.tolist() == [1, -1, 2, -1]
     assert problem.eligible.tolist() == [[False, False, True], [False, True, True], [False] * 3, [False, False, True]]
-    placed = place(problem, PlacementSection())
+    placed = place(problem)
     assert sorted(way.job for way in placed.ways) == [0, 1, 3]
     assert verify(problem, placed) == ()
 
@@ -130,7 +129,7 @@ def test_a_queue_of_jobs_without_gpus_on_a_cluster_without_gpus_can_be_placed():
     partition = Partition("gpu", everywhere, True, 1, OverSubscribe.NO, 1, INF)
     snapshot = Snapshot(NOW, (24, 11), job_table(3, gpus=0, cpus=4, mem=10.0), nodes, (partition,))
     problem = problem_of(snapshot)
-    placed = place(problem, PlacementSection())
+    placed = place(problem)
     assert len(placed.ways) == 3
     assert verify(problem, placed) == ()
 
@@ -140,10 +139,10 @@ def test_a_cluster_without_nodes_is_infeasible_and_no_error():
     partition = Partition("gpu", np.zeros(0, dtype=np.int32), True, 1, OverSubscribe.NO, 1, INF)
     snapshot = Snapshot(NOW, (24, 11), job_table(2), nodes, (partition,))
     problem = problem_of(snapshot)
-    assert place(problem, PlacementSection()).outcome is SolveOutcome.INFEASIBLE
+    assert place(problem).outcome is SolveOutcome.INFEASIBLE
 
 
 def test_a_snapshot_without_pending_jobs_is_an_empty_problem():
     problem = problem_of(snapshot_of(job_table(1, [(0,)], state=RUNNING, end_time=NOW + 60.0)))
     assert len(problem) == 0
-    assert place(problem, PlacementSection()).ways == ()
+    assert place(problem).ways == ()

@@ -9,14 +9,11 @@ from hypothesis import strategies as st
 from unit.place.instances import random_problem
 from unit.place.proof import verify
 
-from rltuned.core.config import PlacementSection
 from rltuned.core.errors import PlacementError
 from rltuned.core.tables import Bools
 from rltuned.decide.place.placement_values import Kind, Placement, PlacementProblem, SolveOutcome
 from rltuned.decide.place.placing import place, worth
 from rltuned.decide.place.ways import enumerate_ways
-
-SETTINGS = PlacementSection()
 
 
 def problem_of(
@@ -62,7 +59,7 @@ def problem_of(
 )
 def test_every_solution_can_be_carried_out_and_none_is_worse_than_greedy(seed, jobs, nodes, types):
     problem = random_problem(np.random.default_rng(seed), jobs, nodes, types=types)
-    placed = place(problem, SETTINGS)
+    placed = place(problem)
     assert verify(problem, placed) == ()
     ways = enumerate_ways(problem)
     if ways.columns.patterns:
@@ -75,7 +72,7 @@ def test_every_solution_can_be_carried_out_and_none_is_worse_than_greedy(seed, j
 def test_the_greedy_solution_can_be_carried_out_too(seed, jobs):
     problem = random_problem(np.random.default_rng(seed), jobs, 8)
     # So little time that the root relaxation is not solved: greedy is all there is.
-    placed = place(problem, PlacementSection(time_limit=1e-9))
+    placed = place(problem, 1e-9)
     assert verify(problem, placed) == ()
 
 
@@ -83,8 +80,7 @@ def test_the_greedy_solution_can_be_carried_out_too(seed, jobs):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_same_problem_has_the_same_solution(seed):
     problem = random_problem(np.random.default_rng(seed), 12, 8)
-    generous = PlacementSection(time_limit=20)
-    first, second = place(problem, generous), place(problem, generous)
+    first, second = place(problem, 20.0), place(problem, 20.0)
     assert (first.ways, first.objective, first.outcome) == (second.ways, second.objective, second.outcome)
 
 
@@ -95,7 +91,7 @@ def _broken(placed: Placement, **changes: object) -> Placement:
 
 def test_verify_finds_each_kind_of_violation():
     problem = problem_of([2, 2, 4], nodes=3)
-    placed = place(problem, SETTINGS)
+    placed = place(problem)
     assert len(placed.ways) == 3
     assert verify(problem, placed) == ()
     first, second, third = placed.ways
@@ -116,7 +112,7 @@ def test_verify_finds_each_kind_of_violation():
 
 
 def test_packing_leaves_the_idle_node_for_the_job_that_needs_all_of_it():
-    placed = place(problem_of([1, 4], nodes=2, held=[2, 0], held_cpus=[2, 0]), SETTINGS)
+    placed = place(problem_of([1, 4], nodes=2, held=[2, 0], held_cpus=[2, 0]))
     assert [(way.job, way.nodes) for way in placed.ways] == [(0, (0,)), (1, (1,))]
 
 
@@ -124,19 +120,19 @@ def test_a_job_spreads_when_the_only_neighbours_press_and_nobody_wants_the_rest_
     crowded = problem_of([1], nodes=4, held=[1, 1, 0, 0], held_cpus=[38, 38, 0, 0], cpus=[2])
     # The idle nodes are off limits for sharing only by pressure of the job's own making: it takes nearly all CPUs.
     greedy_job = problem_of([1], nodes=2, cpus=[39])
-    assert place(crowded, SETTINGS).ways[0].nodes[0] in {2, 3}
-    way = place(greedy_job, SETTINGS).ways[0]
+    assert place(crowded).ways[0].nodes[0] in {2, 3}
+    way = place(greedy_job).ways[0]
     assert way.kind is Kind.SPREAD
 
 
 def test_a_job_packs_when_nobody_presses():
-    assert place(problem_of([1], nodes=2), SETTINGS).ways[0].kind is Kind.PACK
+    assert place(problem_of([1], nodes=2)).ways[0].kind is Kind.PACK
 
 
 def test_nobody_joins_a_spread_job():
     # Both want most of a node's CPUs; a third and a fourth that would fit beside them have to go elsewhere.
     problem = problem_of([1, 1, 1, 1], nodes=3, cpus=[38, 38, 2, 2])
-    placed = place(problem, SETTINGS)
+    placed = place(problem)
     spread = {way.nodes[0] for way in placed.ways if way.kind is Kind.SPREAD}
     assert len(spread) == 2
     assert all(way.nodes[0] not in spread for way in placed.ways if way.kind is Kind.PACK)
@@ -144,13 +140,13 @@ def test_nobody_joins_a_spread_job():
 
 
 def test_jobs_that_fit_nowhere_are_infeasible_and_no_error():
-    placed = place(problem_of([9], nodes=1), SETTINGS)
+    placed = place(problem_of([9], nodes=1))
     assert (placed.outcome, placed.ways) == (SolveOutcome.INFEASIBLE, ())
 
 
 def test_a_cut_off_solver_leaves_the_greedy_placement_and_says_so():
     problem = random_problem(np.random.default_rng(5), 200, 100)
-    placed = place(problem, PlacementSection(time_limit=1e-9))
+    placed = place(problem, 1e-9)
     assert placed.outcome in {SolveOutcome.TIMEOUT, SolveOutcome.FEASIBLE}
     assert placed.ways
 
@@ -168,9 +164,9 @@ def test_a_cut_off_solver_leaves_the_greedy_placement_and_says_so():
 def test_a_problem_stated_wrongly_is_refused_with_the_reason(column, value, reason):
     problem = dataclasses.replace(problem_of([1]), **{column: value})
     with pytest.raises(PlacementError, match=reason):
-        place(problem, SETTINGS)
+        place(problem)
 
 
 def test_nothing_is_printed(capfd):
-    place(random_problem(np.random.default_rng(3), 20, 8), SETTINGS)
+    place(random_problem(np.random.default_rng(3), 20, 8))
     assert capfd.readouterr() == ("", "")

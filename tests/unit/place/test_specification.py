@@ -9,7 +9,6 @@ from unit.place.instances import random_problem
 from unit.place.proof import verify
 from unit.place.specification import Shape, Specification
 
-from rltuned.core.config import PlacementSection
 from rltuned.decide.place.integer_program import formulate
 from rltuned.decide.place.placement_values import Placement, SolveOutcome
 from rltuned.decide.place.placing import choose, concrete, place, worth
@@ -17,7 +16,6 @@ from rltuned.decide.place.solve import solve
 from rltuned.decide.place.ways import WaySet, enumerate_ways
 
 INSTANCES = int(os.environ.get("RLTUNED_TEST_PLACEMENT_INSTANCES", "200"))
-EXACT = PlacementSection(gap=0.0, time_limit=20.0)
 JOBS, NODES, CHOICES = 5, 4, 64
 
 
@@ -66,7 +64,7 @@ def test_no_choice_of_ways_that_fits_beats_the_solution():
         ways = enumerate_ways(random_problem(np.random.default_rng(10_000 + seed), 3, 3))
         if not ways.columns.patterns:
             continue
-        placed = place(ways.problem, EXACT)
+        placed = place(ways.problem, 20.0, 0.0)
         assert placed.objective == pytest.approx(_try_everything(ways), abs=1e-6), f"seed {seed}"
         improved += placed.objective > worth(ways, ways.greedy)
     assert improved > 10

@@ -7,10 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.place.instances import random_problem
 
-from rltuned.core.config import PlacementSection
 from rltuned.decide.place import Kind, Placement, SolveOutcome, Way, isolated, place
-
-SETTINGS = PlacementSection()
 
 
 def _problem(seed=1, jobs=6, nodes=6):
@@ -71,7 +68,7 @@ def test_only_jobs_that_spread_onto_idle_nodes_are_isolated():
 @given(seed=st.integers(0, 2**32 - 1), jobs=st.integers(1, 16), nodes=st.integers(1, 10))
 def test_only_jobs_planned_now_onto_idle_nodes_are_isolated(seed, jobs, nodes):
     problem = random_problem(np.random.default_rng(seed), jobs, nodes)
-    placed = place(problem, SETTINGS)
+    placed = place(problem)
     ways = {way.job: way for way in placed.ways}
     for job in isolated(placed, problem):
         assert problem.idle[list(ways[job].nodes)].all()
