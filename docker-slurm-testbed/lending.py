@@ -285,7 +285,7 @@ class Lending:
             "lend": {"share": self.share},
             **({"policy": {"name": self.policy}} if self.policy else {}),
             "estimates": {"refresh": max(self.interval, 10.0)},
-            "metrics": {"enabled": False},
+            "metrics": {"listen": ""},
             "log": {"format": "json", "level": "debug"},
         }
         lines = []

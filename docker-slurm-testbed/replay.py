@@ -437,7 +437,11 @@ def by_limits(policy: str, interval: float) -> Sections:
 def toml(sections: Sections) -> str:
     """The configuration file of a daemon that nobody scrapes."""
     lines = []
-    for name, values in {**sections, "metrics": {"port": 0}, "log": {"format": "json", "level": "debug"}}.items():
+    for name, values in {
+        **sections,
+        "metrics": {"listen": "127.0.0.1:0"},
+        "log": {"format": "json", "level": "debug"},
+    }.items():
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"
 

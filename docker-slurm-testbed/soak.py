@@ -237,7 +237,7 @@ class Soak:
             "slurm": {"timeout": 10.0},
             "write": {"give_back_after": 60.0},
             "state": {"directory": STATE, "mirror": MIRROR},
-            "metrics": {"enabled": False},
+            "metrics": {"listen": ""},
             "log": {"format": "json", "level": "debug"},
         }
         for name, values in sections.items():

@@ -435,8 +435,7 @@ stage = "active"
 
 [metrics]
 # Not only the loopback: the machine that runs the containers looks in from outside.
-address = "0.0.0.0"
-port = {METRICS_PORT}
+listen = "0.0.0.0:{METRICS_PORT}"
 
 [log]
 format = "text"

@@ -104,15 +104,28 @@ def _objective(value: Any) -> Objective:
 _HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
 
 
-def _address(text: str) -> str:
-    """An IP address, or what may be the name of a host; whether the name exists is not asked."""
+def _is_host(text: str) -> bool:
+    """An IP address, one of version 6 in brackets, or what may be a name; whether the name exists is not asked."""
+    if text.startswith("[") and text.endswith("]"):
+        return ":" in text and _is_address(text[1:-1])
+    digits = text.replace(".", "").isdigit()  # 300.1.1.1 is no name
+    return _is_address(text) if digits else len(text) <= 253 and _HOST.fullmatch(text) is not None
+
+
+def _is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        digits = text.replace(".", "").isdigit()  # 300.1.1.1 is no name, either
-        if digits or len(text) > 253 or _HOST.fullmatch(text) is None:
-            msg = 'an IP address or the name of a host is wanted; "0.0.0.0" or "::" for all addresses'
-            raise ValueError(msg) from None
+        return False
+    return True
+
+
+def _listen(text: str) -> str:
+    """Where to listen, as programs of Prometheus take it; "": nowhere."""
+    host, _, port = text.rpartition(":")
+    if text and not (re.fullmatch("[0-9]{1,5}", port) and int(port) <= 65535 and _is_host(host)):
+        msg = 'address and port are wanted: "127.0.0.1:9815", "[::1]:9815", "ctl.example.org:9815"; "0.0.0.0" is all'
+        raise ValueError(msg)
     return text
 
 
@@ -274,10 +287,9 @@ class StateSection(_Section):
 class MetricsSection(_Section):
     """Prometheus."""
 
-    enabled: bool = True
-    address: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 9815
-    """0 takes any free port and logs it."""
+    listen: Annotated[str, AfterValidator(_listen)] = "127.0.0.1:9815"
+    """Address and port; "0.0.0.0:9815" or "[::]:9815" for all addresses, port 0 for any free one, which is logged. "":
+    no metrics."""
     tls_cert: OptionalPath = None
     """Certificate (PEM, with the chain): HTTPS instead of HTTP. A new one takes a restart. "": none."""
     tls_key: OptionalPath = None
@@ -451,6 +463,9 @@ _SUCCESSORS: Final = {
     "placement.top_k": "the placement looks at the first 64 jobs; take the line out",
     "placement.time_limit": "the solver has half a second; take the line out",
     "placement.gap": "the solver stops at 1 %; take the line out",
+    "metrics.enabled": 'metrics.listen = "" switches the metrics off',
+    "metrics.address": "metrics.listen has address and port",
+    "metrics.port": "metrics.listen has address and port",
     "write.burst": _LIMITER,
     "write.rate": _LIMITER,
     "write.breaker_failures": "three failed cycles in a row open the circuit breaker; take the line out",

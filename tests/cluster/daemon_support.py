@@ -29,7 +29,7 @@ Sections = dict[str, dict[str, Any]]
 # What every test wants, unless it says otherwise: decisions reach Slurm, and each change is in the log.
 DEFAULTS: Sections = {
     "cycle": {"stage": "active", "interval": 3600.0},
-    "metrics": {"port": 0},
+    "metrics": {"listen": "127.0.0.1:0"},
     "log": {"format": "json", "level": "debug"},
     # Expected orders are worked out from the limits; what earlier tests' jobs took must not matter.
     "estimates": {"source": "limit"},

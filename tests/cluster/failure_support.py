@@ -31,7 +31,7 @@ def installed(cluster: Cluster, *, user: str = SLURM_USER, service: str = "ctl",
         "cycle": {"interval": 1.0, "stage": "active"},
         "policy": {"name": "saf"},
         "placement": {"apply": "off"},
-        "metrics": {"enabled": False},
+        "metrics": {"listen": ""},
     }
     return Rltuned(cluster, user=user, service=service, **(chosen | sections))
 

@@ -26,7 +26,7 @@ interval = {interval}
 directory = "/tmp/metrics-state"
 mirror = "/tmp/metrics-mirror"
 [metrics]
-address = "0.0.0.0"
+listen = "0.0.0.0:9815"
 """
 
 

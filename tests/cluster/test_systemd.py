@@ -257,7 +257,7 @@ def test_a_host_installed_as_the_page_says_runs_the_daemon_as_its_own_user(host:
 
 def test_a_started_unit_steers_the_queue_with_the_shipped_model_and_the_integer_program(host: Host):
     # All the hardening is on: NumPy, GLPK, munge and Slurm's commands must work inside it.
-    host.configure(policy="model", more='[metrics]\nport = 9815\n[placement]\napply = "oversubscribe"\n')
+    host.configure(policy="model", more='[metrics]\nlisten = "127.0.0.1:9815"\n[placement]\napply = "oversubscribe"\n')
     # On a full cluster no job can start now, so there is nothing to solve: GLPK solves a problem of its own.
     host.drop_in("rltuned.service", f"[Service]\nExecStartPre={PYTHON} -c '{SOLVES}'\n")
     host.start_steering()

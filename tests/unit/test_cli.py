@@ -263,9 +263,15 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
             '[state]\ndirectory = "/a/b"\nmirror = "/a/c/../b"\n',
             r"config.toml:1: state: mirror is the same as directory",
         ),
-        ('[metrics]\naddress = "not an ip"\n', r"config.toml:2: metrics.address: an IP address or the name"),
-        ('[metrics]\naddress = "300.1.1.1"\n', r"metrics.address: an IP address or the name"),
-        ("[metrics]\nport = true\n", r"config.toml:2: metrics.port: a number is wanted, not true"),
+        ('[metrics]\nlisten = "not an ip:9815"\n', r"config.toml:2: metrics.listen: address and port are wanted"),
+        ('[metrics]\nlisten = "300.1.1.1:9815"\n', r"metrics.listen: address and port are wanted"),
+        ('[metrics]\nlisten = "127.0.0.1"\n', r"metrics.listen: address and port are wanted"),
+        ('[metrics]\nlisten = "127.0.0.1:65536"\n', r"metrics.listen: address and port are wanted"),
+        ('[metrics]\nlisten = ":9815"\n', r"metrics.listen: address and port are wanted"),
+        ('[metrics]\nlisten = "::1:9815"\n', r"metrics.listen: address and port are wanted"),
+        ('[metrics]\nlisten = "[ctl]:9815"\n', r"metrics.listen: address and port are wanted"),
+        ("[metrics]\nport = 9815\n", r"config.toml:2: key 'metrics.port' is gone: metrics.listen has address and port"),
+        ("[lend]\nmost = true\n", r"config.toml:2: lend.most: a number is wanted, not true"),
         ("[cycle]\ninterval = true\n", r"cycle.interval: a number is wanted, not true"),
         ('[slurm]\nbin_dir = "/not/there"\n', r"config.toml:2: slurm.bin_dir: there is no directory /not/there"),
         ('[slurm]\nconf = "/not/there.conf"\n', r"config.toml:2: slurm.conf: there is no file /not/there.conf"),
@@ -284,10 +290,10 @@ def test_a_mistake_in_the_configuration_names_file_line_and_reason(text, message
     assert re.search(message, said), said
 
 
-@pytest.mark.parametrize("address", ["::1", "192.0.2.7", "localhost", "slurm-1.example.org"])
+@pytest.mark.parametrize("address", ["[::1]", "192.0.2.7", "localhost", "slurm-1.example.org"])
 def test_an_address_may_be_an_ip_or_a_name(address, tmp_path, capsys):
     path = tmp_path / "config.toml"
-    path.write_text(f'[metrics]\naddress = "{address}"\n')
+    path.write_text(f'[metrics]\nlisten = "{address}:9815"\n')
     assert run(capsys, "config", "check", path)[0] == 0
 
 

@@ -139,7 +139,7 @@ def serve(
             "daemon.started",
             sentence=f"rltuned {__version__}: policy {policy.name}, stage {config.cycle.stage}"
             + (", dry run" if dry_run else "")
-            + (f", metrics on {config.metrics.address}:{endpoint.port}" if endpoint is not None else ""),
+            + (f", metrics on {endpoint.host}:{endpoint.port}" if endpoint is not None else ""),
             metrics_port=endpoint.port if endpoint is not None else None,
         )
         _run(daemon, load, notifier, clock, rng, worker)

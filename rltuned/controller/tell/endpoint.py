@@ -29,6 +29,8 @@ Probe = Callable[[], tuple[bool, str]]
 class Endpoint(NamedTuple):
     """The running server."""
 
+    host: str
+    """As the configuration names it."""
     port: int
     """Also when any free one was asked for."""
     close: Callable[[], None]
@@ -36,17 +38,18 @@ class Endpoint(NamedTuple):
 
 
 def serve(metrics: Metrics, settings: MetricsSection, probes: Mapping[str, Probe] | None = None) -> Endpoint | None:
-    """Serve the metrics, and probes by path; None when they are switched off. ConfigError: address, port or certificate
-    cannot be used.
+    """Serve the metrics, and probes by path; None when they are switched off. ConfigError: the address or a
+    certificate cannot be used.
     """
-    if not settings.enabled:
+    if not settings.listen:
         return None
+    host, _, port = settings.listen.rpartition(":")
     if settings.tls_cert is not None:
         _check(settings)
     try:
         server, thread = start_http_server(
-            settings.port,
-            settings.address,
+            int(port),
+            host.strip("[]"),
             metrics.registry,
             certfile=_text(settings.tls_cert),
             keyfile=_text(settings.tls_key or settings.tls_cert),
@@ -54,9 +57,7 @@ def serve(metrics: Metrics, settings: MetricsSection, probes: Mapping[str, Probe
             client_auth_required=settings.tls_client_ca is not None,
         )
     except OSError as error:
-        raise ConfigError(
-            f"metrics.address {settings.address}, metrics.port {settings.port}: {error.strerror or error}"
-        ) from error
+        raise ConfigError(f"metrics.listen {settings.listen}: {error.strerror or error}") from error
     bounded: Any = server
     bounded.RequestHandlerClass.timeout = SECONDS
     bounded.verify_request = lambda *_: threading.active_count() < THREADS
@@ -71,7 +72,7 @@ def serve(metrics: Metrics, settings: MetricsSection, probes: Mapping[str, Probe
         bounded.server_close()
         thread.join()
 
-    return Endpoint(int(bounded.server_port), close)
+    return Endpoint(host, int(bounded.server_port), close)
 
 
 def _with(probes: Mapping[str, Probe], others: Any) -> Callable[[Any, Any], Iterable[bytes]]:

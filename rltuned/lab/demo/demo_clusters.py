@@ -223,7 +223,7 @@ class Demo:
         self.url = ""
         if endpoint is not None:
             stack.callback(endpoint.close)
-            self.url = f"http://{self.config.metrics.address}:{endpoint.port}/metrics"
+            self.url = f"http://{endpoint.host}:{endpoint.port}/metrics"
         self._plan: Plan | None = None
         self._busiest: tuple[Plan, tuple[Result, ...]] | None = None
         self._report: CycleReport | None = None
@@ -259,7 +259,7 @@ class Demo:
         chosen: dict[str, dict[str, Any]] = {
             "cycle": {"stage": Stage.ACTIVE, "interval": INTERVAL},
             "policy": {"name": settings.policy, "model": settings.model},
-            "metrics": {"enabled": settings.metrics_port is not None, "port": settings.metrics_port or 0},
+            "metrics": {"listen": "" if settings.metrics_port is None else f"127.0.0.1:{settings.metrics_port}"},
             "state": {"directory": str(directory), "mirror": ""},
         }
         lines = []

@@ -25,9 +25,9 @@ def start(monkeypatch):
     """Each client is waited for as long as `seconds` says."""
     running = []
 
-    def begin(seconds=60.0, **settings):
+    def begin(seconds=60.0, listen="127.0.0.1:0", **settings):
         monkeypatch.setattr(module, "SECONDS", seconds)
-        running.append(serve(Metrics(), MetricsSection(port=0, **settings)))
+        running.append(serve(Metrics(), MetricsSection(listen=listen, **settings)))
         return running[-1]
 
     yield begin
@@ -128,7 +128,7 @@ def test_what_is_no_http_is_refused_and_the_connection_closed(start, half_open):
 
 def test_closed_it_listens_no_more(half_open):
     before = threading.active_count()
-    endpoint = serve(Metrics(), MetricsSection(port=0))
+    endpoint = serve(Metrics(), MetricsSection(listen="127.0.0.1:0"))
     get(endpoint)
     endpoint.close()
     wait_until(lambda: threading.active_count() == before)
@@ -153,19 +153,19 @@ def test_metrics_are_only_read(start):
 
 def test_a_port_in_use_is_named(start):
     endpoint = start()
-    with pytest.raises(ConfigError, match=f"metrics.port {endpoint.port}"):
-        serve(Metrics(), MetricsSection(port=endpoint.port))
+    with pytest.raises(ConfigError, match=f"metrics.listen 127.0.0.1:{endpoint.port}"):
+        serve(Metrics(), MetricsSection(listen=f"127.0.0.1:{endpoint.port}"))
 
 
 def test_it_listens_on_ipv6_as_well(start):
     if not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists():
         pytest.skip("no IPv6 here")
-    endpoint = start(address="::1")
+    endpoint = start(listen="[::1]:0")
     socket.create_connection(("::1", endpoint.port)).close()
 
 
 def test_switched_off_there_is_no_endpoint():
-    assert serve(Metrics(), MetricsSection(enabled=False)) is None
+    assert serve(Metrics(), MetricsSection(listen="")) is None
 
 
 # --- probes

@@ -35,7 +35,7 @@ stage = "active"
 [policy]
 name = "sjf"
 [metrics]
-port = 0
+listen = "127.0.0.1:0"
 [state]
 directory = "{root}/state"
 mirror = "{root}/mirror"
