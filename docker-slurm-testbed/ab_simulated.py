@@ -122,7 +122,7 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
         history = RunTimes(slurm, runtime)
         daemon = Daemon(
             runtime=runtime,
-            policy=load_policy(config.policy),
+            policy=load_policy(config),
             reader=slurm,
             writer_factory=lambda: slurm,
             journal=Journal.open(directory, None),

@@ -60,7 +60,7 @@ def _lines() -> Iterator[str]:
     files = (
         (str(DEFAULT_PATH), "Configuration. rltuned config sample prints one with every key and its meaning."),
         (str(state.directory), "Journal, last decision, lock."),
-        (str(Config().policy.verdict), "What gate has found, for the policy auto."),
+        (str(state.directory / "verdict.json"), "What gate has found, for the policy auto."),
         (str(state.mirror), "Second copy of the journal, on another file system."),
     )
     for name, meaning in files:

@@ -38,7 +38,7 @@ def config_check(path: Path | None, config_path: Path | None, *, as_json: bool) 
         remarks = _of_this_host(effective)
         if chosen is None and not DEFAULT_PATH.exists():
             remarks.append(f"{DEFAULT_PATH}: there is no such file: every value is a default, or of the environment")
-        policy = load_policy(effective.config.policy)
+        policy = load_policy(effective.config)
     except RltunedError as error:
         if not as_json:
             raise

@@ -158,14 +158,13 @@ class PolicySection(_Section):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "model"
     """`model`, or a plain rule by name: fifo, sjf, saf, wfp3, unicep, f1; multifactor: leave Slurm's order alone;
-    auto: what `rltuned gate` has found to be best here, and Slurm's order until it has."""
+    auto: what `rltuned gate` has found to be best here, and Slurm's order until it has. It is in verdict.json: in
+    state.directory, or beside a model of the model store."""
     model: str = DEFAULT_MODEL
     """Name of a shipped model, or the absolute path of a model's manifest (.json)."""
     objective: Annotated[Objective, PlainValidator(_objective), PlainSerializer(str)] = DEFAULT
     """What the site wants, for the model: weights of the mean wait, the slowdown, the tail of the
     waits and the GPUs that idle while a job waits. Only their proportions count."""
-    verdict: AbsolutePath = Path("/var/lib/rltuned/verdict.json")
-    """Where `auto` finds the verdict. Absolute. Read at the start and on SIGHUP."""
 
 
 class EstimatesSection(_Section):
@@ -460,6 +459,7 @@ _LIMITER: Final = (
 _SUCCESSORS: Final = {
     "decide": "what jobs may lend is lend.share and lend.most (docs/lending.md); its guards have no successor",
     "rollout": "rollout.forecast is forecast.enabled (docs/start-times.md); rollouts are no longer made",
+    "policy.verdict": "it is verdict.json in state.directory, or beside a model of the model store; take the line out",
     "placement.top_k": "the placement looks at the first 64 jobs; take the line out",
     "placement.time_limit": "the solver has half a second; take the line out",
     "placement.gap": "the solver stops at 1 %; take the line out",

@@ -6,7 +6,7 @@
     STORE/versions/0003/version.json          where it comes from
     STORE/uses.json                           which version was in force from when on, and why
 
-`policy.model` and `policy.verdict` of the configuration name files below `current`.
+`policy.model` of the configuration names the manifest below `current`.
 """
 
 import fcntl
@@ -26,6 +26,7 @@ from rltuned.records.model_files import MODEL_MODE, json_bytes, load, read
 
 CURRENT: Final = "current"
 MODEL_FILE: Final = "model.json"
+VERDICT_FILE: Final = "verdict.json"
 KEPT: Final = 10
 """Versions: the one in force, the one before it, and the newest of the others."""
 _KEPT_USES: Final = 100
@@ -55,7 +56,7 @@ class Version:
     @property
     def verdict(self) -> Path:
         """The gate's verdict about it, which need not be there."""
-        return self.path / "verdict.json"
+        return self.path / VERDICT_FILE
 
 
 class Use(NamedTuple):
@@ -78,7 +79,12 @@ def store_of(model: str) -> Path | None:
     return path.parent.parent if inside else None
 
 
-def mark(model: str, verdict: Path) -> tuple[int, ...] | None:
+def verdict_file(model: str, otherwise: Path) -> Path:
+    """The verdict about `policy.model`: in the store that it is in, or in a directory that has it `otherwise`."""
+    return (otherwise if store_of(model) is None else Path(model).parent) / VERDICT_FILE
+
+
+def mark(model: str) -> tuple[int, ...] | None:
     """Changes whenever the store that `model` is in has another version in force, or another verdict about it.
 
     None: `model` is in no store. Opens no file: a cycle may ask each time.
@@ -86,7 +92,7 @@ def mark(model: str, verdict: Path) -> tuple[int, ...] | None:
     if store_of(model) is None:
         return None
     found = [number_of(model)]
-    for path in (Path(model), verdict):
+    for path in (Path(model), Path(model).parent / VERDICT_FILE):
         try:
             status = path.stat()
         except OSError:

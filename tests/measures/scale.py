@@ -149,7 +149,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
     metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
     daemon = Daemon(
         runtime=Runtime(config, clock, heard, metrics),
-        policy=load_policy(config.policy),
+        policy=load_policy(config),
         reader=_OperatorReader(runner),
         writer_factory=lambda: ScontrolWriter(runner),
         journal=Journal.open(config.state.directory, config.state.mirror),

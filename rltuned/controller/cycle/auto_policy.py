@@ -18,6 +18,7 @@ from rltuned.decide.rank.actor import Actor
 from rltuned.decide.rank.heuristics import RULES
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
+from rltuned.records.store import verdict_file
 
 AUTO: Final = "auto"
 OWN: Final = "multifactor"
@@ -91,15 +92,15 @@ class Reading:
         return Choice(MODEL, Standing.GOOD, verdict.reason, verdict.share)
 
 
-def read(settings: PolicySection) -> Reading:
+def read(config: Config) -> Reading:
     """The verdict's file, and the sha256 of the model's manifest."""
     sha256 = trouble = ""
     try:
-        files.load(settings.model)
-        sha256 = files.manifest_sha256(settings.model)
+        files.load(config.policy.model)
+        sha256 = files.manifest_sha256(config.policy.model)
     except ModelError as error:
         trouble = str(error)
-    path, found, standing, why = settings.verdict, None, Standing.UNREADABLE, ""
+    path, found, standing, why = _file(config), None, Standing.UNREADABLE, ""
     try:
         found, standing = _verdict(path), Standing.GOOD
     except FileNotFoundError:
@@ -109,6 +110,10 @@ def read(settings: PolicySection) -> Reading:
     except RltunedError as error:
         why = f"{path}: refused: {error}"
     return Reading(found, standing, why, sha256, trouble)
+
+
+def _file(config: Config) -> Path:
+    return verdict_file(config.policy.model, config.state.directory)
 
 
 def understood(path: Path) -> str:
@@ -137,15 +142,15 @@ class Auto:
 
     name = AUTO
 
-    def __init__(self, settings: PolicySection) -> None:
+    def __init__(self, config: Config) -> None:
         """Each policy is loaded now, so that none can fail in a cycle."""
-        self.reading = read(settings)
+        self.reading = read(config)
         verdict = self.reading.verdict
         wanted = {SLURM} | ({verdict.chosen, verdict.fallback} if verdict is not None else set())
         if self.reading.model_trouble:
             wanted.discard(MODEL)
         self.policies: dict[str, Policy] = {
-            runs: served(settings) if runs == MODEL else by_name(OWN if runs == SLURM else runs) for runs in wanted
+            runs: served(config.policy) if runs == MODEL else by_name(OWN if runs == SLURM else runs) for runs in wanted
         }
 
 
@@ -162,6 +167,6 @@ def chosen(policy: Policy | Auto, snapshot: Snapshot) -> tuple[Policy, Choice]:
     return policy.policies[choice.runs], choice
 
 
-def remedy(settings: PolicySection) -> str:
+def remedy(config: Config) -> str:
     """What to do about a verdict that is not good."""
-    return f"rltuned gate --from-sacct 30 --out {settings.verdict} && systemctl reload rltuned"
+    return f"rltuned gate --from-sacct 30 --out {_file(config)} && systemctl reload rltuned"

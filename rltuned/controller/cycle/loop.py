@@ -35,7 +35,7 @@ from rltuned.controller.write.journal import Journal
 from rltuned.controller.write.reconcile import Reconciler, orphans, undone, view
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import TAKEN, Applied, Change, Field, Outcome
-from rltuned.core.config import Config, PolicySection, Stage
+from rltuned.core.config import Config, Stage
 from rltuned.core.errors import (
     JournalError,
     RltunedError,
@@ -559,29 +559,28 @@ class Daemon:
 
     # --- life
 
-    def reload(
-        self, load: Callable[[], Config], policy_of: Callable[[PolicySection], Policy | Auto] = load_policy
-    ) -> bool:
+    def reload(self, load: Callable[[], Config], policy_of: Callable[[Config], Policy | Auto] = load_policy) -> bool:
         """Swap in a new configuration and policy between two cycles, if both are good; else keep the old ones.
 
         A change of `slurm`, `state`, `metrics` or `users` needs a restart: it is refused with a warning.
         """
         log, metrics = self.runtime.log, self.runtime.metrics
+        kept = {name: getattr(self.config, name) for name in ("slurm", "state", "metrics", "users")}
         try:
-            config = load()
-            policy = policy_of(config.policy)
+            loaded = load()
+            config = loaded.model_copy(update=kept)
+            policy = policy_of(config)
         except RltunedError as error:
             metrics.reloads.labels("refused").inc()
             log.error(  # noqa: TRY400 - a mistake of the admin's, not a defect: no traceback
                 "reload.refused", sentence="The old configuration stays in force.", reason=str(error)
             )
             return False
-        kept = {name: getattr(self.config, name) for name in ("slurm", "state", "metrics", "users")}
-        changed = [name for name, value in kept.items() if getattr(config, name) != value]
+        changed = [name for name, value in kept.items() if getattr(loaded, name) != value]
         if changed:
             log.warning("reload.partial", sentence=f"[{'], ['.join(changed)}] change only with a restart.")
         with self._turn:
-            self.runtime.config = config.model_copy(update=kept)
+            self.runtime.config = config
             self._sent = None  # by this configuration, nobody may want it
             self.choice.replace(policy)
             self.permissions.forgive()

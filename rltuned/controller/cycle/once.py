@@ -70,7 +70,7 @@ def decide(config: Config, tell: Tell) -> tuple[DecisionRecord, JobTable]:
     except RltunedError as error:
         tell(f"run times are the time limits: {error}")
         known = Known()
-    policy, choice = chosen(load_policy(config.policy), snapshot)
+    policy, choice = chosen(load_policy(config), snapshot)
     made = planned(known, snapshot, policy, choice.applied(config), applied, book)
     return record_of(made, policy_why=choice.why), snapshot.jobs
 

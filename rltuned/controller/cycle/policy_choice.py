@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rltuned.controller.cycle.auto_policy import AUTO, Auto, Choice, Standing, chosen, remedy, served
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.tell.metrics import show
-from rltuned.core.config import PolicySection, did_you_mean
+from rltuned.core.config import Config, did_you_mean
 from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.core.tables import Snapshot
 from rltuned.decide.rank import Policy, by_name
@@ -15,10 +15,11 @@ from rltuned.records import store
 from rltuned.records.gate_verdict import MODEL
 
 
-def load_policy(settings: PolicySection) -> Policy | Auto:
+def load_policy(config: Config) -> Policy | Auto:
     """Load the policy that the configuration names; ModelError, ConfigError where there is none. Never for "auto"."""
+    settings = config.policy
     if settings.name == AUTO:
-        return Auto(settings)
+        return Auto(config)
     if settings.name == MODEL:
         return served(settings)
     known = (AUTO, MODEL, *sorted(RULES))
@@ -48,8 +49,9 @@ class PolicyChoice:
 
         A version that changes while it is read shows another mark in the next cycle, and is read again.
         """
-        section, why = self.runtime.config.policy, ""
-        seen = store.mark(section.model, section.verdict) if section.name in {AUTO, MODEL} else None
+        config, why = self.runtime.config, ""
+        section = config.policy
+        seen = store.mark(section.model) if section.name in {AUTO, MODEL} else None
         if seen == self._store:
             return
         self._store, number = seen, store.number_of(section.model)
@@ -58,7 +60,7 @@ class PolicyChoice:
         if seen is None:
             return
         try:
-            policy = load_policy(section)
+            policy = load_policy(config)
         except RltunedError as error:
             why = str(error)
         else:
@@ -90,6 +92,6 @@ class PolicyChoice:
                 "verdict.not_used",
                 sentence=f"Policy '{policy.name}': {choice.why}.",
                 standing=choice.standing.value,
-                remedy=remedy(config.policy),
+                remedy=remedy(config),
             )
         return policy, choice

@@ -80,7 +80,7 @@ def serve(
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     effective = load()
     config = effective.config
-    policy = load_policy(config.policy)
+    policy = load_policy(config)
     log = make(config.log.level, config.log.format, sys.stderr)
     notifier = Notifier.of(os.environ, os.getpid())
     with ExitStack() as stack:

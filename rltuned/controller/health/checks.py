@@ -513,11 +513,11 @@ def loans(snapshot: Snapshot, config: Config) -> list[Finding]:
 
 def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
     """What the policy "auto" stands for now, on a cluster of so many GPUs."""
-    reading = read_verdict(config.policy)
+    reading = read_verdict(config)
     verdict = reading.verdict
     if gpus is None:  # Slurm does not say: the cluster is taken for the one that was judged
         gpus = verdict.gpus if verdict is not None else 0
-    choice, todo = reading.choose(now, gpus), remedy(config.policy)
+    choice, todo = reading.choose(now, gpus), remedy(config)
     if verdict is None or choice.standing is not Standing.GOOD:
         yield Finding(Severity.WARNING, "verdict", choice.why, todo)
         return

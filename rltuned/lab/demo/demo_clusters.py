@@ -208,7 +208,7 @@ class Demo:
         )
         self.plain = SimulatedSlurm(self.shape, self.jobs, known, interventions=interventions, profile=profile)
         self.config = resolve(self._config(self.directory), "demo", {}, {}).config
-        self.policy = load_policy(self.config.policy)
+        self.policy = load_policy(self.config)
         with ExitStack() as stack:  # closes what was opened if anything below fails
             self._open(stack, known)
             self._closing = stack.pop_all()

@@ -42,7 +42,7 @@ def make_daemon(config: Config, reader: Any, writer: Callable[[], Any] | None, c
     log = make("debug", "json", values.pop("log", None) or io.StringIO())
     return Daemon(
         runtime=Runtime(config, clock, log, all_metrics()),
-        policy=load_policy(config.policy),
+        policy=load_policy(config),
         reader=reader,
         writer_factory=writer,
         journal=journal,

@@ -54,10 +54,11 @@ OTHER_MODEL = {"model": {"name": DEFAULT_MODEL, "manifest_sha256": "0" * 64}}
 
 
 def auto(directory, content, **section):
-    path = directory / "verdict.json"
+    state = directory / "state"
+    state.mkdir(exist_ok=True)
     if content is not None:
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return PolicySection(name="auto", verdict=path, **section)
+        (state / "verdict.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return Config(policy=PolicySection(name="auto", **section), state=StateSection(directory=state, mirror=None))
 
 
 def choice(directory, content, now=NOW + 1, gpus=GPUS, **section):
@@ -166,16 +167,16 @@ def test_what_cannot_be_understood_is_refused_and_slurms_own_order_stays(tmp_pat
 
 
 def test_a_verdict_that_is_no_regular_file_holds_nothing_up(tmp_path):
-    path = tmp_path / "verdict.json"
+    config, path = auto(tmp_path, None), tmp_path / "state" / "verdict.json"
     os.mkfifo(path)
-    assert read(PolicySection(name="auto", verdict=path)).standing is Standing.UNREADABLE
+    assert read(config).standing is Standing.UNREADABLE
     path.unlink()
     path.mkdir()
-    assert read(PolicySection(name="auto", verdict=path)).standing is Standing.UNREADABLE
+    assert read(config).standing is Standing.UNREADABLE
     path.rmdir()
     (tmp_path / "other.json").write_text(json.dumps(verdict()))
     path.symlink_to(tmp_path / "other.json")
-    assert read(PolicySection(name="auto", verdict=path)).standing is Standing.UNREADABLE
+    assert read(config).standing is Standing.UNREADABLE
 
 
 def test_the_value_itself_refuses_what_is_too_large():
@@ -221,8 +222,8 @@ def test_without_a_verdict_to_go_by_a_share_of_auto_is_the_default():
 
 def run_auto(directory, content):
     run = house(directory)
-    run.daemon.runtime.config = run.daemon.config.model_copy(update={"policy": auto(directory, content)})
-    run.daemon.choice.policy = load_policy(run.daemon.config.policy)
+    run.daemon.runtime.config = run.daemon.config.model_copy(update={"policy": auto(directory, content).policy})
+    run.daemon.choice.policy = load_policy(run.daemon.config)
     return run
 
 
@@ -298,7 +299,7 @@ def test_the_record_says_which_policy_and_why_and_explain_repeats_it(tmp_path):
 
 def found(run, directory, content, **sections):
     config = Config(
-        policy=auto(directory, content),
+        policy=auto(directory, content).policy,
         state=StateSection(directory=directory / "state", mirror=directory / "mirror"),
         **sections,
     )
@@ -310,7 +311,7 @@ def test_doctor_names_a_verdict_that_is_not_gone_by_with_the_remedy(tmp_path):
     run = house(tmp_path)
     (finding,) = found(run, tmp_path, None)
     assert finding.severity is Severity.WARNING
-    assert finding.remedy.startswith(f"rltuned gate --from-sacct 30 --out {tmp_path}/verdict.json")
+    assert finding.remedy.startswith(f"rltuned gate --from-sacct 30 --out {tmp_path}/state/verdict.json")
     (finding,) = found(run, tmp_path, now_here(run) | {"cluster": {"gpus": 4000}})
     assert "4000 GPUs" in finding.cause
 
@@ -347,11 +348,9 @@ def store(tmp_path):
 def following(directory, store):
     """A daemon that follows the store."""
     run = house(directory)
-    section = PolicySection(
-        name="auto", model=str(store.root / "current/model.json"), verdict=store.root / "current/verdict.json"
-    )
+    section = PolicySection(name="auto", model=str(store.root / "current/model.json"))
     run.daemon.runtime.config = run.daemon.config.model_copy(update={"policy": section})
-    run.daemon.choice.policy = load_policy(section)
+    run.daemon.choice.policy = load_policy(run.daemon.config)
     return run
 
 

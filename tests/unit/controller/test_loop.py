@@ -41,7 +41,6 @@ from rltuned.core.config import (
 from rltuned.core.errors import (
     ConfigError,
     JournalError,
-    ModelError,
     RltunedError,
     SlurmDeniedError,
     SlurmParseError,
@@ -875,24 +874,23 @@ def test_a_daemon_whose_lock_was_removed_gives_everything_back_and_leaves_the_fi
             assert not (tmp_path / "state" / "journal.jsonl").exists()
 
 
-@pytest.mark.parametrize("error", [ConfigError("config.toml:3: unknown key"), ModelError("golden vector failed")])
-def test_a_bad_configuration_or_model_keeps_the_old_one(tmp_path, error):
+@pytest.mark.parametrize(
+    ("model", "said"), [(None, "config.toml:3: unknown key"), ("/not/there.json", "/not/there.json")]
+)
+def test_a_bad_configuration_or_model_keeps_the_old_one(tmp_path, model, said):
     run = house(tmp_path)
     old_config, old_policy = run.daemon.config, run.daemon.choice.policy
 
     def load():
-        if isinstance(error, ConfigError):
-            raise error
-        return config(tmp_path, stage=Stage.SHADOW)
+        if model is None:
+            raise ConfigError(said)
+        return config(tmp_path, stage=Stage.SHADOW).model_copy(update={"policy": PolicySection(model=model)})
 
-    def policy(_section):
-        raise error
-
-    assert not run.daemon.reload(load, policy)
+    assert not run.daemon.reload(load)
     assert run.daemon.config is old_config
     assert run.daemon.choice.policy is old_policy
     (event,) = run.events("reload.refused")
-    assert str(error) in event["reason"]
+    assert said in event["reason"]
     assert run.tick().count(Outcome.APPLIED) == 11
 
 

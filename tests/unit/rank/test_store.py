@@ -171,8 +171,7 @@ def test_two_do_not_change_a_store_at_the_same_time(store):
 
 def test_a_mark_changes_with_the_version_and_with_its_verdict_and_with_nothing_else(store, models, tmp_path):
     model = str(store.root / "current" / "model.json")
-    verdict = store.root / "current" / "verdict.json"
-    seen = [mark(model, verdict)]
+    seen = [mark(model)]
     for change in (
         lambda: put(store, models(1), 1.0),
         lambda: store.renew(store.version(1), b"one"),
@@ -180,14 +179,14 @@ def test_a_mark_changes_with_the_version_and_with_its_verdict_and_with_nothing_e
         lambda: put(store, models(2), 2.0),
     ):
         change()
-        seen.append(mark(model, verdict))
+        seen.append(mark(model))
     assert len(set(seen)) == len(seen)
     store.add(models(3), 3.0, "not in force")
-    assert mark(model, verdict) == seen[-1]
+    assert mark(model) == seen[-1]
     assert number_of(model) == 2
     for outside in ("general", str(tmp_path / "model.json"), "current/model.json"):
         assert store_of(outside) is None
-        assert mark(outside, verdict) is None
+        assert mark(outside) is None
 
 
 def typed(*words):
