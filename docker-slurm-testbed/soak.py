@@ -233,7 +233,7 @@ class Soak:
             "estimates": {"source": "limit"},
             "lend": {"share": 1.0},
             "placement": {"apply": self.rng.choice(["off", "off", "oversubscribe"])},
-            "scope": {"exclude_users": ["dave"], "canary_percent": 50.0},
+            "scope": {"exclude_users": ["dave"], "canary": "50 %"},
             "slurm": {"timeout": 10.0},
             "write": {"give_back_after": 60.0},
             "state": {"directory": STATE, "mirror": MIRROR},

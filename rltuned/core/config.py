@@ -54,7 +54,7 @@ class Stage(enum.StrEnum):
     SHADOW = "shadow"
     """Plan, record, measure; write nothing (what --dry-run forces)."""
     CANARY = "canary"
-    """Write only for `scope.canary_partitions` or `scope.canary_percent` of the jobs."""
+    """Write only for the partitions of `scope.canary`, or that part of the jobs."""
     ACTIVE = "active"
     """Write for every job in scope."""
 
@@ -202,6 +202,18 @@ class LendSection(_Section):
         return DEFAULT_SHARE if isinstance(self.share, str) else self.share
 
 
+def _canary(value: Any) -> Any:
+    """One sentence for what is neither."""
+    if isinstance(value, str):
+        right = re.fullmatch("[0-9]{1,3}(\\.[0-9]+)? ?%", value) and 0.0 < float(value.rstrip(" %")) <= 100.0
+    else:
+        right = isinstance(value, list | tuple) and all(name and isinstance(name, str) for name in value)
+    if not right:
+        msg = 'partitions are wanted, as ["debug"], or a part of the jobs, as "10 %"'
+        raise ValueError(msg)
+    return value
+
+
 class ScopeSection(_Section):
     """Whose jobs are managed. An empty list of includes means all; excludes win."""
 
@@ -215,11 +227,14 @@ class ScopeSection(_Section):
     exclude_users: Names = ()
     exclude_reservations: Names | Literal["all"] = "all"
     """Reservations whose jobs are left alone, or "all"."""
-    canary_partitions: Names = ()
-    """Partitions that stage `canary` writes to."""
-    canary_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Per cent of the jobs (by a hash of the job id) that stage `canary` writes to, where no canary partition is
-    named."""
+    canary: Annotated[Names | str, BeforeValidator(_canary)] = ()
+    """What stage `canary` writes to: partitions, as ["debug"], or a part of all jobs (by a hash of the job id), as
+    "10 %"."""
+
+    @property
+    def percent(self) -> float:
+        """`canary` as a number, where it is no list of partitions."""
+        return float(str(self.canary).rstrip(" %"))
 
     @model_validator(mode="after")
     def _not_in_and_out(self) -> "ScopeSection":
@@ -227,10 +242,11 @@ class ScopeSection(_Section):
             if both := sorted(set(getattr(self, key)) & set(getattr(self, f"exclude_{key}"))):
                 msg = f"{', '.join(both)}: in {key} and in exclude_{key}; take it out of one of them"
                 raise ValueError(msg)
-        lost = set(self.canary_partitions) & set(self.exclude_partitions)
-        lost |= set(self.canary_partitions) - set(self.partitions) if self.partitions else set()
+        canary = set(self.canary) if isinstance(self.canary, tuple) else set()
+        lost = canary & set(self.exclude_partitions)
+        lost |= canary - set(self.partitions) if self.partitions else set()
         if lost:
-            msg = f"{', '.join(sorted(lost))}: in canary_partitions, and partitions or exclude_partitions leave it out"
+            msg = f"{', '.join(sorted(lost))}: in canary, and partitions or exclude_partitions leave it out"
             raise ValueError(msg)
         return self
 
@@ -340,8 +356,8 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _canary_has_a_target(self) -> "Config":
-        if self.cycle.stage is Stage.CANARY and not self.scope.canary_partitions and self.scope.canary_percent == 0:
-            msg = "stage 'canary' needs scope.canary_partitions or scope.canary_percent"
+        if self.cycle.stage is Stage.CANARY and not self.scope.canary:
+            msg = "stage 'canary' needs scope.canary: partitions, or a part of the jobs"
             raise ValueError(msg)
         return self
 
@@ -430,7 +446,7 @@ def _environment_value(raw: str, section: str, key: str) -> Any:
         pass
     field = _keys(section).get(key)
     if field is not None and "tuple" in str(field.annotation):
-        return raw if raw == "all" else [part.strip() for part in raw.split(",") if part.strip()]
+        return raw if raw == "all" or raw.endswith("%") else [part.strip() for part in raw.split(",") if part.strip()]
     return raw
 
 
@@ -460,6 +476,8 @@ _SUCCESSORS: Final = {
     "decide": "what jobs may lend is lend.share and lend.most (docs/lending.md); its guards have no successor",
     "rollout": "rollout.forecast is forecast.enabled (docs/start-times.md); rollouts are no longer made",
     "policy.verdict": "it is verdict.json in state.directory, or beside a model of the model store; take the line out",
+    "scope.canary_partitions": 'scope.canary has them: canary = ["debug"]',
+    "scope.canary_percent": 'scope.canary has it: canary = "10 %"',
     "placement.top_k": "the placement looks at the first 64 jobs; take the line out",
     "placement.time_limit": "the solver has half a second; take the line out",
     "placement.gap": "the solver stops at 1 %; take the line out",

@@ -193,7 +193,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     if config.cycle.stage is Stage.CANARY:
         canary = _canary(jobs, rows, scope)
         apply(Veto.CANARY, ~canary)
-        if scope.canary_partitions:  # others are none of the canary's business; of a percentage, all lend
+        if isinstance(scope.canary, tuple):  # others are none of the canary's business; of a part of the jobs, all lend
             passable &= canary
     theirs = np.where(changed, site, 0)  # what an admin adds is part of what Slurm alone would do
     base, least = (
@@ -269,8 +269,8 @@ def priority_tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
 
 
 def _canary(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -> Bools:
-    if scope.canary_partitions:
-        return _allowed(jobs.partition, rows, scope.canary_partitions, (), several=True)
+    if isinstance(scope.canary, tuple):
+        return _allowed(jobs.partition, rows, scope.canary, (), several=True)
     # A hash of the id, not of the position: a job stays in or out of the canary for its whole life.
-    percent = [zlib.crc32(str(job).encode()) % 10_000 / 100 < scope.canary_percent for job in jobs.job_id[rows]]
-    return np.array(percent, dtype=np.bool_)
+    percent = [zlib.crc32(str(job).encode()) % 10_000 / 100 for job in jobs.job_id[rows]]
+    return np.array(percent, dtype=np.float64) < scope.percent

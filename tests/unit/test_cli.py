@@ -240,7 +240,7 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
     [
         ("[cycle]\nintervall = 3\n", r"config.toml:2: unknown key 'cycle.intervall'; known here: interval, stage"),
         ("[cycle]\ninterval = -1\n", r"config.toml:2: cycle.interval: .*greater than or equal to 1 \(got -1\)"),
-        ('[cycle]\nstage = "canary"\n', r"stage 'canary' needs scope.canary_partitions or scope.canary_percent"),
+        ('[cycle]\nstage = "canary"\n', r"stage 'canary' needs scope.canary: partitions"),
         ("[nonsense]\n", r"config.toml:1: unknown section 'nonsense'"),
         ("x = 1\n", r"config.toml:1: 'x' stands outside any \[section\]"),
         ("[cycle\n", r"config.toml: not valid TOML"),
@@ -279,7 +279,12 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
             '[scope]\npartitions = ["a", "b"]\nexclude_partitions = ["b"]\n',
             r"scope: b: in partitions and in exclude_part",
         ),
-        ('[scope]\nexclude_partitions = ["b"]\ncanary_partitions = ["b"]\n', r"scope: b: in canary_partitions, and "),
+        ('[scope]\nexclude_partitions = ["b"]\ncanary = ["b"]\n', r"scope: b: in canary, and "),
+        *(
+            (f"[scope]\ncanary = {value}\n", r"config.toml:2: scope.canary: partitions are wanted, as \[.*got")
+            for value in ('"101 %"', '"0 %"', '"-1 %"', "10", "true", '"debug"', '[""]', "[1]")
+        ),
+        ("[scope]\ncanary_percent = 10.0\n", r"config.toml:2: key 'scope.canary_percent' is gone: .*canary = .10 %"),
     ],
 )
 def test_a_mistake_in_the_configuration_names_file_line_and_reason(text, message, tmp_path, capsys):

@@ -411,7 +411,7 @@ def reasons(snapshot: Snapshot) -> list[Finding]:
 
 
 _SCOPED = {
-    "partitions": ("partitions", "exclude_partitions", "canary_partitions"),
+    "partitions": ("partitions", "exclude_partitions", "canary"),
     "reservations": ("exclude_reservations",),
     "qos": ("qos", "exclude_qos"),
     "accounts": ("accounts", "exclude_accounts"),
@@ -425,8 +425,8 @@ def scope_names(
 ) -> Iterator[tuple[str, Finding]]:
     """Names in [scope] that Slurm does not have, with the key of each. SlurmError: it cannot be asked for (more)."""
     for what, keys in _SCOPED.items():
-        given = {key: names for key in keys if (names := getattr(config.scope, key)) and names != "all"}
-        if not given or not isinstance(reader, NamesReader):
+        given = {key: names for key in keys if isinstance(names := getattr(config.scope, key), tuple)}
+        if not any(given.values()) or not isinstance(reader, NamesReader):
             continue
         facts = facts or reader.facts()
         if facts.privilege is Privilege.NONE:

@@ -264,9 +264,9 @@ def _canary(found: Mapping[str, Any]) -> Table:
             ("canary", f"{found['jobs']:,}", duration(found["wait"])),
             ("others", f"{found['others']:,}", duration(found["wait_others"])),
         ],
-        f"Canary / others {in_words(found)}. Fair only with scope.canary_percent, which draws the jobs by lot; canary "
-        "partitions differ from the others in any case. The two share the cluster, so one's gain may be the other's "
-        "loss.",
+        f"Canary / others {in_words(found)}. Fair only where scope.canary is a part of the jobs, drawn by lot; "
+        "its partitions differ from the others in any case. The two share the cluster, so one's gain may be the "
+        "other's loss.",
     )
 
 

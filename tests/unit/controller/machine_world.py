@@ -311,7 +311,7 @@ class World:
     # --- settings
 
     def configured(self, stage: Stage) -> Config:
-        canary = {"canary_percent": 50.0} if stage is Stage.CANARY else {}
+        canary = {"canary": "50 %"} if stage is Stage.CANARY else {}
         return Config(
             cycle=CycleSection(stage=stage, interval=INTERVAL),
             policy=PolicySection(name="sjf"),

@@ -235,7 +235,7 @@ def test_observe_and_shadow_write_nothing_to_slurm(tmp_path, stage):
 
 
 def test_canary_writes_only_to_its_share_of_the_jobs(tmp_path):
-    run = house(tmp_path, jobs=60, stage=Stage.CANARY, scope=ScopeSection(canary_percent=40.0))
+    run = house(tmp_path, jobs=60, stage=Stage.CANARY, scope=ScopeSection(canary="40 %"))
     report = run.tick()
     touched = {job for job, _, _ in run.slurm.log}
     assert len(touched) == 16

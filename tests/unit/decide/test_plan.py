@@ -334,9 +334,9 @@ def test_the_canary_writes_only_for_its_partitions_or_its_share():
     jobs = pending(200, partition=["gpu", "share"] * 100, time_limit=np.linspace(90_000, 600, 200))
     snap = make_snapshot(jobs)
     canary = CycleSection(stage=Stage.CANARY)
-    named = plan(snap, by_name("sjf"), configured(cycle=canary, scope=ScopeSection(canary_partitions=("share",))))
+    named = plan(snap, by_name("sjf"), configured(cycle=canary, scope=ScopeSection(canary=("share",))))
     assert {int(row) % 2 for row in named.rows} == {1}
-    share = plan(snap, by_name("sjf"), configured(cycle=canary, scope=ScopeSection(canary_percent=25.0)))
+    share = plan(snap, by_name("sjf"), configured(cycle=canary, scope=ScopeSection(canary="25 %")))
     assert 20 <= len(share.rows) <= 80
     again = plan(replace(snap, time=NOW + 600), by_name("sjf"), share.config)
     assert list(again.rows) == list(share.rows)
