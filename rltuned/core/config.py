@@ -468,27 +468,24 @@ def _key_lines(text: str) -> dict[str, int]:
     return lines
 
 
-_LIMITER: Final = (
-    "rl_bucket_size and rl_refill_rate of SlurmctldParameters say it, of which rltuned uses three quarters; take the "
-    "line out"
-)
+_LIMITER: Final = "rltuned uses three quarters of rl_bucket_size and rl_refill_rate in SlurmctldParameters"
 _SUCCESSORS: Final = {
     "decide": "what jobs may lend is lend.share and lend.most (docs/lending.md); its guards have no successor",
     "rollout": "rollout.forecast is forecast.enabled (docs/start-times.md); rollouts are no longer made",
-    "policy.verdict": "it is verdict.json in state.directory, or beside a model of the model store; take the line out",
+    "policy.verdict": "it is verdict.json in state.directory, or beside a model of the model store",
     "scope.canary_partitions": 'scope.canary has them: canary = ["debug"]',
     "scope.canary_percent": 'scope.canary has it: canary = "10 %"',
-    "placement.top_k": "the placement looks at the first 64 jobs; take the line out",
-    "placement.time_limit": "the solver has half a second; take the line out",
-    "placement.gap": "the solver stops at 1 %; take the line out",
+    "placement.top_k": "the placement looks at the first 64 jobs",
+    "placement.time_limit": "the solver has half a second",
+    "placement.gap": "the solver stops at 1 %",
     "metrics.enabled": 'metrics.listen = "" switches the metrics off',
     "metrics.address": "metrics.listen has address and port",
     "metrics.port": "metrics.listen has address and port",
     "write.burst": _LIMITER,
     "write.rate": _LIMITER,
-    "write.breaker_failures": "three failed cycles in a row open the circuit breaker; take the line out",
-    "write.breaker_max_wait": "it is 15 minutes, or 16 cycles where that is less; take the line out",
-    "write.demote_after": "it is three alarms in a row; take the line out",
+    "write.breaker_failures": "three failed cycles in a row open the circuit breaker",
+    "write.breaker_max_wait": "it is 15 minutes, or 16 cycles where that is less",
+    "write.demote_after": "it is three alarms in a row",
 }
 """What stands in the place of a section or key of before."""
 
@@ -502,7 +499,7 @@ def _explain(item: Any, name: str, sources: Mapping[str, str], lines: Mapping[st
     if item["type"] == "extra_forbidden":
         what, known = ("key", _keys(section)) if len(path) > 1 else ("section", Config.model_fields)
         if dotted in _SUCCESSORS:
-            return f"{where}: {what} '{dotted}' is gone: {_SUCCESSORS[dotted]}"
+            return f"{where}: {what} '{dotted}' is gone, take it out: {_SUCCESSORS[dotted]}"
         return (
             f"{where}: unknown {what} '{dotted}'; known here: {', '.join(sorted(known))}{did_you_mean(path[-1], known)}"
         )

@@ -270,7 +270,10 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
         ('[metrics]\nlisten = ":9815"\n', r"metrics.listen: address and port are wanted"),
         ('[metrics]\nlisten = "::1:9815"\n', r"metrics.listen: address and port are wanted"),
         ('[metrics]\nlisten = "[ctl]:9815"\n', r"metrics.listen: address and port are wanted"),
-        ("[metrics]\nport = 9815\n", r"config.toml:2: key 'metrics.port' is gone: metrics.listen has address and port"),
+        (
+            "[metrics]\nport = 9815\n",
+            r"config.toml:2: key 'metrics.port' is gone, take it out: metrics.listen has address and port",
+        ),
         ("[lend]\nmost = true\n", r"config.toml:2: lend.most: a number is wanted, not true"),
         ("[cycle]\ninterval = true\n", r"cycle.interval: a number is wanted, not true"),
         ('[slurm]\nbin_dir = "/not/there"\n', r"config.toml:2: slurm.bin_dir: there is no directory /not/there"),
@@ -284,7 +287,10 @@ def test_a_restore_by_name_that_no_disk_takes_down_says_so_and_ends_with_8(site,
             (f"[scope]\ncanary = {value}\n", r"config.toml:2: scope.canary: partitions are wanted, as \[.*got")
             for value in ('"101 %"', '"0 %"', '"-1 %"', "10", "true", '"debug"', '[""]', "[1]")
         ),
-        ("[scope]\ncanary_percent = 10.0\n", r"config.toml:2: key 'scope.canary_percent' is gone: .*canary = .10 %"),
+        (
+            "[scope]\ncanary_percent = 10.0\n",
+            r"config.toml:2: key 'scope.canary_percent' is gone, take it out: .*canary = .10 %",
+        ),
     ],
 )
 def test_a_mistake_in_the_configuration_names_file_line_and_reason(text, message, tmp_path, capsys):

@@ -366,9 +366,9 @@ def test_a_mistake_in_the_section_names_the_key(line):
 
 @pytest.mark.parametrize("text", ["[rollout]\n", '[rollout]\nforecast = "off"\n', "[rollout]\norders = 3\n"])
 def test_a_section_of_before_is_refused_with_what_to_write_now(text):
-    with pytest.raises(ConfigError, match=r"^c\.toml:1: section 'rollout' is gone: .*forecast\.enabled"):
+    with pytest.raises(ConfigError, match=r"^c\.toml:1: section 'rollout' is gone, take it out: .*forecast\.enabled"):
         resolve(text, "c.toml", {}, {})
-    with pytest.raises(ConfigError, match=r"section 'rollout' is gone: .*forecast\.enabled"):
+    with pytest.raises(ConfigError, match=r"section 'rollout' is gone, take it out: .*forecast\.enabled"):
         resolve(None, "c.toml", {"RLTUNED_ROLLOUT__FORECAST": "off"}, {})
 
 
