@@ -101,29 +101,22 @@ def _objective(value: Any) -> Objective:
     return value if isinstance(value, Objective) else Objective.parse(str(value))
 
 
-_HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?")
-
-
-def _is_host(text: str) -> bool:
-    """An IP address, one of version 6 in brackets, or what may be a name; whether the name exists is not asked."""
-    if text.startswith("[") and text.endswith("]"):
-        return ":" in text and _is_address(text[1:-1])
-    digits = text.replace(".", "").isdigit()  # 300.1.1.1 is no name
-    return _is_address(text) if digits else len(text) <= 253 and _HOST.fullmatch(text) is not None
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+_LABEL: Final = "(?!-)[A-Za-z0-9-]{1,63}(?<!-)"
+_LISTEN: Final = re.compile(
+    rf"(?:\[(?P<six>[^]]+)\]|(?P<four>[0-9.]+)|(?=.{{1,253}}:)(?P<name>{_LABEL}(\.{_LABEL})*\.?)):(?P<port>[0-9]{{1,5}})"
+)
 
 
 def _listen(text: str) -> str:
-    """Where to listen, as programs of Prometheus take it; "": nowhere."""
-    host, _, port = text.rpartition(":")
-    if text and not (re.fullmatch("[0-9]{1,5}", port) and int(port) <= 65535 and _is_host(host)):
+    """Where to listen, as programs of Prometheus take it; "": nowhere. Whether a name exists is not asked."""
+    found = _LISTEN.fullmatch(text)
+    try:
+        right = found is not None and int(found["port"]) <= 65535
+        if found is not None and not found["name"]:
+            ipaddress.ip_address(found["six"] or found["four"])
+    except ValueError:  # 300.1.1.1 is no name, either
+        right = False
+    if text and not right:
         msg = 'address and port are wanted: "127.0.0.1:9815", "[::1]:9815", "ctl.example.org:9815"; "0.0.0.0" is all'
         raise ValueError(msg)
     return text

@@ -79,11 +79,6 @@ def store_of(model: str) -> Path | None:
     return path.parent.parent if inside else None
 
 
-def verdict_file(model: str, otherwise: Path) -> Path:
-    """The verdict about `policy.model`: in the store that it is in, or in a directory that has it `otherwise`."""
-    return (otherwise if store_of(model) is None else Path(model).parent) / VERDICT_FILE
-
-
 def mark(model: str) -> tuple[int, ...] | None:
     """Changes whenever the store that `model` is in has another version in force, or another verdict about it.
 

@@ -18,7 +18,7 @@ from rltuned.decide.rank.actor import Actor
 from rltuned.decide.rank.heuristics import RULES
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
-from rltuned.records.store import verdict_file
+from rltuned.records.store import VERDICT_FILE, store_of
 
 AUTO: Final = "auto"
 OWN: Final = "multifactor"
@@ -113,7 +113,8 @@ def read(config: Config) -> Reading:
 
 
 def _file(config: Config) -> Path:
-    return verdict_file(config.policy.model, config.state.directory)
+    model = config.policy.model
+    return (config.state.directory if store_of(model) is None else Path(model).parent) / VERDICT_FILE
 
 
 def understood(path: Path) -> str:
