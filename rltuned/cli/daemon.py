@@ -129,9 +129,10 @@ def restore(
     help="End by itself after 5m, 2h or 3d. [default: with `rltuned resume`]",
 )
 def pause(config_path: Path | None, seconds: float | None) -> None:
-    """Have the daemon give everything back and write nothing, without stopping it.
+    """Have the daemon give everything back and write nothing.
 
-    It goes on reading, planning and reporting, and says in each cycle that it is paused. A restart keeps the pause.
+    It is not stopped: it goes on reading, planning and reporting, and says in each cycle that it is paused. A restart
+    keeps the pause.
 
     \b
     Examples:
@@ -152,7 +153,7 @@ def pause(config_path: Path | None, seconds: float | None) -> None:
 @click.command()
 @config_option
 def resume(config_path: Path | None) -> None:
-    """End the pause that `rltuned pause` began: the daemon goes on in its next cycle."""
+    """End a pause: the daemon goes on in its next cycle."""
     from rltuned.controller.give_back.pause import end
 
     ended = end(of_daemon(load(config_path).config, WRITES).state.directory)
@@ -163,7 +164,9 @@ def resume(config_path: Path | None) -> None:
 @config_option
 @json_option
 def status(config_path: Path | None, *, as_json: bool) -> None:
-    """How the daemon is, on one screen: stage, last cycle, raised jobs, what was lent, alarms. Slurm is not asked.
+    """How the daemon is, on one screen.
+
+    Stage, last cycle, raised jobs, what was lent, alarms, from its files: Slurm is not asked.
 
     Exit code 10: one of the alarms is an error.
     """

@@ -174,7 +174,9 @@ def test_switched_off_there_is_no_endpoint():
 def test_each_probe_answers_in_one_line_with_the_code_that_says_it_and_all_else_are_the_metrics():
     answers = {"/healthz": (True, "fine"), "/readyz": (False, "why\nnot")}
     endpoint = serve(
-        Metrics(), MetricsSection(port=0), {path: lambda path=path: answers[path] for path in ("/healthz", "/readyz")}
+        Metrics(),
+        MetricsSection(listen="127.0.0.1:0"),
+        {path: lambda path=path: answers[path] for path in ("/healthz", "/readyz")},
     )
     with contextlib.closing(endpoint):
         status, headers, body = get(endpoint, "/healthz?verbose")

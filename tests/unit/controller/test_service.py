@@ -157,11 +157,11 @@ def test_metrics_are_served_on_the_loopback_only_and_are_ours_only(start):
 def test_a_port_in_use_ends_it_without_a_sign_of_life_that_would_hold_the_dead_man_back(start, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        (tmp_path / "config.toml").write_text(CONFIG.format(root=tmp_path).replace("port = 0", f"port = {port}"))
+        (tmp_path / "config.toml").write_text(CONFIG.format(root=tmp_path).replace("127.0.0.1:0", f"127.0.0.1:{port}"))
         daemon = start()
         _, err = daemon.process.communicate(timeout=300)
     assert daemon.process.returncode
-    assert f"metrics.port {port}" in err
+    assert f"metrics.listen 127.0.0.1:{port}" in err
     assert not (tmp_path / "state" / HEARTBEAT_NAME).exists()
 
 
