@@ -54,6 +54,10 @@ class CliReader:
         """See `port.SlurmReader`."""
         return read_facts(self._runner, known, self._user)
 
+    def backfills(self) -> bool:
+        """See `port.SlurmReader`."""
+        return controller.backfills(self._runner.ask("diagnostics"))
+
     def names(self, what: str) -> frozenset[str]:
         """See `port.NamesReader`."""
         return controller.names(what, self._runner.ask(what))

@@ -106,6 +106,11 @@ def diagnostics(answer: str) -> Load:
     return Load(health, found.get("Jobs pending", 0), found.get("Jobs running", 0))
 
 
+def backfills(answer: str) -> bool:
+    """Whether a pass of backfill is under way, by the answer of sdiag."""
+    return "in the middle of backfilling" in answer
+
+
 _CONTROLLER = re.compile(r"Slurmctld\([^)\n]{1,40}\) at (\S{1,255}) is (UP|DOWN)\Z", re.ASCII)
 
 

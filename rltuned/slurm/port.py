@@ -116,6 +116,9 @@ class SlurmReader(Protocol):
     def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
         """Version, plugins, privileges, limiter; with `known`, only what slurm.conf says is read anew."""
 
+    def backfills(self) -> bool:
+        """Whether a pass of backfill is under way, which may put back what is written now."""
+
     def snapshot(self, now: float) -> "Snapshot":
         """The whole queue and all nodes; `now` (epoch seconds) becomes its time.
 

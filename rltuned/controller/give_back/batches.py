@@ -141,6 +141,10 @@ class Restore:
     calculated: bool = False
     """sprio listed a job: slurmctld has calculated priorities since it started."""
     progress: Progress | None = None
+    outlast: bool = False
+    """Where a pass of backfill goes on, wait for its end, and look once more: it may put back what was written. Not of
+    a daemon, which looks in each cycle.
+    """
     _trouble: str = ""
     _answers: dict[tuple[int, Field], str] = field(default_factory=dict)
     """What Slurm said to a write: "" when it took it without a word."""
@@ -281,7 +285,20 @@ class Restore:
                 todo.extend(work)
             if self.progress is not None:
                 self.progress(total - sum(not tries[job] for job in todo), total)
+            if not todo and self.outlast and self._written:
+                self.outlast = False
+                todo.extend(self._written & entries.keys() if self._outlasted() else ())
         return [item for items in left.values() for item in items]
+
+    def _outlasted(self) -> bool:
+        """Wait while a pass of backfill goes on, but no longer than one takes. Whether there was one."""
+        until, was = self.clock.steady() + settling_seconds(self.facts), False
+        with contextlib.suppress(SlurmError):
+            while self.reader.backfills() and self.clock.steady() < until:
+                was = True
+                self.clock.sleep(ROUND_PAUSE)
+                self._pause(1)
+        return was
 
     def _judge(
         self, job: int, entries: dict[int, Entry], status: JobStatus | None

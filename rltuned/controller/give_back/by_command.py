@@ -99,6 +99,7 @@ def restore_queue(
                 record=record,
                 facts=facts,
                 progress=progress,
+                outlast=True,
             ).run()
         except SlurmError as error:
             kept = sum(entry.carries for entry in journal.entries.values())

@@ -133,6 +133,10 @@ class WatchedReader:
         """See `SlurmReader`."""
         return self._liveness.saw(self._reader.facts(known))
 
+    def backfills(self) -> bool:
+        """See `SlurmReader`."""
+        return self._liveness.saw(self._reader.backfills())
+
     def snapshot(self, now: float) -> Snapshot:
         """See `SlurmReader`."""
         return self._liveness.saw(self._reader.snapshot(now))

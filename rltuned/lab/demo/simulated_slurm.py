@@ -419,6 +419,10 @@ class SimulatedSlurm:
     def ping(self) -> None:
         """See `SlurmReader`; it always answers."""
 
+    def backfills(self) -> bool:
+        """See `SlurmReader`; a pass takes no time."""
+        return False
+
     def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:  # noqa: ARG002 - the port's
         """A healthy Slurm."""
         backfill = self.simulation.settings.backfill is not Backfill.NONE

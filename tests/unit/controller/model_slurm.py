@@ -122,6 +122,8 @@ class ModelSlurm:
     shares: OverSubscribe = OverSubscribe.NO
     """OverSubscribe of partition gpu."""
     ageing: float = 0.0
+    passing: int = 0
+    """Answers of sdiag for which a pass of backfill goes on; at its end it puts back what was before."""
     """Priority points per second."""
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"gpu": NODES})
     """Nodes of each."""
@@ -549,6 +551,11 @@ class Commands(Runner):
     def _sdiag(self) -> str:
         slurm = self.slurm
         pending = sum(job.state == "PD" for job in slurm.jobs.values())
+        passing = " (WARNING: data obtained in the middle of backfilling execution.)" if slurm.passing else ""
+        if slurm.passing:
+            slurm.passing -= 1
+            if not slurm.passing:
+                slurm.backfill_goes_on()
         lines = [
             f"Data since      Tue Jan 01 00:00:00 2030 ({int(slurm.started)})",
             "Server thread count:  1",
@@ -558,7 +565,7 @@ class Commands(Runner):
             f"Jobs running:   {len(slurm.jobs) - pending}",
             "Main schedule statistics (microseconds):",
             "\tMean cycle:   100",
-            "Backfilling stats",
+            f"Backfilling stats{passing}",
             "\tMean cycle: 100",
         ]
         return "\n".join(lines) + "\n"

@@ -348,6 +348,30 @@ def test_a_restore_is_not_done_before_squeue_shows_it(tmp_path):
     assert not slurm.put_back
 
 
+def test_a_restore_outlasts_the_pass_of_backfill_that_goes_on_and_looks_once_more(tmp_path):
+    run = house(tmp_path, jobs=4)
+    run.tick()
+    run.daemon.stop()
+    run.slurm.passing = 4
+    report = run.restore()
+    assert (report.complete, report.restored) == (True, (2, 3, 4))
+    assert run.slurm.passing == 0
+    assert run.slurm.order() == [1, 2, 3, 4]
+    assert not run.slurm.put_back
+
+
+def test_a_restore_waits_for_no_pass_longer_than_one_takes_and_for_none_where_it_wrote_nothing(tmp_path):
+    run = house(tmp_path, jobs=4)
+    run.tick()
+    run.daemon.stop()
+    run.slurm.passing, began = 10_000, run.slurm.clock.steady()
+    assert run.restore().complete
+    assert 30.0 <= run.slurm.clock.steady() - began < 35.0
+    began = run.slurm.clock.steady()
+    assert not run.restore().restored
+    assert run.slurm.clock.steady() - began < 5.0
+
+
 def test_a_restore_says_which_jobs_squeue_still_shows_otherwise_and_until_when_and_the_next_one_goes_on(tmp_path):
     bench = Bench.make(tmp_path, [1000, 900, 800])
     bench.cycle([3, 2, 1])
