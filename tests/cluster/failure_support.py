@@ -39,7 +39,7 @@ def installed(cluster: Cluster, *, user: str = SLURM_USER, service: str = "ctl",
 def wrap(rltuned: Rltuned, program: str, script: str) -> None:
     """Puts a shell script in the place of one of the commands that this rltuned uses."""
     links = "\n".join(f"ln -s /usr/bin/{name} {BIN}/{name}" for name in COMMANDS if name != program)
-    rltuned.core.sh(
+    rltuned.cluster.sh(
         f"rm -rf {BIN}; install -d -o {rltuned.user} {BIN}\n{links}\ncat >{BIN}/{program} <<'END'\n"
         f"#!/bin/bash\nPATH=/usr/bin:/bin\n{script}\nEND\nchmod 755 {BIN}/{program}",
         service=rltuned.service,
@@ -50,8 +50,8 @@ def wrap(rltuned: Rltuned, program: str, script: str) -> None:
 def arm(rltuned: Rltuned, name: str, text: object = "") -> None:
     """A file beside the wrapper, which takes it as the order to misbehave (and removes it)."""
     # Complete before it is there: a daemon may be at work.
-    rltuned.core.write_file(f"{BIN}/.{name}", f"{text}\n", service=rltuned.service, owner=rltuned.user)
-    rltuned.core.sh(f"mv {BIN}/.{name} {BIN}/{name}", service=rltuned.service)
+    rltuned.cluster.write_file(f"{BIN}/.{name}", f"{text}\n", service=rltuned.service, owner=rltuned.user)
+    rltuned.cluster.sh(f"mv {BIN}/.{name} {BIN}/{name}", service=rltuned.service)
 
 
 def alive(daemon: Daemon) -> bool:
@@ -138,9 +138,9 @@ def order_problems(rltuned: Rltuned, jobs: Iterable[int]) -> list[str]:
     one for each raised job (a recalculation between two readings may move each by a few points).
     """
     directory = rltuned.sections.get("state", {}).get("directory", STATE)
-    text = rltuned.core.read_file(f"{directory}/decision.json", service=rltuned.service)
+    text = rltuned.cluster.read_file(f"{directory}/decision.json", service=rltuned.service)
     record = Record(json.loads(text))
-    actual, computed = rltuned.core.priorities(), terms(rltuned.core)
+    actual, computed = rltuned.cluster.priorities(), terms(rltuned.cluster)
     problems = [f"job {job} is not in the plan" for job in sorted(set(jobs) - set(record.managed))]
     ids = [job for job in record.order if job in actual and job in computed]
     for ahead, behind in itertools.pairwise(ids):

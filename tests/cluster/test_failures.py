@@ -69,9 +69,9 @@ def kill_after(rltuned: Rltuned, writes: int) -> None:
     """One cycle whose daemon dies by SIGKILL after so many writes."""
     arm(rltuned, "kill", writes)
     rltuned.run("run", "--once", check=False)
-    gone = rltuned.core.sh(f"test ! -e {BIN}/kill", check=False)
+    gone = rltuned.cluster.sh(f"test ! -e {BIN}/kill", check=False)
     assert gone.returncode == 0, "the daemon came to its writes"
-    assert any(factor != 0 for factor, _ in terms(rltuned.core).values())
+    assert any(factor != 0 for factor, _ in terms(rltuned.cluster).values())
 
 
 def recovers(rltuned: Rltuned, jobs: Collection[int]) -> bool:

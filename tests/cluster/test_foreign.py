@@ -39,7 +39,7 @@ def once_interrupted_by(rltuned: Rltuned, script: str) -> dict[int, str]:
     """One cycle in the middle of which people act; returns what became of each job's SiteFactor."""
     arm(rltuned, "act", f"PATH=/usr/bin:/bin\n{script}")
     once = rltuned.cycle()
-    said = rltuned.core.sh(f"cat {BIN}/said; test ! -e {BIN}/failed", check=False)
+    said = rltuned.cluster.sh(f"cat {BIN}/said; test ! -e {BIN}/failed", check=False)
     assert said.returncode == 0, said.stdout
     return {int(job): fields["SiteFactor"] for job, fields in once.record.data["outcomes"].items()}
 

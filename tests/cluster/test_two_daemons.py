@@ -51,7 +51,7 @@ Lacks = tuple[str, str]
 
 def stays_in_shadow_mode_and_doctor_says_why(rltuned: Rltuned, lacks: Iterable[Lacks]) -> None:
     """Configured to write, it does not; the log and doctor, which ends with 10, name cause and remedy."""
-    cluster = rltuned.core
+    cluster = rltuned.cluster
     doctor = rltuned.run("doctor", "--json", check=False)
     assert doctor.returncode == 10, doctor.stdout + doctor.stderr
     found = {finding["subject"]: finding for finding in json.loads(doctor.stdout)}
