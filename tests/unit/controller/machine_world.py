@@ -611,7 +611,13 @@ class World:
         ):
             return
         self.checks += 1
+        undone = set() if self.plan is None or not self.limiter else set(self.plan.managed.applied.undone)
+        waits = (
+            undone if report.restored < len(undone) else set()
+        )  # for the next cycle: the limiter lets no more be sent
         for job in self.slurm.out_of_force():
+            if job.record in waits:
+                continue
             text = f"job {job.job_id} has site factor {job.site_factor}, and squeue shows {self.slurm.in_queue(job)}"
             self.complain("in force", f"{text} instead of {self.slurm.priority(job)} at the end of a cycle")
 
