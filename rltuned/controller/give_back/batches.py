@@ -248,7 +248,7 @@ class Restore:
         """Batch by batch: read, judge, write. Brings `entries` up to date; jobs that are gone or run are taken out."""
         left: dict[int, list[Leftover]] = {}
         tries = dict.fromkeys(entries, 0)
-        total, todo = len(entries), deque(entries)
+        total, todo, outlast = len(entries), deque(entries), self.outlast
         while todo:
             batch = [todo.popleft() for _ in range(min(CHUNK, len(todo)))]
             if tries[batch[0]] > 1:
@@ -285,8 +285,8 @@ class Restore:
                 todo.extend(work)
             if self.progress is not None:
                 self.progress(total - sum(not tries[job] for job in todo), total)
-            if not todo and self.outlast and self._written:
-                self.outlast = False
+            if not todo and outlast and self._written:
+                outlast = False
                 todo.extend(self._written & entries.keys() if self._outlasted() else ())
         return [item for items in left.values() for item in items]
 
