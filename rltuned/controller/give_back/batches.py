@@ -46,6 +46,8 @@ CHUNK: Final = 500
 batch."""
 CALCULATION_SECONDS: Final = 30.0
 """Within so many seconds after it is due, slurmctld has calculated the priorities of a long queue."""
+OUTLAST: Final = 30.0
+"""Seconds that a pass of backfill is waited for; after longer ones the dead-man timer looks again."""
 ROUND_PAUSE: Final = 1.0
 """Seconds before a retry."""
 
@@ -287,12 +289,12 @@ class Restore:
                 self.progress(total - sum(not tries[job] for job in todo), total)
             if not todo and outlast and self._written:
                 outlast = False
-                todo.extend(self._written & entries.keys() if self._outlasted() else ())
+                todo.extend(sorted(self._written & entries.keys()) if self._outlasted() else ())
         return [item for items in left.values() for item in items]
 
     def _outlasted(self) -> bool:
-        """Wait while a pass of backfill goes on, but no longer than one takes. Whether there was one."""
-        until, was = self.clock.steady() + settling_seconds(self.facts), False
+        """Wait while a pass of backfill goes on, for some time. Whether there was one."""
+        until, was = self.clock.steady() + OUTLAST, False
         with contextlib.suppress(SlurmError):
             while self.reader.backfills() and self.clock.steady() < until:
                 was = True
