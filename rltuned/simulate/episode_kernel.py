@@ -66,7 +66,7 @@ KIND: Final = np.dtype(
         ("per_mib", "f4"),
     ]
 )
-"""A distinct request, as `observe.num_ways` reads it."""
+"""A distinct request, as `see.num_ways` reads it."""
 
 
 class Facts(NamedTuple):
@@ -191,7 +191,7 @@ def uniform(random: Array) -> float:
 
 @inner
 def could_start(s: k.State, f: Facts, kind: int) -> bool:
-    """Whether `observe.num_ways` would count any way to place such a job now."""
+    """Whether `see.num_ways` would count any way to place such a job now."""
     wanted, found, together = f.kinds[kind].wanted, 0, np.float32(0.0)
     pool = f.kinds[kind].pool
     for at in range(s.pool_ptr[pool], s.pool_ptr[pool + 1]):
@@ -226,7 +226,7 @@ def could_start(s: k.State, f: Facts, kind: int) -> bool:
 
 @inner
 def sort_ends(s: k.State, f: Facts, w: Work) -> int:
-    """Sort the running jobs by expected end (`observe.expected_ends`); nearly sorted already. Returns how many."""
+    """Sort the running jobs by expected end (`see.expected_ends`); nearly sorted already. Returns how many."""
     now, n = s.clock[k.NOW], 0
     for at in range(w.running_count[0]):
         job = w.running[at]
@@ -437,7 +437,7 @@ def area(f: Facts, job: int) -> float:
 
 @inner
 def show(s: k.State, f: Facts, w: Work) -> int:
-    """Choose the jobs that are shown, as `observe.select_window` does: all in the order of the queue, or 256 of them.
+    """Choose the jobs that are shown, as `see.select_window` does: all in the order of the queue, or 256 of them.
     Returns how many.
     """
     n: int = s.counts[k.QUEUED]

@@ -162,7 +162,7 @@ def _restored(state: k.State) -> list[k.Array]:
 
 
 def _view(simulation: Simulation, estimates: Estimates) -> QueueView:
-    """All jobs as `observe.demand` reads them: r is cut by the limit, finite, at least 1."""
+    """All jobs as `see.demand` reads them: r is cut by the limit, finite, at least 1."""
     n = len(simulation.jobs)
     return QueueView(
         run_time=known_run_times(estimates.run_time, estimates.time_limit),
@@ -175,7 +175,7 @@ def _view(simulation: Simulation, estimates: Estimates) -> QueueView:
 
 
 def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
-    """What `decide.see.features` and `observe.sample` make of the jobs alone."""
+    """What `decide.see.features` and `see.sample` make of the jobs alone."""
     shape, jobs, asked = simulation.shape, simulation.jobs, simulation.asked
     n, usable = len(jobs), shape.nodes.usable
     configured = shape.nodes.gpus.sum(axis=1)
@@ -206,7 +206,7 @@ def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
 
 
 def _kinds(shape: ClusterShape, jobs: Workload, asked: Requests) -> tuple[npt.NDArray[Any], Ints]:
-    """(U,) `episode_kernel.KIND`: distinct requests as `observe.num_ways` reads them, and (N,) which each job has."""
+    """(U,) `episode_kernel.KIND`: distinct requests as `see.num_ways` reads them, and (N,) which each job has."""
     exclusive = np.array([partition.oversubscribe.value == "EXCLUSIVE" for partition in shape.partitions])
     # The columns of `JobTable` that `Simulation.snapshot` makes of a request.
     count, gpus = np.maximum(asked.nodes, 1), jobs.gpus
