@@ -310,8 +310,13 @@ class Project:
         raise TestbedError(message)
 
     def down(self) -> None:
-        """Removes the containers and all that was in them."""
-        self.compose("down", "-v", "--remove-orphans", "-t", "1")
+        """Removes the containers and all that was in them; once more where the engine has not let go of one yet."""
+        words = ("down", "-v", "--remove-orphans", "-t", "1")
+        try:
+            self.compose(*words)
+        except TestbedError:
+            time.sleep(2.0)
+            self.compose(*words)
 
 
 def cluster(name: str, release: str, scale: int = 0, gpus: int = SCALE_GPUS, *, profile: str = "paper") -> Project:
