@@ -240,11 +240,17 @@ def _lending(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
                 continue
             load, waits = number(float(one["load"]), 2), _hours(one)
             shown = f"**{_wait(one)}**" if one is best else _wait(one)
-            ratios = (f"{float(one[of]):.2f}" for of in ("slowdown", "p99", "gpus"))
+            ratios = (_by_chance(one, of, 2) for of in ("slowdown", "p99", "gpus"))
             digits = {"worse": 2, "worst_tenth": 1, "late": 3}
-            shares = (f"{float(one[of]):.{n}f} ({float(one[f'{of}_chance']):.{n}f})" for of, n in digits.items())
+            shares = (_by_chance(one, of, n) for of, n in digits.items())
             about = (_where(one), one["weights"], one["policy"], load, waits, one["share"])
             yield row((*about, shown, *ratios, *shares))
+
+
+def _by_chance(one: Mapping[str, str], of: str, digits: int) -> str:
+    """A number, and what it is by chance where that was measured."""
+    chance = one.get(f"{of}_chance")
+    return f"{float(one[of]):.{digits}f}" + (f" ({float(chance):.{digits}f})" if chance else "")
 
 
 def _hours(one: Mapping[str, str]) -> str:
