@@ -150,7 +150,7 @@ def test_a_decision_is_read_as_it_was_but_for_what_the_policy_saw(tmp_path):
 
 
 def test_all_files_together_stay_below_the_limit_and_the_age(tmp_path, one):
-    limit = 0.125
+    limit = 0.06
     log = DecisionLog(tmp_path, limit)
     for cycle in range(40 * 48):  # forty days, each half an hour
         assert log.add(replace(one, time=1e9 + 1800.0 * cycle)) == ""

@@ -250,6 +250,19 @@ def test_of_more_jobs_than_are_kept_the_last_submissions_are_and_stay_so(memory_
     assert ended > 0
 
 
+def test_of_more_forecasts_than_are_kept_the_last_are(memory_path, monkeypatch):
+    house = watched(memory_path)
+    learned, most = house.daemon.start_times, 3
+    for _ in range(20):
+        house.tick()
+    assert len(learned._kept) > most
+    monkeypatch.setattr("rltuned.controller.learnt.start_times.MOST_FORECASTS", most)
+    for _ in range(20):
+        house.tick()
+        assert len(learned._kept) <= most
+    assert learned._kept
+
+
 def kept_after(memory_path, jobs, array_of, *, made=100.0):
     """A forecast for array 1, of 10 to 120 seconds, when these jobs are seen: id → start, NaN: none."""
     known = StartTimes(lambda _: None, lambda: None, House(busy_slurm(1), config(memory_path)).daemon.runtime)
