@@ -27,6 +27,7 @@ from studies.traces import read
 CODE: Final = (
     *(f"{room}/*.py" for room in ("core", "decide", "decide/see", "decide/expect", "decide/rank")),
     *(f"{room}/*.py" for room in ("simulate", "simulate/workload")),
+    "records/model_files.py",
     *(
         f"lab/evaluate/{module}.py"
         for module in (
