@@ -3,7 +3,7 @@
 import contextlib
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from rltuned.controller.health.checks import Finding, Severity, kept
 from rltuned.controller.health.clock import Clock
@@ -12,8 +12,6 @@ from rltuned.core.config import Config, Stage
 from rltuned.core.errors import RltunedError
 from rltuned.decide.entry import CycleEntry
 from rltuned.records import decisions
-
-DAY: Final = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +64,7 @@ def look(config: Config, clock: Clock) -> Status:
     directory, now = config.state.directory, clock.time()
     last, in_force, lent = None, None, dict[tuple[int, int], float]()
     with contextlib.suppress(RltunedError):
-        for entry in decisions.entries(directory, now - DAY, math.inf):
+        for entry in decisions.entries(directory, now - decisions.DAY, math.inf):
             last, made = entry, entry.decision
             lent |= {} if made is None else {(loan.borrower, loan.lender): loan.lent for loan in made.loans}
     if last is not None and last.wanted is not None:
