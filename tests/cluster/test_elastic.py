@@ -134,7 +134,8 @@ def test_signals_reach_the_program_and_a_cancelled_job_does_not_come_back(cluste
     wait_until(lambda: signals() == ["USR2"], "the batch script's signal is passed on")
     cluster.run(["scancel", str(job)], user="alice")
     wait_until(lambda: job not in cluster.states(), "it is gone")
-    assert signals() == ["USR2", "TERM"]
+    # slurmctld sends TERM again where a busy machine does not answer it in time.
+    assert (signals()[0], {*signals()[1:]}) == ("USR2", {"TERM"})
     assert cluster.job(job)["JobState"] == "CANCELLED"
     assert (sizes(cluster, job), left_behind(cluster)) == ([2], "")
 
