@@ -156,7 +156,7 @@ release: packages  ## The same with an SBOM (CycloneDX) of each package and SHA2
 docs: $(PUBLISH)/.installed  ## The documentation site, into build/site; ends with an error where a link leads nowhere
 	rm -rf build/site-source build/site
 	mkdir -p build/site-source
-	cp -a --parents *.md LICENSE docs studies/README.md deploy systemd models packaging build/site-source/
+	cp -a --parents *.md LICENSE docs docker-slurm-testbed/README.md studies/README.md deploy systemd models packaging build/site-source/
 	NO_MKDOCS_2_WARNING=1 $(PUBLISH)/bin/mkdocs build --quiet --strict
 
 lock:  ## Resolve the lock files again (needs uv)

@@ -5,7 +5,7 @@
     docker-slurm-testbed/testbed ab --trace ../shared/traces/helios-venus-users.csv.gz,philly --nodes 8
     docker-slurm-testbed/testbed ab --pool AB1.json AB2.json --json BOTH.json
 
-A cluster of its own for each arm, new for each seed, all at the same time. docs/testbed.md says what the jobs are and
+A cluster of its own for each arm, new for each seed, all at the same time. README.md says what the jobs are and
 what is measured.
 """
 

@@ -84,7 +84,7 @@ def simulate(
     slurm_settings = settings(conf["SchedulerParameters"], launch)
     offset = float((slurm_settings.bf_offset + rng.normal(0.0, DRIFT)) % slurm_settings.bf_interval)
     limit = jobs.workload.time_limit
-    # As the testbed's (docs/testbed.md). When slurmctld looks at the fair share decides much: who has just begun?
+    # As the testbed's (README.md). When slurmctld looks at the fair share decides much: who has just begun?
     profile = Profile(calc_period=MINUTE, calc_phase=float(rng.uniform(0.0, MINUTE)), listed_at_once=True)
     slurm = SimulatedSlurm(
         shape,

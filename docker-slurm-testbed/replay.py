@@ -3,7 +3,7 @@
     docker-slurm-testbed/testbed replay [--jobs 200] [--seed 1] [--policy fifo] --out REPLAY.json
     docker-slurm-testbed/testbed replay --workload TRACE.csv.gz --jobs 200 --start 1000 --factor 360 --out REPLAY.json
 
-Each job is a `sleep` for its run time divided by the factor. docs/testbed.md says how the order is made and what is
+Each job is a `sleep` for its run time divided by the factor. README.md says how the order is made and what is
 measured.
 """
 
@@ -196,8 +196,8 @@ def sbatch(jobs: Jobs, shape: ClusterShape, nice: np.ndarray[Any, np.dtype[np.in
             value = getattr(small, option).value(row)
             command += [f"--{option}={value}"] if value else []
         if asked.per_node[row]:
-            # No --ntasks: with it select/cons_tres counts a node's CPUs otherwise (docs/simulator.md, What was
-            # measured).
+            # No --ntasks: with it select/cons_tres counts a node's CPUs otherwise (docs/simulator.md,
+            # Placement as Slurm does it).
             command += [f"--nodes={asked.nodes[row]}", f"--cpus-per-task={max(cpus, 1)}"]
             command += [f"--mem={max(mem, 1)}"]
             command += [f"--gres=gpu:{type_}{gpus}"] if gpus else []

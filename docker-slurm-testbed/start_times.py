@@ -3,7 +3,7 @@
     docker-slurm-testbed/testbed build forecast
     PYTHONPATH=docker-slurm-testbed .venv/bin/python docker-slurm-testbed/start_times.py --json OUT.json
 
-One cluster of the testbed; jobs of the A/B (docs/testbed.md), but with limits that fit their run times: minutes for
+One cluster of the testbed; jobs of the A/B (README.md), but with limits that fit their run times: minutes for
 minutes. A daemon in stage `shadow` forecasts in each cycle, and Slurm is asked what it expects. When all jobs have
 started, both are held against what came.
 """

@@ -4,7 +4,7 @@
 Needs Python 3.11 and nothing else; engine.sh gets the container engine. The nodes are shaped like
 the paper's cluster (2 x 4 P100, 2 x 2 K80, 1 x 1 M40, stub devices), with --scale N are N nodes
 of 4 GPUs in one container (--scale NxG: of G), with --profile mixed one of each kind that real
-sites have. See docs/testbed.md.
+sites have. See README.md.
 """
 
 from __future__ import annotations

@@ -33,10 +33,11 @@ _NO_PROMISE: Final = """\
 more than a site knows; the clusters are smaller than what the traces' users need, so queues are longer than a site's;
 and the order is that of a version before jobs lent a part of their wait."""
 _REAL: Final = """\
-`testbed ab` ([testbed](testbed.md#ab)): the same jobs on clusters of a real Slurm side by side, one for each arm.
-*multifactor-again* is Slurm alone once more: what chance does. *rl* is rltuned as installed then. Fair share is in
-force. PAI names no users, so they are drawn; the jobs of Venus are in the training part of another trace. Intervals are
-over blocks of neighbouring jobs. In brackets: what the simulator predicted less what came, in per cent of Slurm's."""
+`testbed ab` ([testbed](../docker-slurm-testbed/README.md#ab)): the same jobs on clusters of a real Slurm side by side,
+one for each arm. *multifactor-again* is Slurm alone once more: what chance does. *rl* is rltuned as installed then.
+Fair share is in force. PAI names no users, so they are drawn; the jobs of Venus are in the training part of another
+trace. Intervals are over blocks of neighbouring jobs. In brackets: what the simulator predicted less what came, in per
+cent of Slurm's."""
 _REAL_ROWS: Final = (
     ("wait_mean", "mean wait"),
     ("bsld_mean", "slowdown"),
@@ -75,7 +76,7 @@ What `rltuned gate` confirms, over Slurm's own order on the same jobs of publish
 measured](docs/results.md)): at a site's load, fair share deciding, time limits as users write them (drawn like those
 for Venus and Philly), run times as the daemon predicts them. Below 1 is better; in brackets is the 95 % interval. Jobs
 certainly wait less, and accounts, longest waits and GPUs in use stay within [the gate's
-bounds](docs/evaluation.md#the-gate)."""
+bounds](docs/good-for-us.md#the-gate)."""
 NONE_CONFIRMED: Final = """\
 No figures stand here until they are measured as a site runs: at a site's load, with time limits as users write them,
 with the daemon's own predictions of run times, and confirmed by `rltuned gate` on the same jobs. Those of earlier

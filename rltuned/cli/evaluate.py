@@ -229,7 +229,7 @@ def gate(
     Simulates the site's recent jobs, in windows that share no job, with smallest area first (saf) and with the model
     (rl), for each share that a waiting job may lend, beside Slurm's own order and chance. Makes the verdict that a
     policy.name and a lend.share of "auto" go by: of what harms nobody beyond chance and certainly waits less than
-    Slurm's own order, that of the least J. What is not given is as the daemon is configured. docs/evaluation.md
+    Slurm's own order, that of the least J. What is not given is as the daemon is configured. docs/good-for-us.md
     explains it. Exit code 14: Slurm's own order; 13: too little history.
 
     \b

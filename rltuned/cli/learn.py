@@ -119,7 +119,7 @@ def learn(
         settings, jobs, shape = site.of_settings(settings, config.slurm, begun, remark, progress)
         why_not = "" if budget else "--budget 0"
         if not why_not and find_spec("tensorflow") is None:
-            why_not = "TensorFlow is not installed on this host (docs/training.md)"
+            why_not = "TensorFlow is not installed on this host (docs/learning.md)"
 
         def train(jobs: Any, shape: Any, out: Path) -> Path:
             """A candidate, as `rltuned train` makes one; goes on with what an interrupted run has left."""

@@ -84,7 +84,7 @@ def report(
 
     Tells what rltuned did, or would have done. Reads the decision log, asks sacct for the period's jobs, and replays
     them in the simulator under Slurm's order and under rltuned. In stages shadow and canary it ends with go, no-go or
-    undecided, with the reasons. docs/report.md explains it.
+    undecided, with the reasons. docs/good-for-us.md explains it.
 
     \b
     Examples:

@@ -196,7 +196,7 @@ def _numbers(console: Console, answer: "Explanation") -> None:
     if answer.features:
         rows = [(item.name, f"{item.value:.3f}", f"{item.median:.3f}") for item in answer.features]
         columns = ("feature", "this job", "median of queue")
-        title = "What the policy saw (0 to 1; docs/features.md says what each means)"
+        title = "What the policy saw (0 to 1; docs/ranking.md says what each means)"
         console.print(table(title, columns, rows, right=columns[1:]))
 
 

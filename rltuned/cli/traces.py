@@ -11,7 +11,7 @@ from rltuned.cli.common import FILE, console, emit, json_option
 def traces() -> None:
     """Look at job traces, and make some.
 
-    A trace is one job per line with its submission, run time and GPUs: CSV, or as sacct prints it (docs/workloads.md).
+    A trace is one job per line with its submission, run time and GPUs: CSV, or as sacct prints it (docs/evaluation.md).
     The least that CSV needs:
 
     \b
@@ -36,7 +36,7 @@ def traces_describe(file: Path, *, skip_bad: bool, as_json: bool) -> None:
     Examples:
       rltuned traces describe jobs.csv.gz --json
       TZ=UTC sacct -aDPX -S 2026-01-01 -o $FIELDS | rltuned traces describe /dev/stdin
-    docs/workloads.md has the FIELDS.
+    docs/evaluation.md has the FIELDS.
     """
     from rltuned.cli import show
     from rltuned.core.workers.progress import progress_bar
@@ -64,7 +64,7 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
     """Make jobs like those of a published trace, for a cluster.
 
     PRESET is philly, helios or pai: their run times, GPUs and bursts, with users who have habits and write time limits
-    as people do (docs/workloads.md says what was counted where). No trace is needed. `rltuned evaluate --trace` and
+    as people do (docs/evaluation.md says what was counted where). No trace is needed. `rltuned evaluate --trace` and
     `rltuned traces describe` take the file.
 
     \b

@@ -94,7 +94,7 @@ def train(
     """Train a policy on jobs of the past (needs the extra [train]).
 
     An evolution strategy and PPO go on from the shipped model, on the simulator. The first 70 % of each trace teaches,
-    the next 15 % decides which step is kept; the rest is for `rltuned evaluate --split test`. docs/training.md explains
+    the next 15 % decides which step is kept; the rest is for `rltuned evaluate --split test`. docs/learning.md explains
     every file in --out.
 
     \b

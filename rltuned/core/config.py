@@ -281,8 +281,8 @@ class StateSection(_Section):
     """Second copy of the journal on another file system, so that a full or broken disk does not lose the way back.
     "": none."""
     decision_log: Annotated[float, Field(ge=0, le=1_048_576)] = 256.0
-    """MiB that the decision log may take on disk (docs/report.md), 0: none. It keeps 35 days at most; decisions of a
-    long queue are kept less often."""
+    """MiB that the decision log may take on disk (docs/good-for-us.md), 0: none. It keeps 35 days at most; decisions of
+    a long queue are kept less often."""
 
     @model_validator(mode="after")
     def _two_places(self) -> "StateSection":

@@ -1,4 +1,4 @@
-"""An entry of the decision log: what one cycle saw, wanted and did, and what came of it (docs/report.md).
+"""An entry of the decision log: what one cycle saw, wanted and did, and what came of it (docs/good-for-us.md).
 
 One line of JSON. It has numbers and ids, names of partitions, QOS and nodes, and no text of users: no job names, no
 comments, no names of users.

@@ -4,6 +4,6 @@
 - `model_files`: models, read with every check and written. `store`: versions of a model, and which one is in force.
 - `gate_verdict`: which policy the site's own jobs say it should run.
 
-What may be changed freely: how a file is read. What must stay: the formats that docs/operations.md names, and that a
+What may be changed freely: how a file is read. What must stay: the formats that docs/state-files.md names, and that a
 file is there whole or not at all.
 """

@@ -1,4 +1,4 @@
-"""Decisions on disk: the record of the last cycle, and the log of all (docs/report.md).
+"""Decisions on disk: the record of the last cycle, and the log of all (docs/good-for-us.md).
 
 The record is there whole or not at all, and bounded in size. The log has a line for each cycle, is append-only, and
 bounded in size and age: one directory of files, each of a day at most and named after its first entry; all but the

@@ -191,7 +191,7 @@ TRACE_FIELDS: Final = (
     "NNodes",
     "State",
 )
-"""What `rltuned.simulate.workload` reads of sacct (docs/workloads.md)."""
+"""What `rltuned.simulate.workload` reads of sacct (docs/evaluation.md)."""
 
 TELLING_STATES: Final = tuple(name for name, state in FINAL_STATES.items() if state.tells)
 

@@ -1,4 +1,4 @@
-"""Published traces that are separated text: Helios and Alibaba PAI. docs/workloads.md says what each column becomes."""
+"""Published traces that are separated text: Helios and Alibaba PAI (docs/evaluation.md has the columns)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -45,7 +45,7 @@ on_the_oldest = pytest.mark.parametrize("cluster", [WANTED[0]], indirect=True)
 
 NODES = ("k80-1", "k80-2", "m40-1", "p100-1", "p100-2")
 MIXED_NODES = ("auto1", "core1", "cpu1", "maint1", "mig1", "multi1", "plain1", "resv1", "shard1", "smt1")
-"""Nodes of the profile "mixed" that are always up; docs/testbed.md."""
+"""Nodes of the profile "mixed" that are always up; docker-slurm-testbed/README.md."""
 PAIR_NODES = ("n0", "n1", "n2", "n3")
 NODES_OF = {"paper": NODES, "mixed": MIXED_NODES, "pair": PAIR_NODES}
 """By the testbed's profile."""

@@ -53,7 +53,8 @@ def assert_one_cycle_and_restore(
     # Nobody stands below Slurm's own order, and only raised jobs carry anything.
     assert min(factors.values()) == 0
     assert {job for job, factor in factors.items() if factor} == set(record.raises)
-    # Of a job of several partitions squeue shows the priority in the one that Slurm looked at last (docs/testbed.md).
+    # Of a job of several partitions squeue shows the priority in the one that Slurm looked at last
+    # (docs/slurm-measured.md).
     single = {job for job, names in cluster._jobs("%P", "PD").items() if "," not in names}
     assert len(single) > JOBS / 2
     assert set(record.vetoes) | set(record.managed) == set(before) == set(after)

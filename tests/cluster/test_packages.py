@@ -255,7 +255,7 @@ UNPROVEN = (0, 14)
 def test_every_command_of_the_first_pages_works_from_the_packages_and_without_the_simulator_names_what_it_needs(
     host: Host,
 ):
-    commands = commands_of("README.md", "docs/first-two-weeks.md")
+    commands = commands_of("README.md", "docs/roll-out.md")
     assert {"doctor", "plan", "explain", "when", "restore", "gate", "report", "tune", "config"} <= set(commands)
     host.cluster.cancel_all()  # the nodes are idle again
     # `tune` wants thirty windows of two jobs in the later half.

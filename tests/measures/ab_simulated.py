@@ -3,8 +3,8 @@
     python tests/measures/ab_simulated.py [--seeds 1,2,3] [--arms saf,rl] [--minutes 30] [--load 1.2]
     python tests/measures/ab_simulated.py --objective "wait=1;wait=1,idle=1" --plot frontier.png
 
-To try something out on the policy or the guards before it is tried on real clusters: docs/testbed.md says
-how near the two are.
+To try something out on the policy or the guards before it is tried on real clusters: docs/slurm-measured.md says how
+near the two are.
 """
 
 import argparse

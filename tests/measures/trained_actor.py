@@ -1,4 +1,4 @@
-"""What training makes of published traces, and what is left of it on windows that it never saw (docs/training.md).
+"""What training makes of published traces, and what is left of it on windows that it never saw (docs/learning.md).
 
 ``PYTHONPATH=.:tests python -m measures.trained_actor TRACES`` trains what `RUNS` names below build/actor, goes on where
 it was stopped, and writes studies/actor-curves.csv, studies/actor.csv and docs/images/actor-curves.svg. TRACES is the

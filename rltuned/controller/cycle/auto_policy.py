@@ -1,6 +1,6 @@
 """`policy.name = "auto"`: which policy a verdict of `rltuned gate` stands for, and whether it stands at all.
 
-A verdict counts for the model, the cluster and the time that it was made for (docs/evaluation.md, decision 0093).
+A verdict counts for the model, the cluster and the time that it was made for (docs/good-for-us.md, decision 0093).
 Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and says so.
 """
 

@@ -352,7 +352,7 @@ class _SiteFactor:
 
 
 class _OverSubscribe:
-    """OverSubscribe: one-way in Slurm (docs/placement.md)."""
+    """OverSubscribe: one-way in Slurm (decision 0020)."""
 
     field = Field.OVERSUBSCRIBE
     neutral: Value | None = None

@@ -1,6 +1,6 @@
 """The write-ahead journal: what rltuned may have put on which job, on disk before Slurm hears of it.
 
-Format (docs/operations.md): JSON lines, each ``{"crc":"xxxxxxxx","seq":N,"kind":K,…}``; the checksum is CRC-32 of the
+Format (docs/state-files.md): JSON lines, each ``{"crc":"xxxxxxxx","seq":N,"kind":K,…}``; the checksum is CRC-32 of the
 bytes after the first comma. Every line about a job carries the whole `Entry`, so the last readable line of a job says
 all, and a lost line loses no more than itself. Kinds: ``begin`` (a compacted state of `count` entries follows),
 ``entry``, ``intent`` (before a write), ``outcome`` (after it), ``forget`` (the job left).

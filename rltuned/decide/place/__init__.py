@@ -4,7 +4,7 @@ The chain is `build` (snapshot and ranking → `PlacementProblem`), then `place`
 nodes and offers each job class a handful of ways; `integer_program` states the integer program over them as matrices;
 `solve` hands it to GLPK within a time limit; `placing` names the nodes again. `isolated` says which jobs Slurm is told
 to isolate. Tests prove every placement against the problem (tests/unit/place/proof.py), and the model against the
-same one in CVXPY (specification.py). docs/placement.md has the formulation.
+same one in CVXPY (specification.py). Decision 0020 has the formulation.
 
 Pure functions over values: no clock (the time limit is GLPK's own), no disk, no Slurm, no randomness. The result is
 the same every time unless the time limit strikes, and the outcome says when it did. swiglpk is imported in `solve`

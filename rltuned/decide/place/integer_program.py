@@ -1,4 +1,4 @@
-"""The integer program as matrices: maximise c·z subject to A z ≤ b, 0 ≤ z ≤ u, some z integer (docs/placement.md).
+"""The integer program as matrices: maximise c·z subject to A z ≤ b, 0 ≤ z ≤ u, some z integer (decision 0020).
 
 Columns, in this order: x (how often each pattern is used), open (a node of a class that is shared, so not taken
 whole), over (CPU or memory crowding of a node by planned jobs), y (the k-th job of a class starts).

@@ -1,4 +1,4 @@
-"""Problem → ways → model → solver → named nodes, and which jobs Slurm is told to isolate (docs/placement.md)."""
+"""Problem → ways → model → solver → named nodes, and which jobs Slurm is told to isolate (decision 0020)."""
 
 from typing import Final
 
@@ -89,7 +89,7 @@ def crowding(ways: WaySet, chosen: Rows) -> Floats:
 
 
 def worth(ways: WaySet, chosen: Rows) -> float:
-    """The objective of a choice, straight from its definition (docs/placement.md), job by job."""
+    """The objective of a choice, straight from its definition (decision 0020), job by job."""
     columns, problem = ways.columns, ways.problem
     jobs = np.flatnonzero(chosen >= 0)
     pattern = chosen[jobs]

@@ -8,7 +8,7 @@ from rltuned.core.tables import Bools, Codes, Floats, JobTable, Rows, Snapshot
 from rltuned.decide.place.placement_values import PlacementProblem
 
 LEAST_WEIGHT = 0.5
-"""Weight of the last of many ranks, so that no penalty of a model outweighs starting a job (docs/placement.md)."""
+"""Weight of the last of many ranks, so that no penalty of a model outweighs starting a job (decision 0020)."""
 HALF_RANK = 16.0
 """Rank at which the weight is half-way between 1 and `LEAST_WEIGHT`."""
 

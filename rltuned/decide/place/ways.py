@@ -22,7 +22,7 @@ CONTENTION: Final = 0.1
 EXTRA_NODES: Final = 0.05
 """Most that a way pays, per GPU, for using more nodes than the job needs."""
 ISOLATION: Final = 0.02
-"""What spread pays per GPU: OverSubscribe=NO cannot be taken back (docs/placement.md), so it must gain something."""
+"""What spread pays per GPU: OverSubscribe=NO cannot be taken back (decision 0020), so it must gain something."""
 CROWDING: Final = 0.1
 """Cost of crowding by planned jobs, per GPU of the node and share of its CPUs or memory above `CROWD`."""
 CROWD: Final = 0.75
@@ -31,7 +31,7 @@ ALTERNATIVES: Final = 3
 """Nodes per job class offered beside those of the greedy passes."""
 
 COLUMN_BUDGET: Final = 1024
-"""Columns that GLPK solves in time; many different jobs get fewer alternatives each (docs/placement.md)."""
+"""Columns that GLPK solves in time; many different jobs get fewer alternatives each (decision 0020)."""
 IDLE_CLASSES: Final = 32
 """Classes of idle nodes looked at for whole-node ways, the largest first; real clusters have a few."""
 

@@ -10,7 +10,7 @@ the served policy sees what the trained one saw. The steps of `observe` are publ
 - `features`: run time, wait and GPUs of each job (`Demand`), and the 15 numeric features, or some of them.
 - `observation`: features → 8 columns, padding and mask. Who reads more than these asks for it.
 
-docs/features.md says for an administrator what each column means; docs/decisions/0010 why the state has the columns it
+docs/ranking.md says for an administrator what each column means; docs/decisions/0010 why the state has the columns it
 has. Everything is vectorised: a loop over jobs does not belong here.
 
 What may be changed freely: how a column is computed, as long as tests/unit/see still agrees with its loop-by-loop

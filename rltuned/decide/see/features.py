@@ -1,4 +1,4 @@
-"""The 13 numeric features of Table 3, the time limit and the time until GPUs come free (docs/features.md)."""
+"""The 13 numeric features of Table 3, the time limit and the time until GPUs come free (docs/ranking.md)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def features(
     stats: PoolStats,
     named: Sequence[str] = FEATURES,
 ) -> npt.NDArray[np.float32]:
-    """(n, F) float32 in [0, 1]: these features of the jobs in `rows` (equations 1–3 of the paper, docs/features.md).
+    """(n, F) float32 in [0, 1]: these features of the jobs in `rows` (equations 1–3 of the paper, docs/ranking.md).
 
     `asked` and `pools` are of the same rows, `stats` of those pools.
     """

@@ -523,6 +523,6 @@ def what_it_is(policy: str, configured: str) -> str:
     if configured == "model":
         return (
             f"The learned model '{policy}', with rltuned's safety around it. What it gives over plain rules on real "
-            "traces is in docs/training.md; what it gives on your cluster, `rltuned gate` finds out."
+            "traces is in docs/learning.md; what it gives on your cluster, `rltuned gate` finds out."
         )
     return f"The plain rule '{policy}', with rltuned's safety around it; no learned model took part."

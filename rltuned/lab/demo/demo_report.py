@@ -10,7 +10,7 @@ from rltuned.records import decisions
 
 
 def demo_report(demo: Demo, made_at: float) -> dict[str, Any]:
-    """The report of a demonstration that is over and still open (docs/demo.md): both orders have really run.
+    """The report of a demonstration that is over and still open (docs/try.md): both orders have really run.
 
     Raises:
         EvaluationError: no job has run in both clusters.

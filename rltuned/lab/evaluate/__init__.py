@@ -5,8 +5,8 @@
 - `measure`: one policy on one case. `window_metrics`, `bootstrap`: pure functions over arrays.
 - `evaluation`: all windows and policies, over processes, and what an interrupted one has measured (`state`).
 - `evaluation_report`: the result as JSON and as a table.
-- `gate`: which policy a site should run, as a verdict for the daemon (docs/evaluation.md), by the `frontier` of what is
-  gained and whom that harms (`harm`); `site`: its jobs and nodes.
+- `gate`: which policy a site should run, as a verdict for the daemon (docs/good-for-us.md), by the `frontier` of what
+  is gained and whom that harms (`harm`); `site`: its jobs and nodes.
 
 What may be changed freely: how work is cut and spread, tables. What must stay: every policy sees the same
 jobs, limits and estimates; a seed decides everything; equal command lines give equal bytes but for fields that are

@@ -1,4 +1,4 @@
-"""The frontier: what each share of its wait that a waiting job lends gains, and whom that harms (docs/evaluation.md).
+"""The frontier: what each share of its wait that a waiting job lends gains, and whom that harms (docs/good-for-us.md).
 
 Each share is simulated with the best plain rule and with the model, as the daemon serves them, beside Slurm's own order
 and chance.

@@ -1,5 +1,5 @@
 """Which policy a site should run, and what part of its wait a job should lend, by a paired test on its own recent jobs
-(docs/evaluation.md, decision 0093).
+(docs/good-for-us.md, decision 0093).
 
 Of what harms nobody beyond chance and certainly waits less than Slurm's own order, the policy and the share of the
 least J are chosen; where there is none, Slurm's order stays. "Certainly" is the upper end of a paired bootstrap

@@ -1,4 +1,4 @@
-"""Whom a policy harms beyond chance, and whether it wastes GPUs (docs/evaluation.md): the bounds of each verdict.
+"""Whom a policy harms beyond chance, and whether it wastes GPUs (docs/good-for-us.md): the bounds of each verdict.
 
 Chance is Slurm's own order once more, each job submitted up to a minute later. Means over windows are held against each
 other, so that one hard window decides nothing.

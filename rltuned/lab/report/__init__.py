@@ -1,4 +1,4 @@
-"""``rltuned report``: what rltuned did, or would have done, in a period, and what that is worth (docs/report.md).
+"""``rltuned report``: what rltuned did, or would have done, in a period, and what that is worth (docs/good-for-us.md).
 
 `period`     what the decision log says: cycles, faults, raised jobs, loans, changes
 `replay`     the period's own jobs in the simulator, under Slurm's order and under rltuned, beside what really happened

@@ -116,7 +116,7 @@ def render(report: Mapping[str, Any], charts: Mapping[str, tuple[str, str]]) -> 
     program = report["program"]
     foot = (
         f"Made {moment(report['made_at'])} by rltuned {program['version']} ({program['revision'][:12]}). "
-        "docs/report.md says what each number is."
+        "docs/good-for-us.md says what each number is."
     )
     title = f"rltuned report, {moment(report['since'])} to {moment(report['until'])}"
     return (

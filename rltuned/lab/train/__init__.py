@@ -1,4 +1,4 @@
-"""How the actor is made: reinforcement learning on the simulator, from smallest area first on (docs/training.md).
+"""How the actor is made: reinforcement learning on the simulator, from smallest area first on (docs/learning.md).
 
 - `training`: from traces to a model file. `command`: what `rltuned train` asks for. `training_settings`: every number
   that decides.

@@ -38,7 +38,7 @@ class PPOSettings:
 
 
 STEPS_PER_MINUTE: Final = 12
-"""Of the default settings on 2 cores, validation counted in; measured (docs/training.md). `--budget` is turned into
+"""Of the default settings on 2 cores, validation counted in; measured (docs/learning.md). `--budget` is turned into
 steps by it, so that a faster machine ends sooner with the same model instead of ending with another."""
 SHARES: Final = (0.875, 0.125)
 """Of the steps: evolution strategy, PPO."""

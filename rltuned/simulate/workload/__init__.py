@@ -1,7 +1,7 @@
 """Jobs as data: traces read from files, generated workloads, and what is known about a job before it has run.
 
 `read` turns a trace into a `Workload`: one row per job, NumPy columns, the units of `rltuned.core`. It knows this
-project's CSV columns and ``sacct -P`` (docs/workloads.md); `studies.traces` converts published formats. `describe` is
+project's CSV columns and ``sacct -P`` (docs/evaluation.md); `studies.traces` converts published formats. `describe` is
 the statistics of a workload, `read_shape` the cluster to run it on.
 
 How reading works: `lines` gives numbered lines of a packed or plain file and its hash; `trace_tables` makes a

@@ -21,7 +21,7 @@ class Source:
     skipped: int = 0
     """Rows that could not be read and were counted (`--skip-bad`)."""
     left_out: int = 0
-    """Rows that were understood but cannot be replayed: the job never ran, or has not ended (docs/workloads.md)."""
+    """Rows that were understood but cannot be replayed: the job never ran, or has not ended (docs/evaluation.md)."""
     unknown: int = 0
     """Rows without a run time (−1). They are left out as well, unless `read` was asked to keep them."""
     start: float = 0.0

@@ -27,7 +27,7 @@ def read(
     progress: Progress = silent,
     keep_unknown: bool = False,
 ) -> Workload:
-    """Read a trace; the jobs in order of submission. docs/workloads.md says what becomes of each column.
+    """Read a trace; the jobs in order of submission. docs/evaluation.md says what becomes of each column.
 
     Reads the file once from its beginning (a pipe will do), gzip or not by its first bytes; at the peak about 250 bytes
     a job. `skip_bad`: lines that cannot be read are counted. `keep_unknown`: jobs of unknown run time (−1) are kept,

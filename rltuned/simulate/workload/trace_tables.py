@@ -1,6 +1,6 @@
 """Traces that are separated text: this project's CSV columns and sacct(1).
 
-docs/workloads.md says what each column becomes. A row's fields are split on its own line: none of these formats has
+docs/evaluation.md says what each column becomes. A row's fields are split on its own line: none of these formats has
 line breaks inside a field, and a quote that is not closed is then an error of one line, not of the rest of the file.
 """
 

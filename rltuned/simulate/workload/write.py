@@ -1,4 +1,4 @@
-"""`write_csv`: a workload as the project's own CSV, which `read` takes back unchanged (docs/workloads.md)."""
+"""`write_csv`: a workload as the project's own CSV, which `read` takes back unchanged (docs/evaluation.md)."""
 
 import csv
 import gzip

@@ -10,7 +10,7 @@ from rltuned.cli.main import cli, main
 from rltuned.simulate.shape import parse_shape
 
 TRACES = (".csv", ".csv.gz", ".sacct", ".txt")
-"""Of files that hold what `--trace` takes: CSV, and sacct -P (docs/workloads.md)."""
+"""Of files that hold what `--trace` takes: CSV, and sacct -P (docs/evaluation.md)."""
 
 
 def commands(command, name="rltuned"):

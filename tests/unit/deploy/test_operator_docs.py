@@ -15,23 +15,29 @@ ROOT = Path(__file__).resolve().parents[3]
 NAMES = (
     "README.md",
     "deploy/README.md",
-    "docs/first-two-weeks.md",
+    "docs/good-for-us.md",
     "docs/installation.md",
+    "docs/learning.md",
     "docs/lending.md",
     "docs/monitoring.md",
+    "docs/operations.md",
+    "docs/roll-out.md",
     "docs/runbook.md",
+    "docs/try.md",
 )
 PAGES = {name: (ROOT / name).read_text() for name in NAMES}
 WRITTEN = sorted(
     [
-        ROOT / "README.md",
-        ROOT / "CHANGELOG.md",
+        *ROOT.glob("*.md"),
         *ROOT.glob("deploy/*.md"),
+        *ROOT.glob("docker-slurm-testbed/*.md"),
         *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("models/*.md"),
         *ROOT.glob("studies/*.md"),
     ]
 )
-GENERATED = {ROOT / "docs" / "results.md"}
+WIDE = {ROOT / "docs" / "results.md", ROOT / "models" / "README.md"}
+"""Whose tables have long rows."""
 
 
 def code(text):
@@ -51,7 +57,9 @@ def test_every_command_of_rltuned_on_the_page_exists(name):
     assert calls
     for command, words in calls:
         assert command in cli.commands, command
-        known = {text for parameter in cli.commands[command].params for text in parameter.opts}
+        known = {
+            text for parameter in cli.commands[command].params for text in (*parameter.opts, *parameter.secondary_opts)
+        }
         assert {word for word in words if word.startswith("--")} <= known, (command, words)
 
 
@@ -80,16 +88,15 @@ def test_every_link_leads_to_a_page_and_a_heading_that_exist(page):
         assert not fragment or fragment in anchors(target), link
 
 
-@pytest.mark.parametrize("page", sorted({*WRITTEN} - GENERATED), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", sorted({*WRITTEN} - WIDE), ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_line_is_wider_than_120_columns(page):
     lines = page.read_text().splitlines()
     assert [(number, len(line)) for number, line in enumerate(lines, 1) if len(line) > 120] == []
 
 
-@pytest.mark.parametrize("name", ["docs/installation.md", "docs/first-two-weeks.md"])
-def test_each_stage_of_the_way_to_active_is_a_valid_configuration(name):
-    snippets = re.findall(r"```toml\n(.*?)```", PAGES[name], re.DOTALL)
-    effective = [resolve(text.replace("\n   ", "\n"), name, {}, {}) for text in snippets]
+def test_each_stage_of_the_way_to_active_is_a_valid_configuration():
+    snippets = re.findall(r"```toml\n(.*?)```", PAGES["docs/roll-out.md"], re.DOTALL)
+    effective = [resolve(text, "roll-out.md", {}, {}) for text in snippets]
     stages = [one.config.cycle.stage for one in effective if "cycle.stage" in one.sources]
     assert stages == [Stage.CANARY, Stage.ACTIVE]
 

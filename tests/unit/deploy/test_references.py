@@ -61,7 +61,7 @@ def test_what_a_docstring_or_a_comment_names_is_there(path):
 
 
 def test_the_page_of_an_operator_names_every_file_of_the_state_directory():
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "state-files.md").read_text(encoding="utf-8")
     files = set()
     for path, tree in TREES.items():
         if not {"controller", "records"} & {*path.parts}:

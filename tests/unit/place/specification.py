@@ -1,6 +1,6 @@
 """The placement model once more, in CVXPY: its executable specification.
 
-Written from docs/placement.md, not from `integer_program`: job by job (no grouping), every node and dimension a row
+Written from decision 0020, not from `integer_program`: job by job (no grouping), every node and dimension a row
 (nothing left out as redundant), in plain units. Equal optima on thousands of instances are the proof that the shortcuts
 of `integer_program` are exact. Solved with GLPK_MI as in the paper, which CVXPY reaches through cvxopt.
 """

@@ -42,7 +42,7 @@ def test_permuting_the_jobs_permutes_the_scores(actor, seen):
 
 
 def plain_sum(actor, seen):
-    """The scores by loops over plain numbers, after the words of docs/policies.md."""
+    """The scores by loops over plain numbers, after the words of docs/ranking.md."""
     rows = [[float(value) for value in row] for row in seen.state[: len(seen)]]
     weights = {name: value.astype(float).tolist() for name, value in actor.weights.items()}
     area = 0.0

@@ -1,4 +1,4 @@
-"""The features once more, job by job and node by node, straight from docs/features.md: what the fast code must
+"""The features once more, job by job and node by node, straight from docs/ranking.md: what the fast code must
 equal."""
 
 import math

@@ -1,7 +1,7 @@
 """Generated workloads: like the published traces, as loaded as asked for, and possible on the cluster they are made
 for.
 
-The published values are those of the traces that the presets were counted from (docs/workloads.md).
+The published values are those of the traces that the presets were counted from (docs/evaluation.md).
 """
 
 from dataclasses import fields
