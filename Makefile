@@ -125,9 +125,10 @@ STUDY  := OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python -m studies --revision $$(gi
 results: venv  ## Run all studies that are not up to date and write docs/results.md (TRACES=DIR)
 	$(STUDY) --traces $(TRACES) $(RESULTS)
 
-pages: venv  ## Write what is generated and kept again: the man page, results.md, the dashboards, from what is there
+pages: venv  ## Write what is generated and kept again: the man page, reference.md, results.md, the dashboards, from what is there
 	$(BIN)/python -m studies
 	$(BIN)/python -m studies.manpage > docs/rltuned.1
+	$(BIN)/python -m studies.reference > docs/reference.md
 	$(BIN)/python -m studies.dashboards
 	$(BIN)/python packaging/licences.py > docs/licences.md
 

@@ -11,11 +11,13 @@ import-linter). README.md says which command makes which number.
 - `clusters`: A/Bs on real clusters, kept.
 - `scaling`: how run times depend on nodes (scaling.toml). `elastic`: rules for jobs with a range of nodes.
 - ``python -m studies`` (`make results`): all of that.
-- `manpage`: docs/rltuned.1 from the command line. `compare_checkouts`: whether a refactoring changed a number.
+- `lending`: what lending gains, and whom it harms; `waits`: the same in hours.
+- `manpage`: docs/rltuned.1 from the command line. `reference`: docs/reference.md from settings, commands, metrics and
+  alert rules. `compare_checkouts`: whether a refactoring changed a number.
 
 What may be changed freely: the words and the order of the page; studies may be added. What must stay: every number of
 the page comes from a result in `studies/results/`, the same results give the same bytes, and no result or page names a
 path of the machine that made it.
 
-What must not be imported: TensorFlow and the daemon; the man page imports the command line.
+What must not be imported: TensorFlow and the daemon; the man page imports the command line, the reference the metrics.
 """

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = (FOLDER / "rltuned.rules.yml").read_text()
 CASES = (FOLDER / "rltuned.rules.test.yml").read_text()
-DOCUMENTED = (ROOT / "docs" / "monitoring.md").read_text()
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 
 ALERTS = dict(re.findall(r"- alert: (\w+)\n(.*?)(?=      - alert: |\Z)", RULES, re.DOTALL))
@@ -102,8 +101,7 @@ def settings_that_do_not_exist(text):
 
 
 @pytest.mark.parametrize("name", sorted(ALERTS))
-def test_each_alert_is_documented_names_settings_that_exist_and_has_a_case_for_and_a_case_against_it(name):
-    assert f"`{name}`](runbook.md#{name.lower()})" in DOCUMENTED
+def test_each_alert_names_settings_that_exist_and_has_a_case_for_and_a_case_against_it(name):
     assert settings_that_do_not_exist(annotation(ALERTS[name], "description")) == []
     # One alert may be shown both ways in one case ("not before", "until").
     assert f'alertname="{name}",alertstate="firing"' in CASES
@@ -113,8 +111,7 @@ def test_each_alert_is_documented_names_settings_that_exist_and_has_a_case_for_a
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
-def test_each_recorded_series_is_documented_and_has_a_case(name):
-    assert name.rpartition(":")[2] in DOCUMENTED
+def test_each_recorded_series_has_a_case(name):
     assert name in CASES
 
 
@@ -136,15 +133,3 @@ def test_settings_and_metrics_that_the_runbook_names_exist():
     named = set(re.findall(r"\brltuned_\w+", RUNBOOK))
     assert len(named) > 3
     assert named <= set(samples())
-
-
-def test_every_metric_is_documented_with_its_labels_and_no_other_is():
-    rows = dict(re.findall(r"^\| `(rltuned_\w+)` \| ([^|]*) \|", DOCUMENTED, re.MULTILINE))
-    expected = {}
-    for family in exposition():
-        name = family.name + ("_total" if family.type == "counter" else "")
-        if name.endswith("_created"):
-            continue
-        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        expected[name] = ", ".join(f"`{label}`" for label in sorted(labels))
-    assert {name: cell.strip() for name, cell in rows.items()} == expected

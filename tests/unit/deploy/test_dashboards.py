@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "deploy" / "grafana"
 BOARDS = {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 RULES = (ROOT / "deploy" / "prometheus" / "rltuned.rules.yml").read_text()
-DOCUMENTED = (ROOT / "docs" / "monitoring.md").read_text()
+DOCUMENTED = (ROOT / "docs" / "reference.md").read_text()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from rltuned.cli.main import cli
-from studies import manpage
+from studies import manpage, reference
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "rltuned.1"
@@ -29,6 +29,13 @@ def plain(roff):
 
 def test_the_committed_page_is_the_generated_one():
     assert PAGE.read_text() == manpage.page(), "renew it: python -m studies.manpage > docs/rltuned.1"
+
+
+def test_the_committed_reference_is_the_generated_one():
+    text = (ROOT / "docs" / "reference.md").read_text()
+    assert text == reference.page(), "renew it: python -m studies.reference > docs/reference.md"
+    assert text.count("\n| [`Rltuned") == reference.RULES.read_text().count("- alert: ")
+    assert text.count("\n| `rltuned:") == reference.RULES.read_text().count("- record: ")
 
 
 def test_every_command_and_option_is_on_the_page():
