@@ -36,8 +36,6 @@ WRITTEN = sorted(
         *ROOT.glob("studies/*.md"),
     ]
 )
-WIDE = {ROOT / "docs" / "results.md", ROOT / "docs" / "reference.md", ROOT / "models" / "README.md"}
-"""Whose tables have long rows."""
 
 
 def code(text):
@@ -88,10 +86,10 @@ def test_every_link_leads_to_a_page_and_a_heading_that_exist(page):
         assert not fragment or fragment in anchors(target), link
 
 
-@pytest.mark.parametrize("page", sorted({*WRITTEN} - WIDE), ids=lambda page: str(page.relative_to(ROOT)))
-def test_no_line_is_wider_than_120_columns(page):
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_line_but_of_a_table_is_wider_than_120_columns(page):
     lines = page.read_text().splitlines()
-    assert [(number, len(line)) for number, line in enumerate(lines, 1) if len(line) > 120] == []
+    assert [(number, len(line)) for number, line in enumerate(lines, 1) if len(line) > 120 and line[0] != "|"] == []
 
 
 def test_each_stage_of_the_way_to_active_is_a_valid_configuration():
