@@ -10,7 +10,7 @@ from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.errors import RltunedError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import progress_bar
-from studies import lending
+from studies import lending, waits
 from studies.catalogue import WINDOWS, studies
 from studies.page import collect, with_results, write
 from studies.run import Sources, run
@@ -54,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write(found, pages / "results.md")
         _say(f"{pages / 'results.md'}: written")
         readme = ROOT / "README.md"
-        readme.write_text(with_results(readme.read_text(encoding="utf-8"), found.lending), encoding="utf-8")
+        readme.write_text(
+            with_results(readme.read_text(encoding="utf-8"), found.lending, waits.kept()), encoding="utf-8"
+        )
         _say(f"{readme}: written")
     except RltunedError as error:
         _say(f"error: {error}")

@@ -10,7 +10,7 @@ from typing import Final
 from rltuned.core.config import DEFAULT_MODEL, DEFAULT_SHARE
 from rltuned.core.errors import EvaluationError
 from rltuned.records.model_files import info
-from studies import clusters
+from studies import clusters, waits
 from studies.catalogue import HISTORY, NOISY, Study
 from studies.clusters import RealCluster
 from studies.paper import paper
@@ -71,12 +71,17 @@ predicts from finished jobs; the users' time limits. The plain rules rank on the
 chosen after the fact: no admin could have chosen better."""
 KNOWN: Final = {"true": "all", NOISY: "σ = 1.5", HISTORY: "predicted", "limit": "users' limits"}
 """What is known of run times, in words, by `Protocol.estimates`."""
-_CONFIRMED: Final = """\
-What `rltuned gate` confirms, over Slurm's own order on the same jobs of published traces ([how it is
-measured](docs/results.md)): at a site's load, fair share deciding, time limits as users write them (drawn like those
-for Venus and Philly), run times as the daemon predicts them. Below 1 is better; in brackets is the 95 % interval. Jobs
-certainly wait less, and accounts, longest waits and GPUs in use stay within [the gate's
-bounds](docs/good-for-us.md#the-gate)."""
+_CONFIRMED: Final = (
+    "Mean waits on published traces, at a site's load, fair share deciding, with what a site knows ([how it is"
+    " measured](docs/results.md)); behind each the ratio to Slurm's, with its 95 % interval. `rltuned gate`"
+    " confirms each: jobs certainly wait less, and accounts, longest waits and GPUs in use stay within [its"
+    " bounds](docs/good-for-us.md#the-gate)."
+)
+_RULE: Final = (
+    "**Most of this is small jobs first, done safely.** Smallest area first is a plain rule: with as much lent and"
+    " taken back in the same way, it makes these waits {rule}; the model makes them {model}. The model is worth its"
+    " place where your own jobs show it ([what rltuned does not win](docs/not-won.md))."
+)
 NONE_CONFIRMED: Final = """\
 No figures stand here until they are measured as a site runs: at a site's load, with time limits as users write them,
 with the daemon's own predictions of run times, and confirmed by `rltuned gate` on the same jobs. Those of earlier
@@ -254,10 +259,13 @@ def _by_chance(one: Mapping[str, str], of: str, digits: int) -> str:
     return f"{float(one[of]):.{digits}f}" + (f" ({float(chance):.{digits}f})" if chance else "")
 
 
-def _hours(one: Mapping[str, str]) -> str:
-    """Mean wait in Slurm's own order."""
-    hours = float(one["slurm_wait_h"])
-    return f"{hours:.1f} h" if hours >= 1.0 else f"{60.0 * hours:.0f} min"
+def _hours(one: Mapping[str, str], *, ours: bool = False) -> str:
+    """Mean wait in Slurm's own order, or in `ours`."""
+    return _told(float(one["slurm_wait_h"]) * (float(one["wait"]) if ours else 1.0))
+
+
+def _told(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1.0 else f"{60.0 * hours:.{0 if hours >= 1.0 / 6.0 else 1}f} min"
 
 
 def _where(one: Mapping[str, str]) -> str:
@@ -268,27 +276,63 @@ def _wait(one: Mapping[str, str]) -> str:
     return f"{float(one['wait']):.2f} [{float(one['lo']):.2f}, {float(one['hi']):.2f}]"
 
 
-def in_short(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """What stands in README.md between its marks, of the rows of `studies.lending`: those that the gate confirms."""
+def in_short(rows: Sequence[Mapping[str, str]], hours: Sequence[Mapping[str, str]] = ()) -> Iterator[str]:
+    """What stands in README.md between its marks, of the rows of `studies.lending`: those that the gate confirms; and
+    of `studies.waits`, of the first of these traces.
+    """
     measured = [one for one in rows if one["weights"] == "fair share"]
     confirmed = [one for one in measured if one["certain"] == "yes" and not one["harms"]]
     if not confirmed:
         yield NONE_CONFIRMED
         return
-    yield from (*_CONFIRMED.split("\n"), "")
-    yield from heading(("jobs of", "", "Slurm's mean wait", "wait / Slurm's", "slowdown", "p99 of the wait"), 4)
+    yield from _half(confirmed[0], hours)
+    yield from (_CONFIRMED, "")
+    yield from heading(("jobs of", "Slurm alone", "as installed (the model)", "as its gate chooses"), 3)
     traces = list(dict.fromkeys(one["trace"] for one in measured))
+    both = []
     for trace in traces:
         of = [one for one in confirmed if one["trace"] == trace]
-        best = min(of, key=lambda one: float(one["j"]), default=None)
-        for one in sorted(of, key=_is_default, reverse=True):
-            if _is_default(one) or one is best:
-                yield row(_in_short(one, as_installed=_is_default(one)))
+        if not of:
+            continue
+        best = min(of, key=lambda one: float(one["j"]))
+        installed = next((one for one in of if _is_default(one)), None)
+        cells = (_where(best), _hours(best), "–" if installed is None else _ratio(installed), _ratio(best, chosen=True))
+        yield row((f"{cells[0]} GPUs", *cells[1:]))
+        by = {one["policy"]: one for one in of if float(one["share"]) == DEFAULT_SHARE}
+        both += [by] if {"saf", "rl"} <= by.keys() else []
+    if both:
+        rule, model = (_listed([_hours(by[policy], ours=True) for by in both]) for policy in ("saf", "rl"))
+        yield from ("", _RULE.format(rule=rule, model=model))
     without = [trace for trace in traces if not any(one["trace"] == trace for one in confirmed)]
     if without:
         said = (_not_confirmed(next(one for one in measured if one["trace"] == trace and _is_default(one)))
                 for trace in without)  # fmt: skip
-        yield from ("", f"Measured as installed, too, and not confirmed: {'; '.join(said)}.")
+        yield from ("", f"Not confirmed as installed: {'; '.join(said)}.")
+
+
+def _half(confirmed: Mapping[str, str], hours: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """How long half of the jobs of a trace wait, and the large ones: Slurm alone, and as installed."""
+    of = {(one["order"], one["gpus"]): one for one in hours if one["trace"] == confirmed["trace"]}
+    if not of:
+        return
+    slurm, ours = (of[order, "all"] for order in (waits.ORDERS[0], waits.ORDERS[-1]))
+    large, theirs = (of[order, waits.LARGE] for order in (waits.ORDERS[-1], waits.ORDERS[0]))
+    yield (
+        f"**Half of the jobs of {_where(confirmed)} GPUs start within {_long(ours['p50_h'])} instead of"
+        f" {_long(slurm['p50_h'])}**, nine of ten within {_long(ours['p90_h'])} instead of {_long(slurm['p90_h'])}."
+        f" Those of {waits.LARGE} GPUs wait {_long(large['mean_h'])} in the mean, under Slurm alone"
+        f" {_long(theirs['mean_h'])}"
+        f" ({number(int(slurm['jobs']))} jobs, {number(int(large['jobs']))} of them large; `python -m studies.waits`)."
+    )
+    yield ""
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+
+
+def _long(hours: str) -> str:
+    return _told(float(hours))
 
 
 def _is_default(one: Mapping[str, str]) -> bool:
@@ -301,14 +345,13 @@ def _not_confirmed(one: Mapping[str, str]) -> str:
     return f"{one['trace']}, mean wait {_wait(one)} ({why})"
 
 
-def _in_short(one: Mapping[str, str], *, as_installed: bool) -> tuple[str, ...]:
+def _ratio(one: Mapping[str, str], *, chosen: bool = False) -> str:
     order = "the model" if one["policy"] == "rl" else "smallest area first"
-    what = "as installed" if as_installed else f"by its gate ({order}, `lend.share` {one['share']})"
-    others = (f"{float(one[of]):.2f}" for of in ("slowdown", "p99"))
-    return f"{_where(one)} GPUs", what, _hours(one), _wait(one), *others
+    about = f" ({order}, `lend.share` {one['share']})" if chosen else ""
+    return f"{_hours(one, ours=True)}: {_wait(one)}{about}"
 
 
-def with_results(readme: str, rows: Sequence[Mapping[str, str]]) -> str:
+def with_results(readme: str, rows: Sequence[Mapping[str, str]], hours: Sequence[Mapping[str, str]] = ()) -> str:
     """Make README.md with the table of `in_short`.
 
     Raises:
@@ -319,4 +362,4 @@ def with_results(readme: str, rows: Sequence[Mapping[str, str]]) -> str:
     _, ended, after = rest.partition(last)
     if not begun or not ended:
         raise EvaluationError(f"README.md: the lines {first.strip()} and {last.strip()} are missing")
-    return f"{before}{first}\n" + "\n".join(_wrapped([*in_short(rows)])) + f"\n\n{last}{after}"
+    return f"{before}{first}\n" + "\n".join(_wrapped([*in_short(rows, hours)])) + f"\n\n{last}{after}"

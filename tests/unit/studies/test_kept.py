@@ -6,7 +6,7 @@ from pathlib import Path
 from unit.evaluate.small import report
 
 from rltuned.lab.evaluate.window_metrics import COMPARED
-from studies import clusters, kept, lending
+from studies import clusters, kept, lending, waits
 from studies.catalogue import studies
 from studies.page import collect, page, with_results
 from studies.sheets import sheets
@@ -26,7 +26,7 @@ def test_the_committed_page_and_its_data_are_made_of_the_kept_results():
 
 def test_what_the_readme_says_of_results_is_made():
     text = (ROOT / "README.md").read_text()
-    assert with_results(text, lending.kept()) == text, "renew it: make pages"
+    assert with_results(text, lending.kept(), waits.kept()) == text, "renew it: make pages"
 
 
 def test_every_kept_result_is_of_a_study_and_in_the_form_that_is_written():

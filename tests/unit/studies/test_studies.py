@@ -23,7 +23,7 @@ from rltuned.records.model_files import TrainingPart
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Estimates
 from rltuned.simulate.workload.write import write_csv
-from studies import lending
+from studies import lending, waits
 from studies.catalogue import NOISY, Part, Protocol, Study, Trace, protocols, studies
 from studies.page import README_MARKS, collect, page, with_results, write
 from studies.peers import model, rlscheduler
@@ -262,17 +262,42 @@ def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
         lent("rl", "0.1", "0.9", "p99 of the wait; GPUs in use", certain="yes", trace="Philly"),
     ]
     shown = [line for line in with_results(empty, rows).splitlines() if line.startswith("| Venus")]
-    assert [line.strip("| ").split(" | ")[1:4] for line in shown] == [
-        ["as installed", "5.5 h", "0.73 [0.50, 0.50]"],
-        ["by its gate (smallest area first, `lend.share` 0.5)", "30 min", "0.50 [0.50, 0.50]"],
+    assert [line.strip("| ").split(" | ")[1:] for line in shown] == [
+        [
+            "30 min",
+            "4.0 h: 0.73 [0.50, 0.50]",
+            "15 min: 0.50 [0.50, 0.50] (smallest area first, `lend.share` 0.5)",
+        ]
     ]
+    assert "Most of this is small jobs first" not in with_results(empty, rows), "the rule was not measured as installed"
+    rule = lent("saf", "0.1", "0.9", certain="yes", wait="0.69", slurm_wait_h="5.49")
+    assert "it makes these waits 3.8 h; the model makes them 4.0 h." in " ".join(
+        with_results(empty, [*rows, rule]).split()
+    )
     others = " ".join(with_results(empty, rows).split())
-    assert "not confirmed: Graham, mean wait 0.50 [0.50, 0.50] (nothing is certain); Philly" in others
+    assert "Not confirmed as installed: Graham, mean wait 0.50 [0.50, 0.50] (nothing is certain); Philly" in others
     assert "Philly, mean wait 0.50 [0.50, 0.50] (against it: p99 of the wait, GPUs in use)." in others
     for none in ([], rows[:1], rows[3:4]):
         assert "No figures stand here until" in with_results(empty, none)
     with pytest.raises(EvaluationError, match="are missing"):
         with_results("no marks\n", [])
+
+
+def test_the_readme_says_in_hours_what_half_of_the_jobs_and_the_large_ones_wait():
+    def waited(order, gpus, mean, half, tenth):
+        named = {"trace": "Venus", "order": order, "gpus": gpus, "jobs": "2400"}
+        return named | {"mean_h": mean, "p50_h": half, "p90_h": tenth}
+
+    hours = [
+        waited("multifactor", "all", "5.5", "0.5", "20"),
+        waited("rl:0.1", "all", "4.0", "0.1", "15.04"),
+        waited("multifactor", waits.LARGE, "7.0", "3.0", "20"),
+        waited("rl:0.1", waits.LARGE, "9.0", "4.0", "30"),
+    ]
+    text = with_results("".join(README_MARKS), [lent("rl", "0.1", "0.8", certain="yes")], hours)
+    said = " ".join(text.split())
+    assert "64 × 8 GPUs start within 6.0 min instead of 30 min**, nine of ten within 15.0 h instead of 20.0 h." in said
+    assert "Those of 64 and more GPUs wait 9.0 h in the mean, under Slurm alone 7.0 h" in said
 
 
 @pytest.fixture
@@ -326,3 +351,18 @@ def test_what_was_measured_of_lending_was_measured_wholly():
     tried = Counter((row["trace"], row["nodes"], row["weights"]) for row in rows)
     assert set(tried.values()) <= {2 * len(lending.SHARES)}
     assert {trace for trace, _, _ in tried} <= {protocol.trace for protocol in lending.PROTOCOLS}
+
+
+def test_waits_of_all_jobs_and_by_size_are_measured_once(tiny, capsys, monkeypatch):
+    monkeypatch.setattr(waits, "PROTOCOLS", lending.PROTOCOLS)
+    monkeypatch.setattr(waits, "TABLE", tiny / "waits.csv")
+    assert waits.main([str(tiny), "--workers", "1"]) == 0
+    rows = waits.kept()
+    assert [(row["order"], row["gpus"]) for row in rows] == [
+        (one, size) for one in waits.ORDERS for size in ("all", "1")
+    ]
+    assert {(row["trace"], row["nodes"], row["jobs"]) for row in rows} == {("Tiny", "1x1", "48")}
+    assert all(float(row["p25_h"]) <= float(row["p50_h"]) <= float(row["p99_h"]) for row in rows)
+    monkeypatch.setattr(waits, "measured", None)  # nothing is measured twice
+    assert waits.main([str(tiny), "--workers", "1"]) == 0
+    assert capsys.readouterr().out.count("trace=Tiny") == len(rows)

@@ -1,0 +1,118 @@
+"""How long jobs wait, in hours, in the windows of `studies.lending` where fair share decides.
+
+``python -m studies.waits TRACES`` measures the traces that studies/waits.csv does not have yet, and prints it. TRACES
+is the directory of the published traces.
+"""
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rltuned.core.tables import Floats
+from rltuned.lab.evaluate.evaluation import ready
+from rltuned.lab.evaluate.evaluation_settings import OWN, with_share
+from rltuned.lab.evaluate.measure import Task, simulate_case
+from rltuned.lab.evaluate.policies import contender
+from rltuned.simulate.rankers import compile_kernel
+from rltuned.simulate.workload.shapes import read_shape
+from studies.lending import PROTOCOLS, SEEDS, WEIGHTS, Protocol
+from studies.run import code
+from studies.traces import read
+
+TABLE: Final = Path(__file__).resolve().parent / "waits.csv"
+SHARE: Final = 0.1
+"""`lend.share` as installed."""
+ORDERS: Final = (OWN, with_share("saf", SHARE), with_share("rl", SHARE))
+DECIDES: Final = "fair share"
+LARGE: Final = "64 and more"
+SIZES: Final = {
+    "all": (0.0, np.inf),
+    "1": (0.0, 1.0),
+    "2 to 8": (2.0, 8.0),
+    "9 to 63": (9.0, 63.0),
+    LARGE: (64.0, np.inf),
+}
+"""GPUs, from and to. A job without one counts as one."""
+COLUMNS: Final = ("trace", "nodes", "order", "gpus", "jobs", "mean_h", "p25_h", "p50_h", "p75_h", "p90_h", "p99_h")
+
+
+def waits(task: Task) -> tuple[Floats, Floats]:
+    """(n,) hours that each job of a window waits, and (n,) its GPUs; jobs that can never run are left out."""
+    compile_kernel()
+    case = task.case
+    start = simulate_case(case, contender(task.policy, task.settings), task.settings).result().first_start
+    rows = case.measured & np.isfinite(start)
+    return (start[rows] - case.jobs.submit_time[rows]) / 3600.0, np.asarray(case.jobs.gpus[rows], float)
+
+
+def measured(protocol: Protocol, traces: Path, workers: int) -> list[dict[str, str]]:
+    """Rows of the table: a trace."""
+    jobs, shape = read(traces / protocol.file, skip_bad=True), read_shape(protocol.cluster)
+    settings = [protocol.settings(WEIGHTS[DECIDES], seed, (SHARE,)) for seed in SEEDS]
+    cases = [(case, one) for one in settings for case in ready(one, jobs, shape, code()).cases]
+    tasks = [Task(case, order, one) for order in ORDERS for case, one in cases]
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        found = list(pool.map(waits, tasks))
+    rows = []
+    for index, order in enumerate(ORDERS):
+        of = found[index * len(cases) : (index + 1) * len(cases)]
+        rows += list(_rows(protocol, order, *(np.concatenate(each) for each in zip(*of, strict=True))))
+    return rows
+
+
+def _rows(protocol: Protocol, order: str, hours: Floats, gpus: Floats) -> Iterator[dict[str, str]]:
+    for size, (low, high) in SIZES.items():
+        these = hours[(gpus >= low) & (gpus <= high)]
+        if len(these):
+            values = [float(these.mean()), *np.percentile(these, (25, 50, 75, 90, 99))]
+            about = (protocol.trace, protocol.nodes, order, size, str(len(these)))
+            yield dict(zip(COLUMNS, (*about, *(f"{value:.4g}" for value in values)), strict=True))
+
+
+def kept() -> list[dict[str, str]]:
+    """Rows of the table, as they are written; none where nothing was measured."""
+    if not TABLE.exists():
+        return []
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def keep(rows: Sequence[Mapping[str, str]]) -> None:
+    """Write the table, whole or not at all."""
+    part = TABLE.with_suffix(".part")
+    with part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    part.replace(TABLE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures what is missing; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m studies.waits", description=__doc__)
+    parser.add_argument("traces", type=Path, help="directory of the published traces")
+    parser.add_argument("--only", default="", help="only traces whose names begin so, several with commas")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    asked = parser.parse_args(arguments)
+    for protocol in PROTOCOLS:
+        there = {row["trace"] for row in kept()}
+        if protocol.trace in there or not protocol.trace.lower().startswith(tuple(asked.only.lower().split(","))):
+            continue
+        keep([*kept(), *measured(protocol, asked.traces, asked.workers)])
+        for row in kept():
+            if row["trace"] == protocol.trace:
+                sys.stdout.write(" ".join(f"{name}={row[name]}" for name in COLUMNS) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
