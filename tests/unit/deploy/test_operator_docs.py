@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rltuned import __version__
 from rltuned.cli.main import cli
 from rltuned.core.config import Stage, resolve
 
@@ -114,6 +115,10 @@ def test_shell_completion_knows_commands_options_and_choices():
     assert complete("rltuned", "re") == {"report", "restore", "resume"}
     assert "--dry-run" in complete("rltuned", "run", "--")
     assert complete("rltuned", "run", "--stage", "") == {stage.value for stage in Stage}
+
+
+def test_the_citation_is_of_this_version():
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
