@@ -60,6 +60,20 @@ def test_what_a_docstring_or_a_comment_names_is_there(path):
     assert [".".join(name) for name in named if name[0] in places and name[-1] != "toml" and not resolves(name)] == []
 
 
+def test_each_page_that_a_file_of_the_project_names_is_there_and_in_the_navigation():
+    folders = ("rltuned", "studies", "tests", "deploy", "systemd", "packaging", "docker-slurm-testbed")
+    kinds = {".py", ".toml", ".yml", ".yaml", ".json", ".conf", ".sh", ".service", ".timer", ".spec", ""}
+    named = {}
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*")):
+        if path.suffix in kinds and path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            named |= dict.fromkeys(re.findall(r"(?<![\w./])docs/[\w/-]+\.(?:md|1)\b", text), path)
+    assert len(named) > 15
+    assert {page: path for page, path in named.items() if not (ROOT / page).exists()} == {}
+    shown = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"- docs/{page.name}\n" not in shown] == []
+
+
 def test_the_page_of_an_operator_names_every_file_of_the_state_directory():
     page = (ROOT / "docs" / "state-files.md").read_text(encoding="utf-8")
     files = set()
