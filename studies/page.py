@@ -1,5 +1,6 @@
 """docs/results.md, a summary, and docs/results/*.csv, every number: the same bytes for the same results."""
 
+import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Final
 
 from rltuned.core.config import DEFAULT_MODEL, DEFAULT_SHARE
 from rltuned.core.errors import EvaluationError
+from rltuned.lab.evaluate.evaluation_settings import AGAIN
 from rltuned.records.model_files import info
 from studies import clusters, waits
 from studies.catalogue import HISTORY, NOISY, Study
@@ -224,6 +226,17 @@ def _real(found: Mapping[str, RealCluster]) -> Iterator[str]:
             if all(metric in cluster.arms[arm] for arm in arms):
                 yield row((title, *(f"{cluster.arms[arm][metric]:.0f}" for arm in arms)))
         yield ""
+        if _is_chance(cluster):
+            yield "Slurm alone once more differs from itself here as much as rltuned does from it: it says nothing."
+            yield ""
+
+
+def _is_chance(cluster: RealCluster) -> bool:
+    """Whether mean waits differ by chance as much as by rltuned."""
+    if not {AGAIN, "rl"} <= cluster.ratios.keys():
+        return False
+    again, ours = (abs(math.log(cluster.ratio(arm, clusters.AGAINST, "wait_mean").ratio)) for arm in (AGAIN, "rl"))
+    return again >= ours
 
 
 def _real_cell(cluster: RealCluster, arm: str, metric: str) -> str:
