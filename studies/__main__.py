@@ -10,7 +10,7 @@ from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.errors import RltunedError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import progress_bar
-from studies import lending, waits
+from studies import lending, waits, waits_chart
 from studies.catalogue import WINDOWS, studies
 from studies.page import collect, with_results, write
 from studies.run import Sources, run
@@ -50,14 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     say=_say,
                     progress=progress,
                 )
-        found = collect(wanted, results, lending.kept())
+        found = collect(wanted, results, lending.kept(), waits.kept())
         write(found, pages / "results.md")
         _say(f"{pages / 'results.md'}: written")
         readme = ROOT / "README.md"
         readme.write_text(
-            with_results(readme.read_text(encoding="utf-8"), found.lending, waits.kept()), encoding="utf-8"
+            with_results(readme.read_text(encoding="utf-8"), found.lending, found.waits), encoding="utf-8"
         )
         _say(f"{readme}: written")
+        picture = pages / "images" / waits_chart.NAME
+        picture.write_text(waits_chart.picture(found.waits), encoding="utf-8")
+        _say(f"{picture}: written")
     except RltunedError as error:
         _say(f"error: {error}")
         return 1

@@ -12,7 +12,7 @@ from rltuned.core.config import DEFAULT_MODEL, DEFAULT_SHARE
 from rltuned.core.errors import EvaluationError
 from rltuned.lab.evaluate.evaluation_settings import AGAIN
 from rltuned.records.model_files import info
-from studies import clusters, waits
+from studies import clusters, waits, waits_chart
 from studies.catalogue import HISTORY, NOISY, Study
 from studies.clusters import RealCluster
 from studies.paper import paper
@@ -66,6 +66,9 @@ wait. In brackets: what is chance, Slurm's own order with each job submitted up 
 accounts, by (mean wait + 5 min); *late*: jobs that start an hour and a tenth of their wait later. Of each trace, the
 default for smallest area first (saf) and for the model (rl), and what has the least J and harms nobody beyond chance,
 in bold: what `rltuned gate` would choose if it is certain."""
+_WAITS: Final = """\
+`python -m studies.waits TRACES`, [all numbers](../studies/waits.csv): the same windows where fair share decides, all of
+their jobs together, a tenth of the wait lent. Measured by later code than the table above."""
 _SITE: Final = """\
 Windows of the last 15 % of each trace under Slurm's own backfill and placement. *Run times* is what the policies know:
 all of them; estimates with an error of σ = 1.5 (one of three is wrong by more than a factor of 4.5); what the daemon
@@ -106,6 +109,8 @@ class Kept:
     """A/Bs on real clusters, by name."""
     lending: Sequence[Mapping[str, str]]
     """Rows of `studies.lending`."""
+    waits: Sequence[Mapping[str, str]] = ()
+    """Rows of `studies.waits`."""
 
     @property
     def shown(self) -> dict[str, Together]:
@@ -113,7 +118,12 @@ class Kept:
         return {name: one for name, one in self.of.items() if not one.protocol.paper}
 
 
-def collect(studies: Sequence[Study], results: Path, lending: Sequence[Mapping[str, str]] = ()) -> Kept:
+def collect(
+    studies: Sequence[Study],
+    results: Path,
+    lending: Sequence[Mapping[str, str]] = (),
+    hours: Sequence[Mapping[str, str]] = (),
+) -> Kept:
     """Read the results, as far as there are any.
 
     Raises:
@@ -123,7 +133,7 @@ def collect(studies: Sequence[Study], results: Path, lending: Sequence[Mapping[s
     for protocol in dict.fromkeys(study.protocol for study in studies):
         if (one := together(protocol, studies, results)) is not None:
             found[protocol.name] = one
-    return Kept(found, clusters.read(results), lending)
+    return Kept(found, clusters.read(results), lending, hours)
 
 
 def page(results: Kept) -> str:
@@ -134,6 +144,8 @@ def page(results: Kept) -> str:
         lines += [_NOTHING, ""]
     if results.lending:
         lines += ["## At the load of a site", "", _LENDING, "", *_lending(results.lending), ""]
+    if results.waits:
+        lines += ["### In hours", "", _WAITS, "", *_waits(results.waits), ""]
     lines += [_NO_PROMISE, ""]
     if results.clusters:
         lines += ["## On real clusters", "", _REAL, "", *_real(results.clusters)]
@@ -266,6 +278,18 @@ def _lending(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
             yield row((*about, shown, *ratios, *shares))
 
 
+def _waits(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Mean waits and two quantiles by size, under Slurm alone and both orders as installed."""
+    named = ("mean", "half within", "nine of ten within")
+    titles = [f"{what}: {name}" for what in named for name in ("Slurm", "saf", "rl")]
+    yield from heading(("trace, nodes × GPUs", "GPUs", "jobs", *titles), 1 + len(titles))
+    of = {(one["trace"], one["gpus"], one["order"]): one for one in rows}
+    for trace, size in dict.fromkeys((one["trace"], one["gpus"]) for one in rows):
+        these = [of[trace, size, order] for order in waits.ORDERS]
+        cells = (_told(float(one[f"{what}_h"])) for what in ("mean", "p50", "p90") for one in these)
+        yield row((_where(these[0]), size, number(int(these[0]["jobs"])), *cells))
+
+
 def _by_chance(one: Mapping[str, str], of: str, digits: int) -> str:
     """A number, and what it is by chance where that was measured."""
     chance = one.get(f"{of}_chance")
@@ -278,7 +302,11 @@ def _hours(one: Mapping[str, str], *, ours: bool = False) -> str:
 
 
 def _told(hours: float) -> str:
-    return f"{hours:.1f} h" if hours >= 1.0 else f"{60.0 * hours:.{0 if hours >= 1.0 / 6.0 else 1}f} min"
+    if hours >= 1.0:
+        return f"{hours:.1f} h" if hours < 20.0 else f"{hours:.0f} h"
+    if hours >= 1.0 / 60.0:
+        return f"{60.0 * hours:.{0 if hours >= 1.0 / 6.0 else 1}f} min"
+    return f"{3600.0 * hours:.0f} s"
 
 
 def _where(one: Mapping[str, str]) -> str:
@@ -298,7 +326,6 @@ def in_short(rows: Sequence[Mapping[str, str]], hours: Sequence[Mapping[str, str
     if not confirmed:
         yield NONE_CONFIRMED
         return
-    yield from _half(confirmed[0], hours)
     yield from (_CONFIRMED, "")
     yield from heading(("jobs of", "Slurm alone", "as installed (the model)", "as its gate chooses"), 3)
     traces = list(dict.fromkeys(one["trace"] for one in measured))
@@ -313,6 +340,7 @@ def in_short(rows: Sequence[Mapping[str, str]], hours: Sequence[Mapping[str, str
         yield row((f"{cells[0]} GPUs", *cells[1:]))
         by = {one["policy"]: one for one in of if float(one["share"]) == DEFAULT_SHARE}
         both += [by] if {"saf", "rl"} <= by.keys() else []
+    yield from _in_hours(confirmed[0], hours)
     if both:
         rule, model = (_listed([_hours(by[policy], ours=True) for by in both]) for policy in ("saf", "rl"))
         yield from ("", _RULE.format(rule=rule, model=model))
@@ -323,29 +351,32 @@ def in_short(rows: Sequence[Mapping[str, str]], hours: Sequence[Mapping[str, str
         yield from ("", f"Not confirmed as installed: {'; '.join(said)}.")
 
 
-def _half(confirmed: Mapping[str, str], hours: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """How long half of the jobs of a trace wait, and the large ones: Slurm alone, and as installed."""
+def _in_hours(confirmed: Mapping[str, str], hours: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """How long the same jobs of a trace wait by size: Slurm alone, and as installed; and the picture of that."""
     of = {(one["order"], one["gpus"]): one for one in hours if one["trace"] == confirmed["trace"]}
     if not of:
         return
-    slurm, ours = (of[order, "all"] for order in (waits.ORDERS[0], waits.ORDERS[-1]))
-    large, theirs = (of[order, waits.LARGE] for order in (waits.ORDERS[-1], waits.ORDERS[0]))
-    yield (
-        f"**Half of the jobs of {_where(confirmed)} GPUs start within {_long(ours['p50_h'])} instead of"
-        f" {_long(slurm['p50_h'])}**, nine of ten within {_long(ours['p90_h'])} instead of {_long(slurm['p90_h'])}."
-        f" Those of {waits.LARGE} GPUs wait {_long(large['mean_h'])} in the mean, under Slurm alone"
-        f" {_long(theirs['mean_h'])}"
-        f" ({number(int(slurm['jobs']))} jobs, {number(int(large['jobs']))} of them large; `python -m studies.waits`)."
-    )
+
+    def both(size: str, what: str, between: str) -> str:
+        slurm, ours = (_told(float(of[order, size][f"{what}_h"])) for order in (waits.ORDERS[0], waits.ORDERS[-1]))
+        return f"{ours}{between}{slurm}"
+
+    jobs = number(int(of[waits.ORDERS[0], "all"]["jobs"]))
     yield ""
+    yield f"![Mean waits of these jobs by GPUs](docs/images/{waits_chart.NAME})"
+    yield ""
+    yield (
+        f"As installed, **nine of ten of the {jobs} jobs of {confirmed['trace']} start within"
+        f" {both('all', 'p90', ' instead of ')}**, all but one of a hundred within"
+        f" {both('all', 'p99', ' instead of ')};"
+        f" jobs of {waits.LARGE} GPUs wait {both(waits.LARGE, 'mean', ' in the mean instead of ')}, those of one"
+        f" GPU {both('1', 'mean', ' instead of ')}. Half start within {both('all', 'p50', ', under Slurm alone ')}"
+        " (`python -m studies.waits TRACES`)."
+    )
 
 
 def _listed(parts: Sequence[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-
-
-def _long(hours: str) -> str:
-    return _told(float(hours))
 
 
 def _is_default(one: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from unit.evaluate.small import report
 
 from rltuned.lab.evaluate.window_metrics import COMPARED
-from studies import clusters, kept, lending, waits
+from studies import clusters, kept, lending, waits, waits_chart
 from studies.catalogue import studies
 from studies.page import collect, page, with_results
 from studies.sheets import sheets
@@ -17,7 +17,7 @@ STUDIES = list(studies())
 
 
 def test_the_committed_page_and_its_data_are_made_of_the_kept_results():
-    results = collect(STUDIES, RESULTS, lending.kept())
+    results = collect(STUDIES, RESULTS, lending.kept(), waits.kept())
     text = page(results)
     assert (ROOT / "docs" / "results.md").read_text() == text, "renew it: make pages"
     made = {f"{sheet.name}.csv": sheet.text for sheet in sheets(results.of, results.clusters)}
@@ -27,6 +27,10 @@ def test_the_committed_page_and_its_data_are_made_of_the_kept_results():
 def test_what_the_readme_says_of_results_is_made():
     text = (ROOT / "README.md").read_text()
     assert with_results(text, lending.kept(), waits.kept()) == text, "renew it: make pages"
+
+
+def test_the_committed_picture_is_made_of_the_kept_waits():
+    assert (ROOT / "docs" / "images" / "waits.svg").read_text() == waits_chart.picture(waits.kept()), "make pages"
 
 
 def test_every_kept_result_is_of_a_study_and_in_the_form_that_is_written():
