@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rltuned.core.config import DEFAULT_MODEL, Config, LendSection
 from rltuned.core.errors import EvaluationError, RltunedError
-from rltuned.core.hostlist import expand
+from rltuned.core.notation import expand
 from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.decide.rank.heuristics import RULES, by_name
 from rltuned.decide.rank.protocol import Policy

@@ -38,7 +38,7 @@ from cluster.support import (  # noqa: E402  # the path is set above: this is a 
     wait_until,
 )
 
-from rltuned.slurm.commands import EXCLUSIVE_SINCE, REGISTRY, Access, environment  # noqa: E402  # as above
+from rltuned.slurm.commands import EXCLUSIVE_SINCE, REGISTRY, environment  # noqa: E402  # as above
 
 RECORDED: Final = ROOT / "tests" / "recorded"
 BIN: Final = Path("/usr/bin")
@@ -253,7 +253,7 @@ class Recorder:
         """Every read of the registry that this release knows (or only some), as production asks it."""
         release = tuple(int(part) for part in self.cluster.release.split("."))
         for command in REGISTRY.values():
-            if command.access is not Access.READ or (only and command.name not in only):
+            if command.writes or (only and command.name not in only):
                 continue
             if command.name.endswith("-exclusive") and release < EXCLUSIVE_SINCE:
                 continue

@@ -29,7 +29,7 @@ import numpy as np
 from testbed import DEFAULT_PROJECT, USERS, Project, TestbedError, discover, say
 
 from rltuned.core.errors import RltunedError
-from rltuned.core.hostlist import expand
+from rltuned.core.notation import expand
 from rltuned.core.workers.progress import progress_bar
 from rltuned.decide.rank import RULES, by_name
 from rltuned.simulate.engine import QueueView

@@ -298,7 +298,7 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
 
 def _time_limit(value: str) -> float:
     """Seconds of a time as for sbatch(1) --time."""
-    from rltuned.core.durations import duration
+    from rltuned.core.notation import duration
 
     seconds = duration(value)
     if not 0.0 < seconds < float("inf"):

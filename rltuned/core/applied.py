@@ -21,16 +21,14 @@ class Request(NamedTuple):
 
     submit_time: int
     gpus: int
-    time_limit: float
-    """Seconds, infinite when unlimited."""
+    time_limit: float  # seconds, infinite when unlimited
 
 
 @dataclass(frozen=True)
 class LargestRequests:
     """Of n pending jobs."""
 
-    job_id: Ints
-    """(n,) ascending; so are the others, in this order."""
+    job_id: Ints  # (n,) ascending; so are the others, in this order
     submit_time: Ints
     gpus: Ints
     time_limit: Floats

@@ -28,16 +28,14 @@ class JobState(enum.IntEnum):
     """The three states that a plan distinguishes."""
 
     PENDING = 0
-    RUNNING = 1
-    """Running, suspended or completing: holds resources."""
+    RUNNING = 1  # running, suspended or completing: holds resources
     OTHER = 2
 
 
 class Field(enum.StrEnum):
     """Fields of a pending job that rltuned writes, by their name in ``scontrol update``."""
 
-    SITE_FACTOR = "SiteFactor"
-    """target − base, never below 0: ageing, fair share and the user's nice stay alive, 0 undoes it."""
+    SITE_FACTOR = "SiteFactor"  # never below 0: ageing, fair share and the user's nice stay alive, 0 undoes it
     OVERSUBSCRIBE = "OverSubscribe"
 
 
@@ -45,23 +43,18 @@ class Outcome(enum.StrEnum):
     """What became of one change."""
 
     APPLIED = "applied"
-    UNCHANGED = "unchanged"
-    """The job had the wanted value already."""
-    GONE = "gone"
-    """Started, finished, cancelled or unknown by the time of the write."""
+    UNCHANGED = "unchanged"  # the job had the wanted value already
+    GONE = "gone"  # started, finished, cancelled or unknown by the time of the write
     HELD = "held"
-    FOREIGN = "foreign"
-    """Somebody else changed the job; their value stands for good."""
-    CHANGED = "changed"
-    """Its request was changed since the plan: it is not the job that the plan was about."""
+    FOREIGN = "foreign"  # somebody else changed the job; their value stands for good
+    CHANGED = "changed"  # its request was changed since the plan: it is not the job that the plan was about
     ALTERED = "altered"
     """Written, and its request changed with it: by a job_submit plugin of the site's, or by a person that moment."""
     UNDONE = "undone"
     """Written, and squeue shows an older priority: Slurm's backfill has put it back. Written again soon
     (`Daemon.look_again`)."""
     DENIED = "denied"
-    THROTTLED = "throttled"
-    """Not sent: the write budget of this cycle was spent."""
+    THROTTLED = "throttled"  # not sent: the write budget of this cycle was spent
     FAILED = "failed"
 
 
@@ -78,8 +71,7 @@ SENT: Final = TAKEN | {Outcome.ALTERED, Outcome.FAILED, Outcome.DENIED}
 class OverSubscribe(enum.StrEnum):
     """OverSubscribe of a job as squeue(1) shows it, or of a partition (slurm.conf(5))."""
 
-    OK = "OK"
-    """The default of a job: neither asked to share nor to be alone."""
+    OK = "OK"  # the default of a job: neither asked to share nor to be alone
     YES = "YES"
     NO = "NO"
     USER = "USER"
@@ -100,12 +92,9 @@ class Change(NamedTuple):
     before: int | str
     """Of a site factor that was undone: the larger of what sprio shows and of what is in force."""
     after: SiteFactor | str
-    position: int
-    """Place in the planned queue, 0 first."""
-    turn: int = 0
-    """Order of writing: what is given back comes before what is raised."""
-    request: str = ""
-    """`JobTable.request` that this was made for; "": not known."""
+    position: int  # place in the planned queue, 0 first
+    turn: int = 0  # order of writing: what is given back comes before what is raised
+    request: str = ""  # `JobTable.request` that this was made for; "": not known
 
     @property
     def gives_back(self) -> bool:
@@ -119,12 +108,10 @@ class Applied:
 
     job_id: int
     submit_time: int
-    site_factor: int = 0
-    """SiteFactor that rltuned wrote last; 0 when none."""
+    site_factor: int = 0  # that rltuned wrote last; 0 when none
     oversubscribe: OverSubscribe | None = None
     oversubscribe_before: OverSubscribe | None = None
-    foreign: bool = False
-    """Somebody else changed this job since; never touched again."""
+    foreign: bool = False  # somebody else changed this job since; never touched again
     request: str = ""
 
     @property
@@ -173,6 +160,5 @@ class WriteResult:
 
     change: Change
     sent: bool
-    outcome: Outcome | None = None
-    """Set where Slurm's answer already settles it (GONE, HELD, DENIED); else None: read back."""
+    outcome: Outcome | None = None  # set where Slurm's answer already settles it; else None: read back
     message: str = ""

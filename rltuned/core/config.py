@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -370,11 +370,7 @@ def resolve(
     environment: Mapping[str, str],
     flags: Mapping[str, tuple[Any, str]],
 ) -> Effective:
-    """Combine a TOML text (None: no file), the environment and flags (dotted key → value, flag name).
-
-    Raises:
-        ConfigError: names source, key, line and reason; all errors of one source are reported together.
-    """
+    """Combine a TOML text (None: no file), the environment and flags (dotted key → value, flag name)."""
     tree: dict[str, Any] = {}
     sources: dict[str, str] = {}
     lines: dict[str, int] = {}
@@ -438,7 +434,7 @@ def _environment_value(raw: str, section: str, key: str) -> Any:
     except (ValueError, RecursionError):
         pass
     field = _keys(section).get(key)
-    if field is not None and "tuple" in str(field.annotation):
+    if field is not None and any(get_origin(kind) is tuple for kind in (field.annotation, *get_args(field.annotation))):
         return raw if raw == "all" or raw.endswith("%") else [part.strip() for part in raw.split(",") if part.strip()]
     return raw
 

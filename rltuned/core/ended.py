@@ -37,26 +37,19 @@ class EndedJob(NamedTuple):
     user: str
     account: str
     partition: str
-    gpus: int
-    """In all, as it asked for them; likewise CPUs."""
-    time_limit: float
-    """Seconds, infinite when unlimited, NaN where the accounting does not say."""
-    run_time: float
-    """Seconds."""
-    end: float
-    """Epoch seconds."""
+    gpus: int  # in all, as it asked for them; likewise CPUs
+    time_limit: float  # seconds, infinite when unlimited, NaN where the accounting does not say
+    run_time: float  # seconds
+    end: float  # epoch seconds
     cpus: int = 1
 
 
 class Past(NamedTuple):
     """What the accounting remembers of a stretch of time."""
 
-    jobs: list[EndedJob]
-    """In order of their ends."""
-    left_out: list[str]
-    """Why a row is not among them."""
-    cancelled: list[int] = []  # noqa: RUF012 - of a named tuple: nobody changes it
-    """Jobs that were cancelled before they ran."""
+    jobs: list[EndedJob]  # in order of their ends
+    left_out: list[str]  # why a row is not among them
+    cancelled: list[int] = []  # noqa: RUF012 - before they ran; of a named tuple, so nobody changes it
 
 
 def final(state: str) -> FinalState | None:

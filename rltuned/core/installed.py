@@ -35,11 +35,7 @@ def missing(name: str, what: str) -> MissingError:
 
 
 def require(what: str, *names: str) -> None:
-    """Refuse at once what could only fail later. The modules are looked for, not loaded.
-
-    Raises:
-        MissingError: one of them is not installed.
-    """
+    """Refuse at once what could only fail later. The modules are looked for, not loaded."""
     for name in names:
         try:
             there = find_spec(name) is not None
@@ -51,11 +47,7 @@ def require(what: str, *names: str) -> None:
 
 @contextmanager
 def needed(what: str) -> Iterator[None]:
-    """Around imports: names the remedy where one fails for lack of an extra.
-
-    Raises:
-        MissingError: a module of `MODULES` is not installed.
-    """
+    """Around imports: names the remedy where one fails for lack of an extra."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -21,22 +21,14 @@ METRICS: Final[Mapping[str, tuple[str, float]]] = {
 class Objective(NamedTuple):
     """Weights of J = Σ weight · metric / the same metric in Slurm's own order, on the same window. They sum up to 1."""
 
-    wait: float = 0.5
-    """Of the mean wait."""
-    slowdown: float = 0.2
-    """Of the mean bounded slowdown."""
-    tail: float = 0.2
-    """Of the 99th percentile of the wait."""
-    idle: float = 0.1
-    """Of the GPU time that stands idle while a job waits."""
+    wait: float = 0.5  # of the mean wait
+    slowdown: float = 0.2  # of the mean bounded slowdown
+    tail: float = 0.2  # of the 99th percentile of the wait
+    idle: float = 0.1  # of the GPU time that stands idle while a job waits
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Weights as `wait=5,tail=2`, 0 where none is given; only their proportions count.
-
-        Raises:
-            ValueError: an unknown name, a weight that is no number or below 0, or none above 0.
-        """
+        """Weights as `wait=5,tail=2`, 0 where none is given; only their proportions count."""
         given: dict[str, float] = {}
         for part in text.split(","):
             name, _, value = (word.strip() for word in part.partition("="))

@@ -1,27 +1,34 @@
-"""Building tables from a few columns: for the simulator, generated queue states, benchmarks and tests."""
+"""Tables from a few columns, for the simulator, benchmarks and tests."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.tables import Category, JobTable, NodeTable, concatenate_nodes
 
-_TEXT = {
+_TEXT: Final = {
     "user": "alice",
     "account": "acct",
     "partition": "gpu",
     "qos": "normal",
-    "reservation": "",
     "reason": "Priority",
-    "gpu_type": "",
-    "features": "",
-    "req_nodes": "",
-    "exc_nodes": "",
-    "decided": "",
-    "request": "",
+    **dict.fromkeys(("reservation", "gpu_type", "features", "req_nodes", "exc_nodes", "decided", "request"), ""),
     "oversubscribe": OverSubscribe.OK.value,
+}
+_NUMBERS: Final[Mapping[str, tuple[str, Any]]] = {
+    "state": ("int8", int(JobState.PENDING)),
+    **dict.fromkeys(("array_tasks", "array_limit", "gpus_per_node"), ("int32", 0)),
+    **dict.fromkeys(("nodes", "tasks", "gpus", "cpus"), ("int32", 1)),
+    **dict.fromkeys(("het_job_id", "nice", "site_factor"), ("int64", 0)),
+    "priority": ("int64", 1000),
+    **dict.fromkeys(("submit_time", "eligible_time", "tmp"), ("float64", 0.0)),
+    **dict.fromkeys(("start_time", "end_time", "deadline"), ("float64", np.nan)),
+    "time_limit": ("float64", 3600.0),
+    "mem": ("float64", 1000.0),
+    **dict.fromkeys(("dependent", "held", "exclusive"), ("bool", False)),
+    "site_known": ("bool", True),
 }
 
 
@@ -31,42 +38,17 @@ def job_table(n: int, held_nodes: Sequence[Sequence[int]] | None = None, **colum
     `held_nodes`: node rows that each job holds. `columns`: of `JobTable`, a sequence or one value for all rows, texts
     as plain strings. Without `base`: priority less site factor.
     """
-    number: dict[str, tuple[Any, Any]] = {
-        "job_id": (np.int64, np.arange(1, n + 1)),
-        "state": (np.int8, int(JobState.PENDING)),
-        "array_tasks": (np.int32, 0),
-        "array_limit": (np.int32, 0),
-        "het_job_id": (np.int64, 0),
-        "submit_time": (np.float64, 0.0),
-        "eligible_time": (np.float64, 0.0),
-        "start_time": (np.float64, np.nan),
-        "end_time": (np.float64, np.nan),
-        "time_limit": (np.float64, 3600.0),
-        "nodes": (np.int32, 1),
-        "tasks": (np.int32, 1),
-        "gpus": (np.int32, 1),
-        "gpus_per_node": (np.int32, 0),
-        "cpus": (np.int32, 1),
-        "mem": (np.float64, 1000.0),
-        "tmp": (np.float64, 0.0),
-        "dependent": (np.bool_, False),
-        "deadline": (np.float64, np.nan),
-        "held": (np.bool_, False),
-        "priority": (np.int64, 1000),
-        "nice": (np.int64, 0),
-        "site_factor": (np.int64, 0),
-        "site_known": (np.bool_, True),
-        "exclusive": (np.bool_, False),
-    }
-    unknown = set(columns) - set(number) - set(_TEXT) - {"base", "base_least"}
+    unknown = columns.keys() - _TEXT.keys() - _NUMBERS.keys() - {"job_id", "base", "base_least"}
     if unknown:
         raise TypeError(f"unknown job columns: {', '.join(sorted(unknown))}")
-    built: dict[str, Any] = {}
-    for name, (kind, default) in number.items():
-        built[name] = np.broadcast_to(np.asarray(columns.get(name, default), dtype=kind), (n,)).copy()
+
+    def filled(values: Any, kind: str) -> Any:
+        return np.broadcast_to(np.asarray(values, dtype=kind), (n,)).copy()
+
+    built = {name: filled(columns.get(name, default), kind) for name, (kind, default) in _NUMBERS.items()}
+    built["job_id"] = filled(columns.get("job_id", np.arange(1, n + 1)), "int64")
     base = columns.get("base", built["priority"] - built["site_factor"] * built["site_known"])
-    for name, value in (("base", base), ("base_least", columns.get("base_least", base))):
-        built[name] = np.broadcast_to(np.asarray(value, dtype=np.int64), (n,)).copy()
+    built |= {"base": filled(base, "int64"), "base_least": filled(columns.get("base_least", base), "int64")}
     for name, text in _TEXT.items():
         values = columns.get(name, text)
         built[name] = Category.of([values] * n if isinstance(values, str) else values)
@@ -74,38 +56,32 @@ def job_table(n: int, held_nodes: Sequence[Sequence[int]] | None = None, **colum
     return JobTable(**built, node_ptr=ptr, node_idx=idx)
 
 
+_NODE_NUMBERS: Final[Mapping[str, tuple[str, Any]]] = {
+    "usable": ("bool", True),
+    **dict.fromkeys(("cpus_alloc", "gpus_alloc"), ("int32", 0)),
+    "cpus": ("int32", 64),
+    "mem": ("float64", 256_000.0),
+    **dict.fromkeys(("mem_alloc", "tmp"), ("float64", 0.0)),
+    "weight": ("int64", 1),
+}
+
+
 def node_table(
     names: Sequence[str],
     gpu_types: Sequence[str],
     gpus: Any,
-    *,
-    gpus_alloc: Any = 0,
-    cpus: Any = 64,
-    cpus_alloc: Any = 0,
-    mem: Any = 256_000.0,
-    mem_alloc: Any = 0.0,
-    tmp: Any = 0.0,
-    usable: Any = True,
     features: Sequence[frozenset[str]] | None = None,
-    weight: Any = 1,
+    **columns: Any,
 ) -> NodeTable:
     """A node table; `gpus` and `gpus_alloc` are (M, T) or broadcast to it, the other columns (M,) or one value."""
+    if unknown := columns.keys() - _NODE_NUMBERS.keys():
+        raise TypeError(f"unknown node columns: {', '.join(sorted(unknown))}")
     m, t = len(names), len(gpu_types)
-
-    def column(value: Any, kind: Any) -> Any:
-        return np.broadcast_to(np.asarray(value, dtype=kind), (m,)).copy()
-
-    return NodeTable(
-        names=tuple(names),
-        gpu_types=tuple(gpu_types),
-        usable=column(usable, np.bool_),
-        cpus=column(cpus, np.int32),
-        cpus_alloc=column(cpus_alloc, np.int32),
-        mem=column(mem, np.float64),
-        mem_alloc=column(mem_alloc, np.float64),
-        tmp=column(tmp, np.float64),
-        gpus=np.broadcast_to(np.asarray(gpus, dtype=np.int32), (m, t)).copy(),
-        gpus_alloc=np.broadcast_to(np.asarray(gpus_alloc, dtype=np.int32), (m, t)).copy(),
-        features=tuple(features) if features is not None else (frozenset[str](),) * m,
-        weight=column(weight, np.int64),
-    )
+    given = {name: (kind, columns.get(name, default)) for name, (kind, default) in _NODE_NUMBERS.items()}
+    given["gpus"] = "int32", gpus
+    built: dict[str, Any] = {
+        name: np.broadcast_to(np.asarray(values, dtype=kind), (m, t) if name.startswith("gpus") else (m,)).copy()
+        for name, (kind, values) in given.items()
+    }
+    built["features"] = tuple(features) if features is not None else (frozenset[str](),) * m
+    return NodeTable(names=tuple(names), gpu_types=tuple(gpu_types), **built)

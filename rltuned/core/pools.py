@@ -1,8 +1,9 @@
 """Which nodes could ever run a job: the pool that its supply, demand and fragmentation are measured against."""
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from sys import maxsize
 from typing import Final, NamedTuple
@@ -11,15 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.errors import SlurmParseError
-from rltuned.core.hostlist import MAX_HOSTS, expand
-from rltuned.core.tables import Bools, Codes, JobTable, NodeTable, Snapshot
+from rltuned.core.notation import MAX_HOSTS, expand
+from rltuned.core.tables import Bools, Codes, Ints, JobTable, NodeTable, Rows, Snapshot
 
 Bits = npt.NDArray[np.uint8]
 """Rows of Booleans, eight to a byte (`np.packbits`)."""
 
 _WIDE: Final = 2**31
 """Each code range has at most about as many values, and the product of two still fits into 64 bits."""
-
 
 MOST_REQUESTS: Final = 2048
 """Distinct requests of which `bounded_pools` looks up the nodes: each user can make up any number of node lists."""
@@ -49,7 +49,7 @@ class Pools:
     """
 
 
-def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
+def job_pools(snapshot: Snapshot, rows: Rows) -> Pools:
     """Pools of the jobs in `rows`: partition, features, node lists, GPU type and GPUs per node all considered.
 
     Jobs that agree in all of these share a pool, so the result is small however long the queue.
@@ -57,12 +57,12 @@ def job_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
     return _pools(snapshot, rows, maxsize, maxsize)
 
 
-def bounded_pools(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Pools:
+def bounded_pools(snapshot: Snapshot, rows: Rows) -> Pools:
     """As `job_pools`, but those with the rarest requests and node sets get no own pool: few users, then few jobs."""
     return _pools(snapshot, rows, MOST_REQUESTS, MOST_SETS)
 
 
-def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, most_sets: int) -> Pools:
+def _pools(snapshot: Snapshot, rows: Rows, most_requests: int, most_sets: int) -> Pools:
     asked = _requests(snapshot, rows)
     order = _commonest(snapshot.jobs, rows, asked.of)[:most_requests]
     named = _named(snapshot, rows[asked.first[order]])
@@ -98,7 +98,7 @@ def _pools(snapshot: Snapshot, rows: npt.NDArray[np.intp], most_requests: int, m
     return Pools(pools, masks, np.append(asked.gpu_type[kept], -1).astype(np.int32), len(kept))
 
 
-def _commonest(jobs: JobTable, rows: npt.NDArray[np.intp], of: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def _commonest(jobs: JobTable, rows: Rows, of: Rows) -> Rows:
     """The groups (`of`, from 0) by how common they are: of most users, then most jobs, then the oldest first."""
     size = int(of.max(initial=-1)) + 1
     span = len(jobs.user.names) + 1
@@ -109,11 +109,10 @@ def _commonest(jobs: JobTable, rows: npt.NDArray[np.intp], of: npt.NDArray[np.in
 
 
 def _lists(jobs: JobTable, row: int) -> set[str]:
-    """The node lists of a job."""
     return {jobs.req_nodes.value(row), jobs.exc_nodes.value(row)} - {""}
 
 
-def _named(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> dict[str, Bools]:
+def _named(snapshot: Snapshot, rows: Rows) -> dict[str, Bools]:
     """(M,) nodes that each node list of these jobs names: of each user one, then of each another one. Without what
     cannot be read, names far more than there are nodes, or is beyond `MOST_NAMES` in all. Unknown names name none.
     """
@@ -143,13 +142,13 @@ def _named(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> dict[str, Bools]:
     return masks
 
 
-def distinct_rows(rows: Bools) -> tuple[Bools, npt.NDArray[np.intp]]:
+def distinct_rows(rows: Bools) -> tuple[Bools, Rows]:
     """The distinct rows of a (n, m) matrix, ascending, and (n,) which each is: a fast `np.unique` along an axis."""
     first, of = distinct_bits(np.packbits(rows, axis=1))
     return np.asarray(rows[first], dtype=np.bool_), of
 
 
-def distinct_bits(bits: Bits) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def distinct_bits(bits: Bits) -> tuple[Rows, Rows]:
     """As `distinct_rows`, of rows of packed bits: where each comes first, and (n,) which of them each is."""
     bits = np.ascontiguousarray(bits)
     whole = (
@@ -164,16 +163,14 @@ def distinct_bits(bits: Bits) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp
 class _Requests(NamedTuple):
     """The R distinct requests of n jobs."""
 
-    of: npt.NDArray[np.intp]
-    first: npt.NDArray[np.intp]
-    """(R,) position of a job that has it."""
-    gpu_type: npt.NDArray[np.int64]
+    of: Rows
+    first: Rows  # (R,) position of a job that has it
+    gpu_type: Ints
     """(R,) column of `NodeTable.gpus`; their number: a type that no node has; −1: any."""
-    per_node: npt.NDArray[np.int32]
-    """(R,) least GPUs that a node must have."""
+    per_node: Codes  # (R,) least GPUs that a node must have
 
 
-def _requests(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> _Requests:
+def _requests(snapshot: Snapshot, rows: Rows) -> _Requests:
     jobs, nodes = snapshot.jobs, snapshot.nodes
     types = {name: column for column, name in enumerate(nodes.gpu_types)}
     type_column = np.array([types.get(name, len(types)) for name in jobs.gpu_type.names] + [-1], dtype=np.int64)
@@ -203,9 +200,9 @@ def _requests(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> _Requests:
 
 def _capable(
     snapshot: Snapshot,
-    rows: npt.NDArray[np.intp],
-    gpu_type: npt.NDArray[np.int64],
-    per_node: npt.NDArray[np.int32],
+    rows: Rows,
+    gpu_type: Ints,
+    per_node: Codes,
     named: Mapping[str, Bools],
 ) -> Bools:
     """(P, M) nodes that could run the jobs in `rows`, one of each kind; `named`: as of `_named`."""
@@ -238,9 +235,7 @@ def _satisfying(nodes: NodeTable, expression: str) -> Bools:
     return np.array([test(features) for features in sets.sets], dtype=np.bool_)[sets.of]
 
 
-def _of_several_types(
-    snapshot: Snapshot, rows: npt.NDArray[np.intp], gpu_type: npt.NDArray[np.int64], per_node: npt.NDArray[np.int32]
-) -> Bools:
+def _of_several_types(snapshot: Snapshot, rows: Rows, gpu_type: Ints, per_node: Codes) -> Bools:
     """(P, M) nodes for jobs that ask for several GPU types: all of them where it is per node, else one of them."""
     jobs, nodes = snapshot.jobs, snapshot.nodes
     found = np.zeros((len(rows), len(nodes)), dtype=np.bool_)
@@ -272,62 +267,55 @@ def compile_constraint(expression: str) -> Test:
     Counts (``a*2``) and matching groups (``[a&b]``, ``[r1|r2]``) spread over several nodes: for one node they mean "has
     one of these". What cannot be understood accepts every node: Slurm has the last word on where a job runs.
     """
-    symbols = _TOKEN.findall(expression)
-    if "".join(symbols).replace(" ", "") != re.sub(r"\s", "", expression):
-        return lambda _features: True
-    position = 0
-
-    def term(inside: bool, depth: int) -> Test:
-        nonlocal position
-        negated = False
-        while symbols[position : position + 1] == ["!"]:
-            negated = not negated
-            position += 1
-        if position >= len(symbols):
-            raise _UnclearError
-        symbol = symbols[position]
-        position += 1
-        if symbol in "([":
-            inner = chain(depth + 1, inside=inside or symbol == "[")
-            if position >= len(symbols) or symbols[position] != (")" if symbol == "(" else "]"):
-                raise _UnclearError
-            position += 1
-        elif symbol in "&|)]" or symbol.startswith("*"):
-            raise _UnclearError
-        else:
-            inner = _has(symbol)
-        if position < len(symbols) and symbols[position].startswith("*"):
-            position += 1
-        return (lambda features: not inner(features)) if negated else inner
-
-    def chain(depth: int, *, inside: bool) -> Test:
-        nonlocal position
-        if depth > MOST_NESTED:
-            raise _UnclearError
-        first, others = term(inside, depth), list[tuple[bool, Test]]()
-        while position < len(symbols) and symbols[position] in "&|":
-            conjunction = symbols[position] == "&" and not inside
-            position += 1
-            others.append((conjunction, term(inside, depth)))
-
-        def satisfied(features: frozenset[str]) -> bool:
-            found = first(features)
-            for conjunction, test in others:
-                found = (found and test(features)) if conjunction else (found or test(features))
-            return found
-
-        return satisfied if others else first
-
-    try:
-        whole = chain(0, inside="*" in expression and "[" not in expression)
-    except _UnclearError:
-        return lambda _features: True
-    return whole if position == len(symbols) else lambda _features: True
+    symbols = deque(_TOKEN.findall(expression))
+    if "".join(symbols).replace(" ", "") == re.sub(r"\s", "", expression):
+        with suppress(_UnclearError):
+            terms = _terms(symbols, 0, any_of="*" in expression and "[" not in expression)
+            if not symbols:
+                return lambda features: _hold(terms, features)
+    return lambda _features: True
 
 
 class _UnclearError(Exception):
     """The expression is not of the known grammar."""
 
 
-def _has(name: str) -> Test:
-    return lambda features: name in features
+class _Term(NamedTuple):
+    conjunction: bool  # with what stands before it
+    negated: bool
+    operand: "str | list[_Term]"
+
+
+def _terms(symbols: deque[str], depth: int, *, any_of: bool) -> list[_Term]:
+    """The terms that the symbols begin with, which are taken away."""
+    if depth > MOST_NESTED:
+        raise _UnclearError
+    terms: list[_Term] = []
+    conjunction = False
+    while True:
+        negated = False
+        while symbols and symbols[0] == "!":
+            negated = not negated
+            symbols.popleft()
+        if not symbols or symbols[0][0] in "&|)]*":
+            raise _UnclearError
+        operand: str | list[_Term] = symbols.popleft()
+        if operand in {"(", "["}:
+            end = ")" if operand == "(" else "]"
+            operand = _terms(symbols, depth + 1, any_of=any_of or end == "]")
+            if not symbols or symbols.popleft() != end:
+                raise _UnclearError
+        if symbols and symbols[0].startswith("*"):
+            symbols.popleft()
+        terms.append(_Term(conjunction, negated, operand))
+        if not symbols or symbols[0] not in {"&", "|"}:
+            return terms
+        conjunction = symbols.popleft() == "&" and not any_of
+
+
+def _hold(terms: list[_Term], features: frozenset[str]) -> bool:
+    found = False
+    for conjunction, negated, operand in terms:
+        own = negated != (operand in features if isinstance(operand, str) else _hold(operand, features))
+        found = (found and own) if conjunction else (found or own)
+    return found

@@ -15,16 +15,11 @@ from typing import Final, NamedTuple
 class Waits(enum.Enum):
     """What a pending job waits for."""
 
-    ROOM = enum.auto()
-    """Room or its turn, and nothing else."""
-    SOME = enum.auto()
-    """Of an array, some tasks wait for room; others, which have records of their own, for something else."""
-    ELIGIBILITY = enum.auto()
-    """Another job or its begin time: sprio(1) leaves it out although its priority is multifactor's."""
-    RELEASE = enum.auto()
-    """It is held."""
-    OTHER = enum.auto()
-    """A limit, a licence, nodes that are down, …: whatever its priority, it does not start."""
+    ROOM = enum.auto()  # or its turn, and nothing else
+    SOME = enum.auto()  # of an array, some tasks for room; others, which have records of their own, for something else
+    ELIGIBILITY = enum.auto()  # another job or its begin time: sprio(1) leaves it out, although it is multifactor's
+    RELEASE = enum.auto()  # it is held
+    OTHER = enum.auto()  # a limit, a licence, nodes that are down, …: whatever its priority, it does not start
     UNKNOWN = enum.auto()
 
 
@@ -163,24 +158,16 @@ _LIMIT: Final = re.compile(
 _WHAT: Final = {
     "cpu": "CPUs",
     "gres": "GPUs or other GRES",
-    "mem": "memory",
-    "memory": "memory",
     "node": "nodes",
-    "billing": "billing units",
-    "bill": "billing units",
     "bb": "burst buffer",
     "energy": "energy",
-    "lic": "licences",
-    "license": "licences",
-    "job": "running jobs",
-    "jobs": "running jobs",
-    "submitjob": "submitted jobs",
-    "submitjobs": "submitted jobs",
-    "wall": "run time",
-    "wallduration": "run time",
-    "time": "run time",
-    "resource": "resources",
-    "unknown": "resources",
+    **dict.fromkeys(("mem", "memory"), "memory"),
+    **dict.fromkeys(("billing", "bill"), "billing units"),
+    **dict.fromkeys(("lic", "license"), "licences"),
+    **dict.fromkeys(("job", "jobs"), "running jobs"),
+    **dict.fromkeys(("submitjob", "submitjobs"), "submitted jobs"),
+    **dict.fromkeys(("wall", "wallduration", "time"), "run time"),
+    **dict.fromkeys(("resource", "unknown"), "resources"),
 }
 
 

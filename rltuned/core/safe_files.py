@@ -29,9 +29,6 @@ def make_directory(path: Path) -> None:
 
     Made by root, they belong to the owner of the place where they are made; in a place of root's own, as /var/lib, to
     the user of the units, where there is one. root often looks first, and the daemon comes after.
-
-    Raises:
-        OSError: as mkdir(2); or there is no directory any more.
     """
     if path.is_dir():
         return
@@ -84,11 +81,7 @@ def give_all_to(uid: int, directory: Path) -> str:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of `data`; a short write (disk full) goes on until the error comes.
-
-    Raises:
-        OSError: as write(2).
-    """
+    """Write all of `data`; a short write (disk full) goes on until the error comes."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
@@ -107,10 +100,8 @@ def sync_directory(directory: Path) -> None:
 
 
 def read_json(path: Path, most: int = 1 << 20) -> Any:
-    """What a file of JSON holds, of `most` bytes at most. The numbers in it are finite, and 64 bits hold the integers.
-
-    Raises:
-        OSError, ValueError: it cannot be read; it is not that.
+    """What a file of JSON holds, of `most` bytes at most. The numbers in it are finite, and 64 bits hold the integers:
+    else it is a ValueError.
     """
     with path.open("rb") as file:
         data = file.read(most + 1)
@@ -136,10 +127,8 @@ def _finite(text: str) -> float:
 
 def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int = FILE_MODE) -> None:
     """Replace `path` by `data`: readers see the old or the new content, also after a crash. No link is followed.
-    `durable`: it is on the disk when this returns. `mode`: less the umask.
-
-    Raises:
-        OSError: nothing was replaced; or it was, and may be lost with the machine.
+    `durable`: it is on the disk when this returns. `mode`: less the umask. After an OSError nothing was replaced; or it
+    was, and may be lost with the machine.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with contextlib.suppress(FileNotFoundError):

@@ -6,19 +6,11 @@ from typing import Final, Self
 
 from rltuned.core.errors import ConfigError
 
-_MOST_DIGITS: Final = 10
 _MINUTE: Final = 60.0
 WHOLE_QUEUE: Final = 2**31 - 1
 """default_queue_depth where no site has said one: every main pass tries all jobs. slurmctld takes no larger number."""
 LIMITS: Final = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start", "bf_min_age_reserve")
 _SIMULATED: Final = ("default_queue_depth", "bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", *LIMITS)
-
-
-def tres_name(name: str) -> str:
-    """The name of a TRES or a GPU type as tables have it: Slurm compares them without case (assoc_mgr.c), and a site
-    writes gpu:A100 in one place and gres/gpu:a100 in another.
-    """
-    return name.lower()
 
 
 @dataclass(frozen=True)
@@ -92,9 +84,6 @@ class SchedulerParameters:
     def parse(cls, text: str) -> Self:
         """Of a text as slurm.conf has it, with nothing but what is simulated: ``bf_interval=60,bf_window=2880``. What
         it does not say is the default, but for default_queue_depth: `WHOLE_QUEUE`.
-
-        Raises:
-            ConfigError: a word that is not one of those, or no number.
         """
         parameters = {"default_queue_depth": str(WHOLE_QUEUE)}
         for word in filter(None, text.split(",")):
@@ -121,7 +110,7 @@ class SchedulerParameters:
 
 
 def _is_number(value: str) -> bool:
-    return value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+    return value.isascii() and value.isdigit() and len(value) <= 10
 
 
 def _number(parameters: Mapping[str, str], name: str, default: float) -> float:

@@ -21,7 +21,6 @@ Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.intp]
 
-
 NO_ROWS: Final = np.zeros(0, dtype=np.int32)
 
 
@@ -68,12 +67,10 @@ class JobTable:
     job_id: Ints
     """The id that scontrol takes for the whole record: the array's or component's own id."""
     state: npt.NDArray[np.int8]
-    array_tasks: Codes
-    """Pending tasks behind this record; 0 when it is no array."""
+    array_tasks: Codes  # pending tasks behind this record; 0 when it is no array
     array_limit: Codes
     """Tasks of the array that may run at a time (sbatch(1) --array, after "%"); 0: as many as there are."""
-    het_job_id: Ints
-    """Id of the leader of a heterogeneous job; 0 otherwise."""
+    het_job_id: Ints  # id of the leader of a heterogeneous job; 0 otherwise
     user: Category
     account: Category
     partition: Category
@@ -87,33 +84,24 @@ class JobTable:
     start_time: Floats
     end_time: Floats
     """Latest end of a running job (start + limit), infinite without a limit; NaN, as the start, for pending ones."""
-    time_limit: Floats
-    """Seconds, infinite when unlimited."""
+    time_limit: Floats  # seconds, infinite when unlimited
     nodes: Codes
     """Nodes of a running job; of a pending one the least, or of a range what Slurm guesses at present."""
     tasks: Codes
-    gpus: Codes
-    """GPUs in all; 0 for a CPU job."""
-    gpus_per_node: Codes
-    """GPUs asked per node, 0 when only a total (or nothing) was asked."""
-    gpu_type: Category
-    """Type asked for; code −1: any."""
+    gpus: Codes  # in all; 0 for a CPU job
+    gpus_per_node: Codes  # as asked; 0 when only a total (or nothing) was asked
+    gpu_type: Category  # as asked for; code −1: any
     cpus: Codes
-    mem: Floats
-    """MiB in all. NaN: not given (`--mem=0`, all of a node)."""
-    tmp: Floats
-    """Local disk per node, MiB."""
-    features: Category
-    """Constraint expression as given (sbatch(1) --constraint)."""
+    mem: Floats  # MiB in all; NaN: not given (`--mem=0`, all of a node)
+    tmp: Floats  # local disk per node, MiB
+    features: Category  # constraint expression as given (sbatch(1) --constraint)
     req_nodes: Category
     exc_nodes: Category
     dependent: Bools
     deadline: Floats
     """Slurm ends it where it cannot end before this moment, which its user gave (sbatch(1) --deadline); NaN: none."""
-    held: Bools
-    """Priority 0: held by user, admin or BadConstraints."""
-    priority: Ints
-    """As squeue shows it; of a job of several partitions, that of one of them."""
+    held: Bools  # priority 0: by user, admin or BadConstraints
+    priority: Ints  # as squeue shows it; of a job of several partitions, that of one of them
     nice: Ints
     site_factor: Ints
     site_known: Bools
@@ -121,8 +109,7 @@ class JobTable:
     base: Ints
     """Multifactor's sum without the site factor, the highest of several partitions', not cut off at Slurm's least of 1.
         Means nothing unless `site_known`."""
-    base_least: Ints
-    """The lowest of their sums."""
+    base_least: Ints  # the lowest of their sums
     decided: Category
     """Terms of nice, partition, QOS and association in its priority, as "nice=20 partition=1000"; code −1: nothing."""
     request: Category
@@ -203,8 +190,7 @@ class NodeTable:
     mem: Floats
     mem_alloc: Floats
     tmp: Floats
-    gpus: Codes
-    """(M, T) configured."""
+    gpus: Codes  # (M, T) configured
     gpus_alloc: Codes
     """(M, T) allocated, or not to be had as a whole because shards or MPS of them are."""
     features: tuple[frozenset[str], ...]
@@ -273,15 +259,11 @@ class Partition:
     """A partition (virtual cluster), slurm.conf(5) PartitionName."""
 
     name: str
-    nodes: Codes
-    """Rows of its nodes."""
-    up: bool = True
-    """Whether jobs that wait in it may start."""
+    nodes: Codes  # rows of its nodes
+    up: bool = True  # whether jobs that wait in it may start
     priority_tier: int = 1
-    oversubscribe: OverSubscribe = OverSubscribe.NO
-    """NO, YES, FORCE or EXCLUSIVE."""
-    oversubscribe_count: int = 1
-    """n of YES:n or FORCE:n, 1 otherwise."""
+    oversubscribe: OverSubscribe = OverSubscribe.NO  # NO, YES, FORCE or EXCLUSIVE
+    oversubscribe_count: int = 1  # n of YES:n or FORCE:n, 1 otherwise
     max_time: float = float("inf")
     max_nodes: float = float("inf")
     default: bool = False
@@ -297,8 +279,7 @@ class Snapshot:
 
     time: float
     """Epoch seconds on the controller host at the start of the read."""
-    release: tuple[int, int]
-    """(24, 11) for Slurm 24.11.x."""
+    release: tuple[int, int]  # (24, 11) for Slurm 24.11.x
     jobs: JobTable
     nodes: NodeTable
     partitions: tuple[Partition, ...]

@@ -29,8 +29,7 @@ class Skipped:
     """One row that could not be understood."""
 
     kind: RowKind
-    name: str
-    """Of the job, node or partition; "" where not even that can be read."""
+    name: str  # of the job, node or partition; "" where not even that can be read
     reason: str
 
     def __str__(self) -> str:
@@ -44,11 +43,9 @@ class Skipped:
 class Unread:
     """All that one reading could not understand. Plain containers: a snapshot is sent to another process."""
 
-    rows: list[Skipped] = field(default_factory=list)
-    """The first `SHOWN` of them."""
+    rows: list[Skipped] = field(default_factory=list)  # the first `SHOWN` of them
     counts: Counter[RowKind] = field(default_factory=Counter)
-    jobs: dict[int, str] = field(default_factory=dict)
-    """Reason by id of each job that is to be left alone."""
+    jobs: dict[int, str] = field(default_factory=dict)  # reason by id of each job that is to be left alone
     listed: dict[RowKind, Collection[int]] = field(default_factory=dict)
     """Ids that were read of a table some row of which has none, or is missing: a job that is not among them may be that
     row."""

@@ -105,9 +105,9 @@ class Canned(Runner):
         super().__init__(Path("/nonexistent"))
         self._answers = answers
 
-    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
+    def run(self, name: str, *words: str, stdin: str = "") -> Answer:
         """The prepared answer of command `name`."""
-        del argument, stdin, second
+        del words, stdin
         return Answer(REGISTRY[name], self._answers[name], "", 0, 0.0)
 
 

@@ -23,10 +23,9 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from rltuned.core.changes import OverSubscribe
-from rltuned.core.durations import duration
 from rltuned.core.errors import ShapeError
+from rltuned.core.notation import duration, tres_name
 from rltuned.core.plain_tables import node_table
-from rltuned.core.scheduler import tres_name
 from rltuned.core.tables import NO_ROWS, NodeTable, Partition
 
 CPUS_PER_GPU: Final = 8

@@ -17,8 +17,7 @@ from rltuned.slurm.status import read_status
 if TYPE_CHECKING:
     from rltuned.core.tables import Snapshot
 
-CONNECT_SECONDS: Final = 2.0
-"""As long as Slurm's own clients try to connect (TCPTimeout)."""
+CONNECT_SECONDS: Final = 2.0  # as long as Slurm's own clients try to connect (TCPTimeout)
 
 
 class CliReader:
@@ -39,9 +38,6 @@ class CliReader:
 
         The RPC limiter turns pings away, and scontrol then calls a healthy controller DOWN (measured on 24.11). So of
         one that is said to be down the port is tried: that of a dead one takes no connection.
-
-        Raises:
-            SlurmUnavailableError: scontrol names none.
         """
         answer = self._runner.run("ping")  # ends with 1 when none is up
         found = controller.controllers(answer.stdout)

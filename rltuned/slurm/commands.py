@@ -5,10 +5,9 @@ feature or node name may hold, and no account where Slurm looks at it (Accountin
 that users write freely is asked for (see the package page).
 """
 
-import enum
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -24,99 +23,48 @@ EXCLUSIVE_SINCE: Final = (26, 5)
 """First release whose squeue has the column Exclusive, and whose OverSubscribe no longer tells (measured)."""
 
 
-class Access(enum.StrEnum):
-    """Whether a command can change anything in Slurm."""
-
-    READ = "read"
-    WRITE = "write"
-
-
-class Patience(enum.Enum):
-    """How long a command may take, as a factor of ``slurm.timeout``."""
-
-    QUICK = 0.25
-    """A health check: no answer within a quarter of the time-out is an answer."""
-    NORMAL = 1.0
-    LONG = 3.0
-    """Writes: the client itself sleeps, without a word, while slurmctld's RPC limiter says so."""
+QUICK: Final = 0.25
+"""Patience with a health check: no answer within a quarter of the time-out is an answer."""
+LONG: Final = 3.0
+"""Patience with a write: the client itself sleeps, without a word, while slurmctld's RPC limiter says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command line. `argument` and `second` are the patterns of the words that are not fixed."""
+    """One command line."""
 
     name: str
     program: str
     arguments: tuple[str, ...]
     purpose: str
-    patience: Patience = Patience.NORMAL
-    access: Access = Access.READ
-    argument: re.Pattern[str] | None = None
-    second: re.Pattern[str] | None = None
-    takes_input: bool = False
-    output_limit: int | None = None
-    """Bytes, where less than the runner's is enough."""
+    patience: float = 1.0  # factor of ``slurm.timeout``
+    words: tuple[re.Pattern[str], ...] = ()  # what the words behind the fixed ones look like
+    writes: bool = False  # changes Slurm, by what stands on its standard input
+    output_limit: int | None = None  # bytes, where less than the runner's is enough
     cuts_lines: bool = False
     """Whether a line that is far longer than others ends with `CUT`, and is left out where it is the same as the one
     before: a user may make a column as long as they like, in as many tasks of an array.
     """
 
-    def argv(self, bin_dir: Path, argument: str | None = None, second: str | None = None) -> list[str]:
-        """The words to execute.
-
-        Raises:
-            SlurmError: a variable word is missing, unwanted, or not of the command's pattern.
-        """
-        words = [str(bin_dir / self.program), *self.arguments]
-        number = ("no argument", "one argument", "two arguments")[
-            (self.argument is not None) + (self.second is not None)
-        ]
-        for pattern, word in ((self.argument, argument), (self.second, second)):
-            if (pattern is None) != (word is None):
-                raise SlurmError(f"{self.name}: takes {number}")
-            if pattern is not None and word is not None:
-                if not pattern.fullmatch(word):
-                    raise SlurmError(f"{self.name}: refusing the argument {word!r}")
-                words.append(word)
-        return words
+    def argv(self, bin_dir: Path, *words: str) -> list[str]:
+        """The words to execute; SlurmError where a variable one is missing, unwanted, or not of its pattern."""
+        if len(words) != len(self.words):
+            raise SlurmError(f"{self.name}: takes {len(self.words)} variable words, not {len(words)}")
+        for pattern, word in zip(self.words, words, strict=True):
+            if not pattern.fullmatch(word):
+                raise SlurmError(f"{self.name}: refusing the argument {word!r}")
+        return [str(bin_dir / self.program), *self.arguments, *words]
 
 
 GPU_OPTIONS: Final = ("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket")
 """--gpus, --gpus-per-node and --gres, --gpus-per-task, --gpus-per-socket."""
 
 JOB_FIELDS: Final = (
-    "JobID",
-    "ArrayJobID",
-    "ArrayTaskID",
-    "HetJobID",
-    "UserName",
-    "Account",
-    "Partition",
-    "QOS",
-    "Reservation",
-    "StateCompact",
-    "Reason",
-    "SubmitTime",
-    "EligibleTime",
-    "StartTime",
-    "EndTime",
-    "TimeLimit",
-    "NumNodes",
-    "NumTasks",
-    "NumCPUs",
-    "MinMemory",
-    "MinTmpDisk",
-    "tres-alloc",
-    *GPU_OPTIONS,
-    "mem-per-tres",
-    "Feature",
-    "ReqNodes",
-    "NodeList",
-    "Dependency",
-    "Deadline",
-    "PriorityLong",
-    "Nice",
-    "OverSubscribe",
+    *("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID"),
+    *("UserName", "Account", "Partition", "QOS", "Reservation", "StateCompact", "Reason"),
+    *("SubmitTime", "EligibleTime", "StartTime", "EndTime", "TimeLimit"),
+    *("NumNodes", "NumTasks", "NumCPUs", "MinMemory", "MinTmpDisk", "tres-alloc", *GPU_OPTIONS, "mem-per-tres"),
+    *("Feature", "ReqNodes", "NodeList", "Dependency", "Deadline", "PriorityLong", "Nice", "OverSubscribe"),
 )
 """Columns of ``squeue -O`` on every release, squeue(1). `tres-alloc` of a pending job is what it asks for."""
 
@@ -126,27 +74,12 @@ WIDTHS: Final[Mapping[str, int]] = MappingProxyType({"Dependency": 1})
 _TASK_WIDTHS: Final = {"ArrayTaskID": 1}
 """As `WIDTHS`, with a row for each task: one tells a task from `N/A`, and the rows of one record are the same."""
 
-REQUEST_FIELDS: Final = (
-    "Account",
-    "Partition",
-    "QOS",
-    "TimeLimit",
-    "NumNodes",
-    "NumCPUs",
-    *GPU_OPTIONS,
-)
+REQUEST_FIELDS: Final = ("Account", "Partition", "QOS", "TimeLimit", "NumNodes", "NumCPUs", *GPU_OPTIONS)
 """What a pending job asks for, and in whose name: what was lent to a job was lent to this request."""
 
 STATUS_FIELDS: Final = (
-    "JobID",
-    "ArrayJobID",
-    "ArrayTaskID",
-    "StateCompact",
-    "SubmitTime",
-    "PriorityLong",
-    "OverSubscribe",
-    "Reason",
-    *REQUEST_FIELDS,
+    *("JobID", "ArrayJobID", "ArrayTaskID", "StateCompact"),
+    *("SubmitTime", "PriorityLong", "OverSubscribe", "Reason", *REQUEST_FIELDS),
 )
 
 EXCLUSIVE: Final = "Exclusive"
@@ -162,34 +95,13 @@ share, job size, partition, QOS, association. A job of several partitions has on
 SITE_FORMAT: Final = SEPARATOR.join(SITE_FIELDS) + SEPARATOR
 
 ENDED_FIELDS: Final = (
-    "JobIDRaw",
-    "User",
-    "Account",
-    "Partition",
-    "State",
-    "End",
-    "ElapsedRaw",
-    "TimelimitRaw",
-    "ReqTRES",
-    "AllocTRES",
+    *("JobIDRaw", "User", "Account", "Partition", "State", "End"),
+    *("ElapsedRaw", "TimelimitRaw", "ReqTRES", "AllocTRES"),
 )
 
 TRACE_FIELDS: Final = (
-    "JobIDRaw",
-    "User",
-    "Account",
-    "Partition",
-    "QOS",
-    "Submit",
-    "Eligible",
-    "Start",
-    "End",
-    "ElapsedRaw",
-    "TimelimitRaw",
-    "ReqTRES",
-    "AllocTRES",
-    "NNodes",
-    "State",
+    *("JobIDRaw", "User", "Account", "Partition", "QOS", "Submit", "Eligible", "Start", "End"),
+    *("ElapsedRaw", "TimelimitRaw", "ReqTRES", "AllocTRES", "NNodes", "State"),
 )
 """What `rltuned.simulate.workload` reads of sacct (docs/evaluation.md)."""
 
@@ -217,30 +129,13 @@ def _queue(name: str, fields: tuple[str, ...], purpose: str, options: tuple[str,
     return Command(name, "squeue", (*options, "-O", columns), purpose, cuts_lines=True)
 
 
-def _ended(
-    name: str, fields: tuple[str, ...], states: Iterable[str], purpose: str, patience: Patience, output_limit: int
-) -> Command:
+def _ended(name: str, fields: tuple[str, ...], states: Iterable[str], purpose: str, output_limit: int) -> Command:
     """Jobs that have ended in a stretch of time, from sacct, which asks slurmdbd."""
-    return Command(
-        name,
-        "sacct",
-        (
-            "--allusers",
-            "--allocations",
-            "--duplicates",  # else only the last run of a job that was requeued is told of
-            "--noheader",
-            "--parsable",
-            f"--delimiter={SEPARATOR}",
-            "--noconvert",
-            f"--state={','.join(states)}",
-            f"--format={','.join(fields)}",
-        ),
-        f"jobs that have ended in a stretch of time, {purpose}; asks slurmdbd",
-        patience,
-        argument=re.compile(rf"--starttime={_MOMENT}"),
-        second=re.compile(rf"--endtime={_MOMENT}"),
-        output_limit=output_limit,
-    )
+    # --duplicates: else only the last run of a job that was requeued is told of.
+    options = ("--allusers", "--allocations", "--duplicates", "--noheader", "--parsable", "--noconvert")
+    what = (f"--delimiter={SEPARATOR}", f"--state={','.join(states)}", f"--format={','.join(fields)}")
+    words = (re.compile(rf"--starttime={_MOMENT}"), re.compile(rf"--endtime={_MOMENT}"))
+    return Command(name, "sacct", (*options, *what), purpose, words=words, output_limit=output_limit)
 
 
 _SACCTMGR = ("--noheader", "--parsable2", "--readonly")
@@ -252,31 +147,27 @@ def _names(name: str, program: str, *what: str) -> Command:
 
 
 _COMMANDS: Final = (
-    Command("version", "scontrol", ("-V",), "release of the installed commands; asks nobody", Patience.QUICK),
-    Command("ping", "scontrol", ("ping",), "whether slurmctld answers; the cheap health check", Patience.QUICK),
+    Command("version", "scontrol", ("-V",), "release of the installed commands; asks nobody", QUICK),
+    Command("ping", "scontrol", ("ping",), "whether slurmctld answers; the cheap health check", QUICK),
     Command("federation", "scontrol", ("show", "federation"), "the federation that the cluster is in, if any"),
     Command("config", "scontrol", ("show", "config"), "plugins, parameters, limiter"),
     _queue("jobs", JOB_FIELDS, "all pending jobs and all that hold resources"),
     _queue("jobs-exclusive", (*JOB_FIELDS, EXCLUSIVE), "as jobs, on 26.05 and later"),
     Command(
-        "excluded",
-        "squeue",
-        (*_TASKS, "-o", EXCLUDED_FORMAT),
-        "excluded nodes of each job, and records of tasks",
-        cuts_lines=True,
+        "excluded", "squeue", (*_TASKS, "-o", EXCLUDED_FORMAT), "excluded nodes, records of tasks", cuts_lines=True
     ),
     _queue("status", STATUS_FIELDS, "the few facts re-read around a write", _TASKS),
     _queue("status-exclusive", (*STATUS_FIELDS, EXCLUSIVE), "as status, on 26.05 and later", _TASKS),
     Command("site-factors", "sprio", ("--noheader", "-o", SITE_FORMAT), "site factor of each job under multifactor"),
     Command("nodes", "scontrol", ("--all", "--details", "--oneliner", "show", "node"), "nodes: capacity, use, state"),
     Command("partitions", "scontrol", ("--all", "--oneliner", "show", "partition"), "partitions and their limits"),
-    Command("diagnostics", "sdiag", (), "load of slurmctld", Patience.QUICK),
+    Command("diagnostics", "sdiag", (), "load of slurmctld", QUICK),
     Command(
         "privilege",
         "sacctmgr",
         (*_SACCTMGR, "show", "user", "format=user,adminlevel"),
         "AdminLevel of the calling user",
-        argument=re.compile(r"user=[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"),
+        words=(re.compile(r"user=[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"),),
     ),
     Command(
         "preemption",
@@ -289,31 +180,16 @@ _COMMANDS: Final = (
         "sacctmgr",
         (*_SACCTMGR, "show", "event", "format=NodeName,State,TimeStart,TimeEnd"),
         "when nodes took no new job: down, drained, failed; asks slurmdbd",
-        Patience.LONG,
-        argument=re.compile(rf"Start={_MOMENT}"),
+        LONG,
+        words=(re.compile(rf"Start={_MOMENT}"),),
     ),
     _names("qos", "sacctmgr", "qos", "format=name"),
     _names("accounts", "sacctmgr", "account", "format=account"),
     _names("users", "sacctmgr", "user", "format=user"),
     _names("reservations", "scontrol", "reservation"),
-    _ended(
-        "history",
-        ENDED_FIELDS,
-        TELLING_STATES,
-        "for run-time predictions",
-        Patience.NORMAL,
-        HISTORY_BYTES,
-    ),
-    _ended("trace", TRACE_FIELDS, FINAL_STATES, "with all that a replay needs", Patience.LONG, TRACE_BYTES),
-    Command(
-        "update",
-        "scontrol",
-        (),
-        "update and release lines on standard input, many per process",
-        Patience.LONG,
-        Access.WRITE,
-        takes_input=True,
-    ),
+    _ended("history", ENDED_FIELDS, TELLING_STATES, "ended jobs, for run-time predictions", HISTORY_BYTES),
+    replace(_ended("trace", TRACE_FIELDS, FINAL_STATES, "ended jobs, for a replay", TRACE_BYTES), patience=LONG),
+    Command("update", "scontrol", (), "update lines, many per process", LONG, writes=True),
 )
 
 REGISTRY: Final[Mapping[str, Command]] = MappingProxyType({command.name: command for command in _COMMANDS})

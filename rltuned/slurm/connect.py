@@ -13,11 +13,7 @@ def runner(section: SlurmSection) -> Runner:
 
 
 def open_reader(section: SlurmSection, user: int | None = None) -> SlurmReader:
-    """The reader, the same for all backends. `user`: whose privilege its facts tell; by default that of this process.
-
-    Raises:
-        PrerequisiteError: backend `pyslurm` without a usable pyslurm.
-    """
+    """The reader, the same for all backends. `user`: whose privilege its facts tell; None: this process's."""
     if section.backend == "pyslurm":
         from rltuned.slurm.pyslurm import load_module  # noqa: PLC0415 - optional dependency
 

@@ -10,11 +10,7 @@ from rltuned.slurm.process import Runner
 
 
 def config(answer: str) -> dict[str, str]:
-    """``scontrol show config``: key → value, "" for ``(null)``; section titles and the ping lines are skipped.
-
-    Raises:
-        SlurmParseError: cut short, or not a configuration.
-    """
+    """``scontrol show config``: key → value, "" for ``(null)``; section titles and the ping lines are skipped."""
     if not answer.endswith("\n"):
         raise SlurmParseError("scontrol show config: the answer is cut short or empty")
     found: dict[str, str] = {}
@@ -68,8 +64,7 @@ class Load(NamedTuple):
     """What sdiag(1) says about slurmctld."""
 
     health: Health
-    jobs_pending: int
-    """Slurmctld counts every half minute."""
+    jobs_pending: int  # slurmctld counts every half minute
     jobs_running: int
 
 
@@ -78,11 +73,7 @@ _DIAGNOSTIC = re.compile(r"\s*([A-Za-z][A-Za-z ()_]{1,60}):\s*([0-9]{1,15})\s*\Z
 
 
 def diagnostics(answer: str) -> Load:
-    """The answer of sdiag. Mean cycles are 0 before the first cycle.
-
-    Raises:
-        SlurmParseError: not sdiag's answer.
-    """
+    """The answer of sdiag. Mean cycles are 0 before the first cycle."""
     found: dict[str, int] = {}
     section = ""
     for line in answer.split("\n"):

@@ -1,15 +1,14 @@
 """What `doctor` and the start-up checks need to know about a cluster."""
 
-import math
 import os
-import pwd
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from rltuned.core.errors import SlurmError, SlurmParseError
-from rltuned.core.scheduler import tres_name
+from rltuned.core.notation import tres_name
+from rltuned.core.safe_files import user_name
 from rltuned.slurm import controller, not_simulated, notation
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Runner, failure
@@ -22,11 +21,7 @@ _PINGED: Final = re.compile(r"^Slurmctld\([^)\n]*\) at .* is (?:UP|DOWN)$", re.M
 """The last line of ``scontrol show config``."""
 _PLAIN: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 DEFAULT_PORT: Final = 6817
-_LEVELS: Final = {
-    "operator": Privilege.OPERATOR,
-    "admin": Privilege.ADMIN,
-    "administrator": Privilege.ADMIN,
-}
+_LEVELS: Final = {"operator": Privilege.OPERATOR, "admin": Privilege.ADMIN, "administrator": Privilege.ADMIN}
 
 
 def read_facts(runner: Runner, known: ClusterFacts | None = None, user: int | None = None) -> ClusterFacts:
@@ -34,9 +29,6 @@ def read_facts(runner: Runner, known: ClusterFacts | None = None, user: int | No
 
     `user`: whose privilege, by default that of this process. `known`: what ``scontrol show config`` does not say is of
     these, and nothing else is asked.
-
-    Raises:
-        SlurmUnavailableError, SlurmParseError: slurmctld gave no or a strange answer.
     """
     answer = runner.run("config")
     # scontrol asks slurmctld for the configuration, prints it, and only then pings. Where the RPC limiter turns the
@@ -48,7 +40,7 @@ def read_facts(runner: Runner, known: ClusterFacts | None = None, user: int | No
 
 def facts_from(config: Mapping[str, str], runner: Runner, uid: int, known: ClusterFacts | None = None) -> ClusterFacts:
     """Facts from a parsed configuration, for the user `uid`; the rest is asked, or `known`."""
-    user = _name_of(uid)
+    user = user_name(uid)
     version, release = controller.version(config["SLURM_VERSION"])
     limiter = controller.parameters(config.get("SlurmctldParameters", ""))
     period = _number(limiter, "rl_refill_period", 1.0)
@@ -148,10 +140,9 @@ def _preempts_by(config: Mapping[str, str], runner: Runner, known: ClusterFacts 
 def _boot_time(value: str) -> float:
     """Epoch seconds; 0 where it cannot be understood."""
     try:
-        seconds = notation.epoch(value)
+        return notation.moment(value)
     except SlurmParseError:
         return 0.0
-    return 0.0 if math.isnan(seconds) else seconds
 
 
 def _controllers(config: Mapping[str, str]) -> list[tuple[str, tuple[str, int]]]:
@@ -183,13 +174,6 @@ def _admin_level(runner: Runner, user: str) -> tuple[Privilege, bool]:
         if name == user:
             return _LEVELS.get(level.strip().lower(), Privilege.NONE), True
     return Privilege.NONE, True
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _in_files(path: Path, key: str, depth: int = 5) -> str:

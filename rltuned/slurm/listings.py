@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.errors import SlurmParseError
-from rltuned.core.hostlist import expand
+from rltuned.core.notation import expand
 from rltuned.core.tables import NO_ROWS, Partition
 from rltuned.core.unread import RowKind, Skipped
 from rltuned.slurm.not_simulated import of_partition
@@ -28,6 +28,8 @@ from rltuned.slurm.notation import (
 from rltuned.slurm.separated import refuse_unknown
 
 _T = TypeVar("_T")
+_NODE: Final = "NodeName"
+_PARTITION: Final = "PartitionName"
 
 _STATE_SUFFIX: Final = {
     "*": "NOT_RESPONDING",
@@ -41,7 +43,6 @@ _STATE_SUFFIX: Final = {
     "-": "PLANNED",
 }
 _USABLE_BASE: Final = frozenset({"IDLE", "MIXED", "ALLOCATED"})
-_RESERVED: Final = "RESERVED"
 _ASLEEP: Final = frozenset({"POWERED_DOWN", "POWERING_UP", "POWER_UP"})
 """Power saving: Slurm wakes the node for a job (measured on all releases), but not one that is POWERING_DOWN."""
 _TAKES_JOBS: Final = _ASLEEP | {
@@ -50,7 +51,7 @@ _TAKES_JOBS: Final = _ASLEEP | {
 }
 """Flags of a node that may start jobs, by what slurmctld does with each (node_mgr.c, read_config.c, cons_tres)."""
 _COMES_BACK: Final = _TAKES_JOBS | {
-    *(_RESERVED, "MAINT", "MAINTENANCE"),  # reservation.c: of each node of which somebody has reserved anything
+    *("RESERVED", "MAINT", "MAINTENANCE"),  # reservation.c: of each node of which somebody has reserved anything
     *("BLOCKED", "POWER_DOWN", "POWER_DRAIN", "POWERING_DOWN"),
 }
 """Flags of a node that counts in a replay: those, and those of one that starts no jobs for a while. Each other flag
@@ -74,7 +75,7 @@ class NodeState:
     @property
     def reserved(self) -> bool:
         """Whether a reservation, which may be of a part of the node, is all that makes it not usable."""
-        return _RESERVED in self.flags and self._has_only(_TAKES_JOBS | {_RESERVED})
+        return "RESERVED" in self.flags and self._has_only(_TAKES_JOBS | {"RESERVED"})
 
     @property
     def counts(self) -> bool:
@@ -115,16 +116,13 @@ class Node:
 
     name: str
     state: NodeState
-    cpus: int
-    """CPUs that jobs may use (CPUEfctv)."""
+    cpus: int  # that jobs may use (CPUEfctv)
     cpus_alloc: int
-    mem: float
-    """MiB that jobs may use: RealMemory less MemSpecLimit."""
+    mem: float  # MiB that jobs may use: RealMemory less MemSpecLimit
     mem_alloc: float
     tmp: float
     features: frozenset[str]
-    gpus: Mapping[str, int]
-    """By type, "gpu" where none is given."""
+    gpus: Mapping[str, int]  # by type, "gpu" where none is given
     gpus_alloc: Mapping[str, int]
     weight: int = 1
 
@@ -132,12 +130,9 @@ class Node:
 class PartitionLine(NamedTuple):
     """One line of ``scontrol -o show partition``."""
 
-    partition: Partition
-    """Without its nodes."""
-    nodes: list[str]
-    """Names."""
-    understood: bool = True
-    """Whether anything but the name, and perhaps the nodes, is known."""
+    partition: Partition  # without its nodes
+    nodes: list[str]  # names
+    understood: bool = True  # whether anything but the name, and perhaps the nodes, is known
 
 
 def _tokens(line: str) -> dict[str, str]:
@@ -151,21 +146,17 @@ def _tokens(line: str) -> dict[str, str]:
 
 
 def _required(words: Mapping[str, str], key: str) -> str:
-    try:
-        return words[key]
-    except KeyError:
-        raise SlurmParseError(f"no {key}=") from None
+    if key not in words:
+        raise SlurmParseError(f"no {key}=")
+    return words[key]
 
 
 def nodes(answer: str) -> tuple[list[Node], list[Skipped]]:
     """All nodes of ``scontrol --details --oneliner show node``, and the lines that cannot be understood.
 
     A node of such a line, or of two lines, is there without anything that a job could use.
-
-    Raises:
-        SlurmParseError: cut short, no node at all, or a format that is not known (`refuse_unknown`).
     """
-    gpus: dict[str, dict[str, int]] = {}
+    gpus: dict[str, dict[str, int]] = {}  # what each text of Gres or GresUsed means, of which a cluster has few
     return _listed(
         answer, RowKind.NODE, _node_words, lambda words: _node(words, gpus), lambda words: unusable_node(words[_NODE])
     )
@@ -175,9 +166,6 @@ def partitions(answer: str) -> tuple[list[PartitionLine], list[Skipped]]:
     """All partitions of ``scontrol --oneliner show partition``, and the lines that cannot be understood.
 
     A partition of such a line, or of two lines, is there as one that is not up, of a tier that is not known (−1).
-
-    Raises:
-        SlurmParseError: cut short, no partition at all, or a format that is not known (`refuse_unknown`).
     """
     return _listed(
         answer,
@@ -186,10 +174,6 @@ def partitions(answer: str) -> tuple[list[PartitionLine], list[Skipped]]:
         _partition,
         lambda words: closed_partition(words[_PARTITION], text(words.get("Nodes", ""))),
     )
-
-
-_NODE: Final = "NodeName"
-_PARTITION: Final = "PartitionName"
 
 
 def _listed(
@@ -250,8 +234,7 @@ def _partition_words(line: str) -> tuple[dict[str, str], bool]:
 
 def unusable_node(name: str) -> Node:
     """A node of which nothing but the name is known."""
-    state = NodeState("UNKNOWN", frozenset())
-    return Node(name, state, 0, 0, 0.0, 0.0, 0.0, frozenset(), {}, {})
+    return Node(name, NodeState("UNKNOWN", frozenset()), 0, 0, 0.0, 0.0, 0.0, frozenset(), {}, {})
 
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,256}\Z", re.ASCII)
@@ -263,7 +246,6 @@ def is_node_name(value: str) -> bool:
 
 
 def _node(words: Mapping[str, str], gpus: dict[str, dict[str, int]]) -> Node:
-    """`gpus`: what each text of Gres or GresUsed means, of which a cluster has few."""
     name = words[_NODE]
     if not is_node_name(name):
         raise bad("node name", name)
@@ -310,7 +292,7 @@ def _as_configured(used: dict[str, int], configured: Mapping[str, int]) -> dict[
     if used.keys() <= configured.keys():
         return used
     found = {kind: number for kind, number in used.items() if kind in configured}
-    rest = sum(number for kind, number in used.items() if kind not in configured)
+    rest = sum(used.values()) - sum(found.values())
     for kind, most in configured.items():
         taken = min(rest, max(most - found.get(kind, 0), 0))
         found[kind] = found.get(kind, 0) + taken
@@ -318,10 +300,7 @@ def _as_configured(used: dict[str, int], configured: Mapping[str, int]) -> dict[
     return found
 
 
-_OVERSUBSCRIBE: Final = frozenset({"NO", "YES", "FORCE", "EXCLUSIVE"})
-
-
-def closed_partition(name: str, listed: str = "") -> PartitionLine:
+def closed_partition(name: str, listed: str) -> PartitionLine:
     """A partition of which nothing but the name, and perhaps the list of its nodes, is known."""
     try:
         nodes = expand(listed)
@@ -334,7 +313,7 @@ def _partition(words: Mapping[str, str]) -> PartitionLine:
     mode, _, times = _required(words, "OverSubscribe").partition(":")
     if words.get("Exclusive") == "NODE":
         mode = "EXCLUSIVE"
-    if mode not in _OVERSUBSCRIBE:
+    if mode not in {"NO", "YES", "FORCE", "EXCLUSIVE"}:
         raise bad("OverSubscribe", mode)
     most = _required(words, "MaxNodes")
     limit = duration(_required(words, "MaxTime"))

@@ -6,7 +6,7 @@ What it knows is in docs/simulator.md. Values are those of ``scontrol show confi
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rltuned.core.scheduler import tres_name
+from rltuned.core.notation import tres_name
 from rltuned.slurm import controller, notation
 
 if TYPE_CHECKING:  # needs NumPy
@@ -85,13 +85,14 @@ def sentence(settings: Sequence[str], partitions: "Sequence[Partition]", nodes: 
     return f"{BEGINNING}, though it changes who starts when: {'; '.join(found)}" if found else ""
 
 
+def _other_than(known: Mapping[str, frozenset[str]], settings: Mapping[str, str]) -> list[str]:
+    values = {name: notation.text(settings.get(name, "")) for name in known}
+    return [f"{name}={value}" for name, value in values.items() if value and value not in known[name]]
+
+
 def of_config(config: Mapping[str, str]) -> list[str]:
     """Settings of the site, as slurm.conf spells them."""
-    found = [
-        f"{name}={value}"
-        for name, known in _KNOWN.items()
-        if (value := notation.text(config.get(name, ""))) and value not in known
-    ]
+    found = _other_than(_KNOWN, config)
     for name, strange in _WORDS.items():
         words = controller.parameters(config.get(name, ""))
         found += [f"{name}={word}={value}".rstrip("=") for word, value in words.items() if word in strange]
@@ -100,20 +101,12 @@ def of_config(config: Mapping[str, str]) -> list[str]:
 
 def of_partition(words: Mapping[str, str]) -> tuple[str, ...]:
     """Settings of a partition."""
-    found = [
-        f"{name}={value}"
-        for name, known in _OF_A_PARTITION.items()
-        if (value := notation.text(words.get(name, ""))) and value not in known
-    ]
+    found = _other_than(_OF_A_PARTITION, words)
     if words.get("OverSubscribe", "").partition(":")[0] in {"YES", "FORCE"}:
         found.append(f"OverSubscribe={words['OverSubscribe']}")
     return (*found, *_weights("TRESBillingWeights", words.get("TRESBillingWeights", "")))
 
 
 def _weights(name: str, value: str) -> list[str]:
-    parts = notation.text(value).split(",")
-    return [f"{name}={part}" for part in parts if part and not _is_weighed(tres_name(part.partition("=")[0]))]
-
-
-def _is_weighed(tres: str) -> bool:
-    return tres in _TRES or tres.startswith("gres/gpu:")
+    parts = [(part, tres_name(part.partition("=")[0])) for part in notation.text(value).split(",") if part]
+    return [f"{name}={part}" for part, tres in parts if tres not in _TRES and not tres.startswith("gres/gpu:")]

@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from rltuned.core import durations
+from rltuned.core import notation
 from rltuned.core.errors import SlurmParseError
-from rltuned.core.scheduler import tres_name
+from rltuned.core.notation import tres_name
 
 NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "(none)"})
 """How Slurm's programs say that there is no value."""
@@ -72,9 +72,7 @@ def count(value: str) -> int:
     if match is None:
         raise bad("count", value)
     whole, fraction, unit = match.groups()
-    number = (
-        int(float(whole + (fraction or "")) * 1024 ** _POWER[unit]) if fraction else int(whole) * 1024 ** _POWER[unit]
-    )
+    number = int((float(whole + fraction) if fraction else int(whole)) * 1024 ** _POWER[unit])
     if number > MAX_COUNT:
         raise bad("count", value)
     return number
@@ -104,7 +102,7 @@ def duration(value: str) -> float:
     """Seconds of a Slurm time (squeue(1)); infinite for UNLIMITED, NaN for NOT_SET, Partition_Limit and the like."""
     if value in _UNSET:
         return math.nan
-    seconds = durations.duration(value)
+    seconds = notation.duration(value)
     if math.isnan(seconds):
         raise bad("time", value)
     return seconds
@@ -135,11 +133,9 @@ class Tres:
     """A TRES list as ``cpu=4,mem=4000M,node=2,gres/gpu=8,gres/gpu:p100=8``."""
 
     cpu: int = 0
-    mem: float = math.nan
-    """MiB."""
+    mem: float = math.nan  # MiB
     node: int = 0
-    gpus: int | None = None
-    """All GPUs; None when gres/gpu is not tracked or not asked for."""
+    gpus: int | None = None  # in all; None when gres/gpu is not tracked or not asked for
     gpu_types: tuple[tuple[str, int], ...] = ()
 
 
@@ -205,13 +201,7 @@ def tres_weights(value: str) -> dict[str, float]:
 
 _GRES_WORD = re.compile(r"[^\x00-\x20\x7f:,=()]{1,128}\Z")
 """Name, type or count; Slurm ends it at ``:``, ``,``, ``=`` or ``(``: ``a100``, ``1g.10gb+me``, ``h100/2``."""
-_ANY_TYPE: Final = ""
-_PARENTHESES = re.compile(r"\([^()]*\)")
-"""Remarks as ``(S:0,2)`` and ``(IDX:0-1,3)``."""
-_NO_CONSUME: Final = "no_consume"
-"""A flag of a node's GRES: jobs name it and use none of it up."""
-_NO_TYPE: Final = ":(null)"
-"""How 22.05 and 24.11 print the missing type of GPUs whose cores are known: ``gpu:(null):2(IDX:0-1)``."""
+_PARENTHESES = re.compile(r"\([^()]*\)")  # remarks as ``(S:0,2)`` and ``(IDX:0-1,3)``
 
 
 def gres(value: str) -> dict[str, int]:
@@ -224,7 +214,8 @@ def gres(value: str) -> dict[str, int]:
     found: dict[str, int] = {}
     if value in NOTHING:
         return found
-    bare = _PARENTHESES.sub("", value.replace(_NO_TYPE, ""))
+    # 22.05 and 24.11 print (null) for the missing type of GPUs whose cores are known.
+    bare = _PARENTHESES.sub("", value.replace(":(null)", ""))
     if "(" in bare or ")" in bare:
         raise bad("GRES", value)
     for part in bare.split(","):
@@ -241,7 +232,8 @@ def gres(value: str) -> dict[str, int]:
             words.append(amount)
         if not all(_GRES_WORD.match(word) for word in words):
             raise bad("GRES", value)
-        kind, number = _gpu([word for word in words[1:] if word != _NO_CONSUME], value)
+        # Jobs name a no_consume GRES of a node, and use none of it up.
+        kind, number = _gpu([word for word in words[1:] if word != "no_consume"], value)
         found[kind] = found.get(kind, 0) + number
         if found[kind] > MAX_COUNT:
             raise bad("GRES", value)
@@ -272,9 +264,9 @@ def _gpu(words: list[str], whole: str) -> tuple[str, int]:
     # A type may consist of digits only in theory; in Slurm the last word is the count when it can be one.
     match words:
         case []:
-            return _ANY_TYPE, 1
+            return "", 1
         case [one]:
-            return (_ANY_TYPE, count(one)) if _COUNT.match(one) else (tres_name(one), 1)
+            return ("", count(one)) if _COUNT.match(one) else (tres_name(one), 1)
         case [kind, number]:
             return tres_name(kind), count(number)
     raise bad("GRES", whole)

@@ -22,8 +22,7 @@ class Privilege(enum.StrEnum):
     NONE = "none"
     OPERATOR = "operator"
     ADMIN = "admin"
-    SLURM_USER = "slurm-user"
-    """root or SlurmUser: exempt from the RPC limiter."""
+    SLURM_USER = "slurm-user"  # root or SlurmUser: exempt from the RPC limiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,26 +40,21 @@ class ClusterFacts:
     scheduler_parameters: Mapping[str, str]
     rate_limiter: bool
     rate_bucket: int
-    rate_refill: float
-    """RPCs per second of the limiter."""
+    rate_refill: float  # RPCs per second of the limiter
     accounting: bool
     accounting_reachable: bool
     accounting_tres: tuple[str, ...]
-    priority_calc_period: float
-    """Seconds."""
+    priority_calc_period: float  # seconds
     started: float = 0.0
     """When slurmctld started, epoch seconds; 0: unknown. sprio lists a job from the first calculation after that on."""
     priority_flags: tuple[str, ...] = ()
     priority_weights: Mapping[str, float] = field(default_factory=dict)
     """Of multifactor, as `rltuned.decide.rank.multifactor.Weights` has them: times in seconds, 1 for yes."""
-    job_submit_plugins: str = ""
-    """They run on each of our writes, too."""
-    controllers: tuple[str, ...] = ()
-    """Hosts of slurmctld, the primary first."""
+    job_submit_plugins: str = ""  # they run on each of our writes, too
+    controllers: tuple[str, ...] = ()  # hosts of slurmctld, the primary first
     addresses: tuple[tuple[str, int], ...] = ()
     federation: str = ""
-    half_life: float = 7 * 86_400.0
-    """Of usage, seconds; 0: it does not decay."""
+    half_life: float = 7 * 86_400.0  # of usage, seconds; 0: it does not decay
     select_type: str = ""
     free_accounts: bool = False
     """Who has no association gives a job any account, text as long and as odd as they like."""
@@ -68,7 +62,6 @@ class ClusterFacts:
     """The setting by which a job's priority decides whom it may stop, PRIORITY or WITHIN; "" where none does."""
     private_jobs: bool = False
     """PrivateData=jobs: without a privilege a user sees only their own jobs, with exit status 0."""
-
     not_simulated: tuple[str, ...] = ()
     """Settings that change who starts when and that the simulator does not know, as slurm.conf spells them."""
 
@@ -97,21 +90,19 @@ class Controller:
     """A host of slurmctld's, as ``scontrol ping`` finds it."""
 
     host: str
-    up: bool
-    """Its slurmctld answers. That of a backup that stands by does, too."""
-    listens: bool = False
-    """It does not answer, but its port takes connections."""
+    up: bool  # its slurmctld answers; that of a backup that stands by does, too
+    listens: bool = False  # it does not answer, but its port takes connections
 
 
 class SlurmReader(Protocol):
-    """Reads. A fixed number of commands per call, whatever the queue length."""
+    """Reads. A fixed number of commands per call, whatever the queue length.
+
+    `SlurmUnavailableError`: no, or no timely, answer. `SlurmParseError`: one that is cut short, inconsistent or
+    unexpected; never an empty queue instead. So it is with what a reader may offer beside this.
+    """
 
     def ping(self) -> None:
-        """Return when slurmctld answers.
-
-        Raises:
-            SlurmUnavailableError: it does not.
-        """
+        """Return when slurmctld answers."""
 
     def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
         """Version, plugins, privileges, limiter; with `known`, only what slurm.conf says is read anew."""
@@ -120,12 +111,7 @@ class SlurmReader(Protocol):
         """Whether a pass of backfill is under way, which may put back what is written now."""
 
     def snapshot(self, now: float) -> "Snapshot":
-        """The whole queue and all nodes; `now` (epoch seconds) becomes its time.
-
-        Raises:
-            SlurmUnavailableError: no or late answer.
-            SlurmParseError: truncated, inconsistent or unexpected answer; never an empty queue instead.
-        """
+        """The whole queue and all nodes; `now` (epoch seconds) becomes its time."""
 
     def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
         """Fresh facts of these jobs (None: of every pending one); ids that Slurm no longer knows are absent."""
@@ -133,39 +119,26 @@ class SlurmReader(Protocol):
 
 @runtime_checkable
 class ControllerReader(Protocol):
-    """What a reader may offer beside `SlurmReader`: which controllers are up. The simulator has one, and no need to."""
+    """Which controllers are up. The simulator has one, and no need to tell."""
 
     def controllers(self, facts: ClusterFacts) -> tuple[Controller, ...]:
-        """Every controller of the cluster, the primary first.
-
-        Raises:
-            SlurmUnavailableError: no answer.
-        """
+        """Every controller of the cluster, the primary first."""
 
 
 @runtime_checkable
 class NamesReader(Protocol):
-    """What a reader may offer beside `SlurmReader`: which names there are. The simulator has no need to."""
+    """Which names there are. The simulator has no need to tell."""
 
     def names(self, what: str) -> frozenset[str]:
-        """All names of "partitions", "reservations", "qos", "accounts" or "users" that this user may see.
-
-        Raises:
-            SlurmUnavailableError: slurmctld, or slurmdbd for the last three, does not answer.
-        """
+        """All names of "partitions", "reservations", "qos", "accounts" or "users" that this user may see."""
 
 
 @runtime_checkable
 class HistoryReader(Protocol):
-    """What a reader may offer beside `SlurmReader`: the accounting's memory. The simulator need not have one."""
+    """The accounting's memory. The simulator need not have one."""
 
     def ended(self, start: float, end: float) -> Past:
-        """Jobs that ended in [start, end), epoch seconds. May be called from another thread.
-
-        Raises:
-            SlurmUnavailableError: no accounting, or slurmdbd does not answer.
-            SlurmParseError: an answer that is truncated, longer than its limit, or of which no row can be understood.
-        """
+        """Jobs that ended in [start, end), epoch seconds. May be called from another thread."""
 
 
 class SlurmWriter(Protocol):

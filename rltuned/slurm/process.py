@@ -24,7 +24,6 @@ LINE_LIMIT: Final = 32 * 1024
 
 ERROR_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of standard error that are kept; the rest is read and dropped."""
-
 _CHUNK: Final = 1 << 16
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
@@ -42,8 +41,7 @@ class Answer:
     command: Command
     stdout: str
     stderr: str
-    code: int
-    """Exit status; negative: ended by that signal."""
+    code: int  # exit status; negative: ended by that signal
     seconds: float
 
 
@@ -58,25 +56,20 @@ class Runner:
         self._timeout = timeout
         self._output_limit = output_limit
 
-    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
-        """Run one command to its end and return what it said, whatever its exit status.
-
-        Raises:
-            SlurmUnavailableError: not installed, or not finished in time (killed with all it started).
-            SlurmParseError: more output than the limit.
-        """
+    def run(self, name: str, *words: str, stdin: str = "") -> Answer:
+        """Run one command to its end and return what it said, whatever its exit status."""
         command = REGISTRY[name]
-        if stdin and not command.takes_input:
+        if stdin and not command.writes:
             raise SlurmError(f"{name}: takes no input")
-        argv = command.argv(self._bin_dir, argument, second)
+        argv = command.argv(self._bin_dir, *words)
         most = self._output_limit if command.output_limit is None else min(command.output_limit, self._output_limit)
-        patience = command.patience.value * self._timeout
+        patience = command.patience * self._timeout
         started = time.monotonic()
         try:
             # Own session: the time-out must reach everything that the command starts.
             process = subprocess.Popen(
                 argv,
-                stdin=subprocess.PIPE if command.takes_input else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if command.writes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=self._environment,
@@ -98,21 +91,12 @@ class Runner:
             raise AnswerTooLongError(f"{command.program} ({name}): answer longer than {most} bytes; killed") from None
         finally:
             _end(process)
-        return Answer(
-            command,
-            out.decode("utf-8", "replace"),
-            err.decode("utf-8", "replace"),
-            code,
-            time.monotonic() - started,
-        )
+        stdout, stderr = out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        return Answer(command, stdout, stderr, code, time.monotonic() - started)
 
-    def ask(self, name: str, argument: str | None = None, second: str | None = None) -> str:
-        """Standard output of a reading command that succeeded.
-
-        Raises:
-            SlurmUnavailableError, SlurmDeniedError, SlurmParseError: see `failure` and `run`.
-        """
-        answer = self.run(name, argument, second=second)
+    def ask(self, name: str, *words: str) -> str:
+        """Standard output of a reading command that succeeded; raises as `run`, and `failure`."""
+        answer = self.run(name, *words)
         # An unknown column is left out of the answer with exit status 0 (measured on all releases).
         if answer.code != 0 or "format specification" in answer.stderr:
             raise failure(answer)
@@ -184,12 +168,9 @@ class _Lines:
     """Collects what a command says."""
 
     out: bytearray
-    limit: int | None
-    """Of `out`; None: no line is cut."""
-    _room: int = LINE_LIMIT
-    """Bytes that the line may still have; −1: it was cut."""
-    _last: int = 0
-    """Where in `out` the last whole line begins."""
+    limit: int | None  # of `out`; None: no line is cut
+    _room: int = LINE_LIMIT  # bytes that the line may still have; −1: it was cut
+    _last: int = 0  # where in `out` the last whole line begins
 
     def add(self, chunk: bytes) -> None:
         """Take in what comes next."""

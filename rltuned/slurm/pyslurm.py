@@ -26,11 +26,7 @@ NEEDED: Final = ("Job", "JobSubmitDescription", "RPCError")
 
 
 def load_module() -> Any:
-    """The installed pyslurm.
-
-    Raises:
-        PrerequisiteError: not installed, built for another Slurm, or too old.
-    """
+    """The installed pyslurm."""
     try:
         module = importlib.import_module("pyslurm")
     except ImportError as error:

@@ -28,11 +28,7 @@ def read_ended(runner: Runner, start: float, end: float) -> Past:
 
 
 def ended_jobs(answer: str) -> Past:
-    """The jobs of an answer of ``sacct`` with the columns of `ENDED_FIELDS`, without those that never ran.
-
-    Raises:
-        SlurmParseError: truncated, or no row, or too few to rely upon, can be understood (`separated.refuse_unknown`).
-    """
+    """The jobs of an answer of ``sacct`` with the columns of `ENDED_FIELDS`, without those that never ran."""
     table, misfits = separated.table(answer, ENDED_FIELDS, "sacct")
     left_out = [misfit.reason for misfit in misfits]
     requests: dict[tuple[str, str], tuple[int, int]] = {}
@@ -72,20 +68,14 @@ def ended_jobs(answer: str) -> Past:
 
 
 class TraceRows(NamedTuple):
-    """Jobs that have ended, as lines of a trace."""
+    """Jobs that have ended, as lines of ``sacct -P`` with the columns of `TRACE_FIELDS`; times are epoch seconds."""
 
     lines: list[str]
-    """Of ``sacct -P`` with the columns of `TRACE_FIELDS`, below the line `trace_header`; times are epoch seconds."""
     left_out: list[str]
 
 
 def read_trace(runner: Runner, start: float, end: float) -> TraceRows:
-    """Jobs that ended in [start, end), epoch seconds, for `simulate.workload.readers.read`.
-
-    Raises:
-        SlurmUnavailableError: no accounting, or slurmdbd does not answer.
-        SlurmParseError: an answer that is truncated, unexpected, or longer than its limit.
-    """
+    """Jobs that ended in [start, end), epoch seconds, for `simulate.workload.readers.read`."""
     found = TraceRows([], [])
     for first, last, answer in _answers(runner, "trace", start, end):
         rows = trace_lines(answer, first, last)
@@ -100,11 +90,7 @@ def trace_header() -> str:
 
 
 def trace_lines(answer: str, start: float, end: float) -> TraceRows:
-    """The rows of `read_trace` from an answer of ``sacct``, without those that cannot be understood.
-
-    Raises:
-        SlurmParseError: truncated, or the columns are not those of `TRACE_FIELDS`.
-    """
+    """The rows of `read_trace` from an answer of ``sacct``, without those that cannot be understood."""
     table, misfits = separated.table(answer, TRACE_FIELDS, "sacct")
     left_out = [misfit.reason for misfit in misfits]
     at = TRACE_FIELDS.index("End")
@@ -135,17 +121,11 @@ class Outage(NamedTuple):
 
     node: str
     start: float
-    end: float
-    """Infinite: it has not ended."""
+    end: float  # infinite: it has not ended
 
 
 def read_outages(runner: Runner, start: float) -> list[Outage]:
-    """What nodes went through since then, epoch seconds. A row that cannot be understood is left out.
-
-    Raises:
-        SlurmUnavailableError: no accounting, or slurmdbd does not answer.
-        SlurmParseError: an answer that is longer than its limit.
-    """
+    """What nodes went through since then, epoch seconds. A row that cannot be understood is left out."""
     found = []
     for line in runner.ask("events", f"Start={_moment(start)}").splitlines():
         with suppress(SlurmParseError, ValueError):
@@ -158,21 +138,16 @@ def read_outages(runner: Runner, start: float) -> list[Outage]:
 
 def _answers(runner: Runner, command: str, start: float, end: float) -> Iterator[tuple[float, float, str]]:
     """What sacct tells of [start, end): in one answer, or where that is too long in several of shorter stretches."""
+    # A second of grace on either side: sacct takes whole seconds, and the callers drop what is outside.
+    words = f"--starttime={_moment(math.floor(start) - 1)}", f"--endtime={_moment(math.ceil(end) + 1)}"
     try:
-        yield start, end, _ask(runner, command, start, end)
+        yield start, end, runner.ask(command, *words)
     except AnswerTooLongError:
         if end - start <= SHORTEST:
             raise
         middle = (start + end) / 2.0
         yield from _answers(runner, command, start, middle)
         yield from _answers(runner, command, middle, end)
-
-
-def _ask(runner: Runner, command: str, start: float, end: float) -> str:
-    # A second of grace on either side: sacct takes whole seconds, and the callers drop what is outside.
-    return runner.ask(
-        command, f"--starttime={_moment(math.floor(start) - 1)}", f"--endtime={_moment(math.ceil(end) + 1)}"
-    )
 
 
 def _moment(seconds: float) -> str:

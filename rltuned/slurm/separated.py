@@ -7,6 +7,7 @@ of a format that is not known: no row has its fields, or most have a strange val
 import re
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from itertools import repeat
 from typing import Final, NamedTuple, TypeVar
 
@@ -15,11 +16,10 @@ from rltuned.core.unread import RowKind, Skipped, Unread
 from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.notation import job_id
 
-FEW: Final = 3
-"""So many strange rows are never taken for an unknown format, not even of a queue of one job."""
-
 _T = TypeVar("_T")
 
+FEW: Final = 3
+"""So many strange rows are never taken for an unknown format, not even of a queue of one job."""
 _ROW_END: Final = SEPARATOR + "\n"
 _BLOCK: Final = 1 << 16
 """Characters that are split at a time: what they become stays in the processor's cache."""
@@ -28,20 +28,14 @@ _BLOCK: Final = 1 << 16
 class Misfit(NamedTuple):
     """A line that does not have its number of fields."""
 
-    number: int
-    """Of the line, 1 first."""
+    number: int  # of the line, 1 first
     line: str
     fields: int
     reason: str
 
 
 def table(answer: str, fields: tuple[str, ...], command: str) -> tuple[list[list[str]], list[Misfit]]:
-    """The columns of a separated table (each value, then 0x1f; no header), and the lines without that many fields.
-
-    Raises:
-        SlurmParseError: truncated; or no line has its number of fields, and one of them has too few (a column is
-            missing) or they are more than `FEW`.
-    """
+    """The columns of a separated table (each value, then 0x1f; no header), and the lines without that many fields."""
     width, lines = len(fields), answer.count("\n")
     if answer and not answer.endswith("\n"):
         raise SlurmParseError(f"{command}, line {lines + 1}: the answer is cut short (no newline at its end)")
@@ -123,11 +117,7 @@ def rows_of(answer: str, ids: AbstractSet[str], id_columns: int, width: int) -> 
 
 
 def refuse_unknown(reasons: Sequence[str], rows: int) -> None:
-    """Tell strange rows from a strange format: more than half of all `rows`, and more than `FEW`, are a format.
-
-    Raises:
-        SlurmParseError: with the first of the reasons.
-    """
+    """Tell strange rows from a strange format: more than half of all `rows`, and more than `FEW`, are a format."""
     if len(reasons) > FEW and 2 * len(reasons) > rows:
         raise SlurmParseError(
             f"{reasons[0]}; likewise {len(reasons) - 1} more of {rows} rows: a format that rltuned does not know"
@@ -206,10 +196,7 @@ def ids_in(values: Sequence[str]) -> list[int]:
     """The job ids among these values, each once."""
     found: dict[int, None] = {}
     for value in values:
-        try:
-            number = job_id(value)
-        except SlurmParseError:
-            continue
-        if number:
-            found[number] = None
+        with suppress(SlurmParseError):
+            found[job_id(value)] = None
+    found.pop(0, None)  # where Slurm says that there is none
     return list(found)

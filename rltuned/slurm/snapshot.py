@@ -9,7 +9,7 @@ import numpy as np
 
 from rltuned.core.changes import JobState
 from rltuned.core.errors import SlurmDeniedError, SlurmParseError
-from rltuned.core.hostlist import expand
+from rltuned.core.notation import expand
 from rltuned.core.scheduler import Health
 from rltuned.core.tables import (
     Bools,
@@ -28,13 +28,14 @@ from rltuned.slurm import controller, listings, notation
 from rltuned.slurm.commands import GPU_OPTIONS
 from rltuned.slurm.process import Runner, printable
 from rltuned.slurm.separated import refuse_unknown
-from rltuned.slurm.sprio import Factors, multifactor
 from rltuned.slurm.squeue import (
     COLUMNS,
     Columns,
+    Factors,
     Records,
     excluded_nodes,
     job_columns,
+    multifactor,
     read_records,
     skip_strange,
     started_tasks,
@@ -49,10 +50,6 @@ def read_snapshot(runner: Runner, now: float) -> Snapshot:
     """Read everything in seven commands: version, jobs, excluded nodes, site factors, nodes, partitions, load.
 
     What cannot be understood costs itself: it is named and counted in `Snapshot.unread`.
-
-    Raises:
-        SlurmUnavailableError: no or late answer.
-        SlurmParseError: truncated answer, a format that is not known, or a queue that looks empty but is not.
     """
     unread = Unread()
     of_release = controller.release(runner)

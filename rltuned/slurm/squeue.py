@@ -1,5 +1,5 @@
-"""The queue as squeue prints it: the one reading of its columns. `snapshot` makes tables of it, `status` the few facts
-around a write.
+"""The queue as squeue and sprio print it: the one reading of their columns. `snapshot` makes tables of it, `status` the
+few facts around a write.
 
 Columns are read as a whole, and each distinct text of a column only once: 10,000 jobs of a few hundred kinds cost
 little more than splitting the answer. A row that cannot be understood costs the job that it is about, no other.
@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from hashlib import blake2b
 from itertools import repeat
 from types import MappingProxyType
@@ -30,12 +30,12 @@ from rltuned.slurm.commands import (
     JOB_FIELDS,
     REQUEST_FIELDS,
     SEPARATOR,
+    SITE_FIELDS,
     STATUS_FIELDS,
 )
 from rltuned.slurm.notation import NOTHING, PENDING, begins_with_value, named_job
-from rltuned.slurm.process import Runner
+from rltuned.slurm.process import Runner, failure
 from rltuned.slurm.separated import by_job, ids_in, refuse_unknown, skip_misfits, table
-from rltuned.slurm.sprio import Factors
 
 _STATES: Final[Mapping[str, int]] = {
     **dict.fromkeys(notation.KNOWN_STATES, int(JobState.OTHER)),
@@ -55,12 +55,9 @@ class Column(NamedTuple):
     """How a column of squeue is read."""
 
     reads: Callable[[str], Any]
-    kind: str
-    """NumPy's name of the type in the tables. (Nothing here imports NumPy: `restore` works where it is broken.)"""
-    instead: Any = 0
-    """Stands for a text that is not understood."""
-    plain: range = range(0)
-    """Numbers that `int` reads as `reads` does, and faster."""
+    kind: str  # NumPy's name of it; nothing here imports NumPy: `restore` works where it is broken
+    instead: Any = 0  # stands for a text that is not understood
+    plain: range = range(0)  # numbers that `int` reads as `reads` does, and faster
 
 
 _TIME: Final = Column(notation.epoch, "float64", math.nan, range(10**12))
@@ -89,8 +86,7 @@ class Columns:
 
     def __init__(self, texts: Mapping[str, list[str]]) -> None:
         self.texts = texts
-        self.strange: dict[int, str] = {}
-        """Reason by row."""
+        self.strange: dict[int, str] = {}  # reason by row
         self._coded: dict[str, tuple[list[str], array[int]]] = {}
 
     def note(self, row: int, reason: str) -> None:
@@ -137,6 +133,83 @@ def _encode(values: list[Any]) -> tuple[list[Any], "array[int]"]:
     return list(index), array("i", map(index.__getitem__, values))
 
 
+# --- sprio -------------------------------------------------------------------------------------------------------
+
+
+class Factors(NamedTuple):
+    """What priority/multifactor adds up for one job."""
+
+    site: int
+    bases: tuple[int, ...]
+    """The other terms together, before Slurm's floor of 1: of each partition, each value once, ascending."""
+    decided: str
+    """Terms of nice, partition, QOS and association that are not 0, "nice=20 partition=1000"; " or " between them."""
+
+    def beside(self, other: "Factors") -> "Factors":
+        """Of a job that stands in the queue at two places: another partition's, another task's. A task that was
+        requeued may lack its array's site factor, or its array what the task has.
+        """
+        several = " or ".join(sorted({*self.decided.split(" or "), *other.decided.split(" or ")}))
+        return Factors(self.site or other.site, tuple(sorted({*self.bases, *other.bases})), several)
+
+
+def multifactor(runner: Runner, unread: Unread) -> dict[int, Factors | None]:
+    """Factors of each job that is under multifactor: pending, eligible, not held, no explicit priority.
+
+    sprio lists a job with an explicit priority with every term 0 and nothing for TRES (measured on all releases): None
+    here, and so is one under multifactor that looks like it. Empty under priority/basic.
+    """
+    answer = runner.run("site-factors")
+    if answer.code != 0:
+        said = answer.stderr.lower()
+        if "unable to find jobs" in said or "priority plugin" in said or "multifactor" in said:
+            return {}
+        raise failure(answer)
+    return by_job(answer.stdout, SITE_FIELDS, "sprio", (RowKind.SITE_FACTOR, 1), _factors, unread)
+
+
+def _factors(table: Sequence[Sequence[str]]) -> dict[int, Factors | None]:
+    ids, sites, shown, tres, *terms = table
+    numbers = list(map(notation.named_job, ids))
+    site_of = {site: notation.integer(site) for site in set(sites)}
+    for column in (shown, *terms):
+        for number in set(column):
+            notation.integer(number)
+    for weighted in set(tres):
+        notation.tres_terms(weighted)
+    nothing = ("0",) * (len(terms) + 1)
+    found: dict[int, Factors | None] = {}
+    for job, site, priority, of_tres, *others in zip(numbers, sites, shown, tres, *terms, strict=True):
+        if not of_tres and (site, *others) == nothing:
+            found.setdefault(job)
+            continue
+        factor = site_of[site]
+        base = _base(int(priority), factor, of_tres, others)
+        known, one = found.get(job), Factors(factor, (base,), _decided(others[0], *others[4:]))
+        found[job] = one.beside(known) if known else one
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _decided(nice: str, partition: str, qos: str, association: str) -> str:
+    """As `Factors.decided`. Few differ, but a user may set any nice: hence the bound."""
+    terms = {"nice": nice, "partition": partition, "qos": qos, "association": association}
+    return " ".join(f"{name}={term}" for name, term in terms.items() if term != "0")
+
+
+def _base(shown: int, site: int, tres: str, terms: Sequence[str]) -> int:
+    """Slurm's sum without the site factor, fractions dropped: of one row of sprio, so of one moment."""
+    base = shown - site
+    if shown > 1:
+        return base
+    # Slurm shows 1 for every sum below 2, so only the terms tell. Each is rounded, and the sum is no more than `base`.
+    nice, *others = (int(term) for term in terms)
+    return min(base, sum(others) - nice + sum(notation.tres_terms(tres).values()))
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Records:
     """What every reading of the queue has: one entry for each row of squeue."""
@@ -144,18 +217,14 @@ class Records:
     columns: Columns
     ids: list[int]
     """What scontrol takes for the row: the array's id for its pending tasks, else the job's own; 0: cannot be told."""
-    rows: list[int]
-    """The row that tells about each id, ascending."""
-    state: list[int]
-    """`JobState`."""
+    rows: list[int]  # the one that tells about each id, ascending
+    state: list[int]  # `JobState`
     submit_time: list[float]
     priority: list[int]
     held: list[bool]
     oversubscribe: list[OverSubscribe]
-    exclusive: list[bool]
-    """It asked for nodes of its own."""
-    request: list[str]
-    """As `JobTable.request`."""
+    exclusive: list[bool]  # it asked for nodes of its own
+    request: list[str]  # as `JobTable.request`
     factors: list[Factors | None]
     sites_differ: frozenset[int] = frozenset()
     """Arrays of whose waiting tasks two have site factors that are neither 0 nor the same."""
@@ -346,11 +415,7 @@ def _all_ids(texts: Mapping[str, list[str]]) -> set[int]:
 
 
 def skip_strange(records: Records, unread: Unread, command: str) -> None:
-    """Note the rows that are strange: their jobs are left alone.
-
-    Raises:
-        SlurmParseError: so many are strange that the format is not known (`separated.refuse_unknown`).
-    """
+    """Leave the jobs of the strange rows alone; SlurmParseError where these are too many (`refuse_unknown`)."""
     texts = records.columns.texts
     reasons = []
     for row, reason in sorted(records.columns.strange.items()):
@@ -367,14 +432,18 @@ def skip_strange(records: Records, unread: Unread, command: str) -> None:
         unread.listed[RowKind.JOB] = {*_all_ids(texts), *unread.jobs}
 
 
-_EXCLUDED_FIELDS: Final = ("id", "array", "tasks", "excluded")
-
-
 def excluded_nodes(runner: Runner, unread: Unread) -> tuple[dict[int, str], dict[int, int]]:
     """Excluded nodes by job (or array) id, without jobs that exclude none; and the array of each task's record."""
     # A list that was cut has no end, and so is not read: who asks for it is left alone, and lends.
     answer = runner.ask("excluded").replace(f"{CUT}\n", f"[{SEPARATOR}\n")
-    return by_job(answer, _EXCLUDED_FIELDS, "squeue (excluded)", (RowKind.EXCLUDED_NODES, 2), _excluded, unread)
+    return by_job(
+        answer,
+        ("id", "array", "tasks", "excluded"),
+        "squeue (excluded)",
+        (RowKind.EXCLUDED_NODES, 2),
+        _excluded,
+        unread,
+    )
 
 
 def _excluded(columns: Sequence[Sequence[str]]) -> tuple[dict[int, str], dict[int, int]]:

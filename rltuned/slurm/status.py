@@ -13,8 +13,7 @@ from rltuned.slurm.commands import SEPARATOR, SITE_FIELDS, STATUS_FIELDS
 from rltuned.slurm.controller import release
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.separated import rows_of
-from rltuned.slurm.sprio import multifactor
-from rltuned.slurm.squeue import job_columns, read_records, skip_strange, started_tasks
+from rltuned.slurm.squeue import job_columns, multifactor, read_records, skip_strange, started_tasks
 
 _ID_COLUMNS: Final[Mapping[str, tuple[int, int]]] = {
     "status": (2, len(STATUS_FIELDS)),
@@ -33,10 +32,10 @@ class _RowsOf(Runner):
         self._answers: dict[str, Answer] = {}
         self.whole = False
 
-    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
+    def run(self, name: str, *words: str, stdin: str = "") -> Answer:
         """See `Runner`."""
         if name not in self._answers:
-            self._answers[name] = self._runner.run(name, argument, stdin, second)
+            self._answers[name] = self._runner.run(name, *words, stdin=stdin)
         answer, columns = self._answers[name], _ID_COLUMNS.get(name)
         if self.whole or columns is None:
             return answer
@@ -51,9 +50,6 @@ def read_status(runner: Runner, job_ids: Sequence[int] | None) -> dict[int, JobS
     """Status of these jobs, None: of every pending one. Three commands whatever the number of jobs.
 
     A job whose row cannot be understood is there as one that is not (`JobStatus.not_understood`): it is not gone.
-
-    Raises:
-        SlurmUnavailableError, SlurmParseError: no, late or cut-short answer, or one of a format that is not known.
     """
     narrow, unread = _RowsOf(runner, job_ids or ()), Unread()
     # sprio is asked first: a job that starts between the two commands is seen to run, not to wait without site factor.

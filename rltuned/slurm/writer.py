@@ -22,11 +22,7 @@ _OVERSUBSCRIBE: Final = frozenset({"YES", "NO"})
 
 
 def update_word(change: Change) -> str:
-    """``Field=value`` of one change.
-
-    Raises:
-        SlurmError: the value is not one that may be written; names the job and the field.
-    """
+    """``Field=value`` of one change; SlurmError where that is not one that may be written."""
     job, value = change.job_id, change.after
     if type(job) is not int or not 1 <= job <= MAX_JOB_ID:
         raise SlurmError(f"refusing the job id {printable(str(job), 30)!r}")
@@ -54,7 +50,6 @@ _VERDICTS: Final = (
 )
 """Slurm's sentences, the same in all releases tried, and what they settle."""
 
-
 _UNREACHABLE = re.compile(
     r"unable to contact|socket timed out|unexpected message received|connection refused|getaddrinfo|zero bytes",
     re.IGNORECASE,
@@ -63,8 +58,6 @@ _UNREACHABLE = re.compile(
 
 
 class _Complaint(NamedTuple):
-    """One line of standard error."""
-
     outcome: Outcome | None
     message: str
 
@@ -104,10 +97,8 @@ class ScontrolWriter:
     def write(self, changes: Sequence[Change]) -> list[WriteResult]:
         """Send the changes, one line per job, at the place of its site factor (so jobs pass in order), or of the first.
 
-        A change whose value may not be written is not sent and FAILED; the others of its job are sent.
-
-        Raises:
-            SlurmUnavailableError: scontrol lost slurmctld or did not finish; any of the lines may have been applied.
+        A change whose value may not be written is not sent and FAILED; the others of its job are sent. Where scontrol
+        loses slurmctld (SlurmUnavailableError), any of the lines may have been applied.
         """
         words: dict[int, list[str]] = {}
         refused: dict[int, str] = {}
@@ -133,16 +124,11 @@ class ScontrolWriter:
             # scontrol's word counts, as long as each of its complaints names a job.
             if 0 not in said and any(change.field is Field.OVERSUBSCRIBE for change in changes):
                 blind = installed_release(self._runner) >= EXCLUSIVE_SINCE
-        return [
-            WriteResult(change, sent=False, outcome=Outcome.FAILED, message=refused[index])
-            if index in refused
-            else self._result(change, said.get(change.job_id), blind=blind)
-            for index, change in enumerate(changes)
-        ]
-
-    @staticmethod
-    def _result(change: Change, complaint: _Complaint | None, *, blind: bool) -> WriteResult:
-        if complaint is not None:
-            return WriteResult(change, sent=True, outcome=complaint.outcome, message=complaint.message)
-        settled = Outcome.APPLIED if blind and change.field is Field.OVERSUBSCRIBE else None
-        return WriteResult(change, sent=True, outcome=settled)
+        results = []
+        for index, change in enumerate(changes):
+            settled = Outcome.APPLIED if blind and change.field is Field.OVERSUBSCRIBE else None
+            outcome, message = said.get(change.job_id, _Complaint(settled, ""))
+            if index in refused:
+                outcome, message = Outcome.FAILED, refused[index]
+            results.append(WriteResult(change, sent=index not in refused, outcome=outcome, message=message))
+        return results

@@ -77,8 +77,8 @@ class _Counting(Runner):
         self.counts: Counter[str] = Counter()
         self.updating = 0.0
 
-    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
-        answer = super().run(name, argument, stdin, second)
+    def run(self, name: str, *words: str, stdin: str = "") -> Answer:
+        answer = super().run(name, *words, stdin=stdin)
         self.counts[name] += 1
         self.updating += answer.seconds if name == "update" else 0.0
         return answer

@@ -29,8 +29,8 @@ from rltuned.core import safe_files as files
 from rltuned.core.changes import JobStatus, Outcome
 from rltuned.core.config import Config, Stage, did_you_mean
 from rltuned.core.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
-from rltuned.core.hostlist import compress
 from rltuned.core.installed import has_numba
+from rltuned.core.notation import compress
 from rltuned.core.safe_files import give_all_to, user_name
 from rltuned.core.scheduler import Health
 from rltuned.core.tables import Snapshot

@@ -50,11 +50,7 @@ class WorkerPool:
             self._pool.shutdown(wait=kind is None, cancel_futures=True)
 
     def map(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
-        """The result of each task, in the order of the tasks.
-
-        Raises:
-            EvaluationError: a worker process was killed.
-        """
+        """The result of each task, in the order of the tasks."""
         if self._pool is None:
             yield from map(function, tasks)
             return
@@ -62,11 +58,7 @@ class WorkerPool:
             yield from self._pool.map(function, tasks)
 
     def as_completed(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
-        """The result of each task as it ends.
-
-        Raises:
-            EvaluationError: a worker process was killed.
-        """
+        """The result of each task as it ends."""
         if self._pool is None:
             yield from map(function, tasks)
             return

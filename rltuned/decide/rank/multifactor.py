@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.errors import ConfigError
-from rltuned.core.scheduler import tres_name
+from rltuned.core.notation import tres_name
 from rltuned.core.tables import Bools, Category, Codes, Floats
 
 DAY: Final = 86_400.0

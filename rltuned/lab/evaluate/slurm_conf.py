@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.hostlist import compress
+from rltuned.core.notation import compress
 from rltuned.core.scheduler import SchedulerParameters
 from rltuned.core.tables import Floats, NodeTable, Rows, owners
 from rltuned.decide.rank.multifactor import USUAL, Weights

@@ -15,9 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.core.durations import duration
 from rltuned.core.errors import WorkloadError
-from rltuned.core.scheduler import tres_name
+from rltuned.core.notation import duration, tres_name
 from rltuned.core.tables import Bools, Category, Floats, Ints
 from rltuned.simulate.workload.jobs import NUMBERS, TEXTS, Source, Workload
 

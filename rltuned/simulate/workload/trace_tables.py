@@ -14,7 +14,7 @@ import numpy as np
 
 from rltuned.core.ended import final, only_waited
 from rltuned.core.errors import WorkloadError
-from rltuned.core.scheduler import tres_name
+from rltuned.core.notation import tres_name
 from rltuned.core.tables import Bools, Floats
 from rltuned.simulate.workload.batch import (
     MAX_CPUS,

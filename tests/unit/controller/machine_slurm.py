@@ -531,7 +531,7 @@ class Commands(model_slurm.Commands):
 
     slurm: Cluster
 
-    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
+    def run(self, name: str, *words: str, stdin: str = "") -> Answer:
         slurm, command = self.slurm, REGISTRY[name]
         slurm.op += 1
         slurm.step(f"command {name}")

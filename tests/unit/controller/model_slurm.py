@@ -368,7 +368,7 @@ class Commands(Runner):
     def __init__(self, slurm: ModelSlurm) -> None:
         self.slurm = slurm
 
-    def run(self, name: str, argument: str | None = None, stdin: str = "", second: str | None = None) -> Answer:
+    def run(self, name: str, *words: str, stdin: str = "") -> Answer:
         out, err, code = self.update(stdin) if name == "update" else self.answer(name)
         return Answer(REGISTRY[name], out, err, code, 0.0)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.core import hostlist
+from rltuned.core import notation
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import compile_constraint, job_pools
@@ -145,7 +145,7 @@ def test_brackets_within_brackets_beyond_measure_accept(deep):
     assert compile_constraint("(" * deep + "no" + ")" * deep)(frozenset({"ib"}))
 
 
-expand_one = hostlist._expand_one
+expand_one = notation._expand_one
 
 
 def test_node_lists_that_cost_too_much_are_not_looked_up_and_cost_no_other(monkeypatch):
@@ -155,7 +155,7 @@ def test_node_lists_that_cost_too_much_are_not_looked_up_and_cost_no_other(monke
         read.append(args)
         return expand_one(*args)
 
-    monkeypatch.setattr(hostlist, "_expand_one", counted)
+    monkeypatch.setattr(notation, "_expand_one", counted)
     mallorys = [
         *(",".join(["[p,k,m][1-2]"] * 199 + [f"x{number}"]) for number in range(300)),
         *(f"p1,x[1-{number}]" for number in range(190_000, 190_300)),

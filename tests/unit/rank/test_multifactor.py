@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.core.durations import duration
+from rltuned.core.notation import duration
 from rltuned.core.tables import Category
 from rltuned.decide.rank.multifactor import (
     USUAL,

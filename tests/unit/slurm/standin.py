@@ -172,9 +172,9 @@ class StandIn:
             if command.program != program:
                 continue
             fixed = shlex.quote(" ".join(command.arguments))
-            pattern = f"{fixed}' '*" if command.argument else fixed
+            pattern = f"{fixed}' '*" if command.words else fixed
             out, err = (shlex.quote(str(self.folder / f"{name}.{kind}")) for kind in ("out", "err"))
-            keep = f"cat > {shlex.quote(str(self.folder / 'stdin'))}; " if command.takes_input else ""
+            keep = f"cat > {shlex.quote(str(self.folder / 'stdin'))}; " if command.writes else ""
             lines.append(f'case "$*" in {pattern}) {keep}cat {out}; cat {err} >&2; exit {code};; esac')
         lines.append('echo "stand-in: no answer for $*" >&2; exit 97')
         self.script(program, "\n".join(lines) + "\n")

@@ -34,8 +34,8 @@ def test_a_job_that_starts_between_two_commands_does_not_wait_without_a_site_fac
         def __init__(self):
             pass
 
-        def run(self, name, argument=None, stdin="", second=None):
-            answer = asked.run(name, argument, stdin, second)
+        def run(self, name, *words, stdin=""):
+            answer = asked.run(name, *words, stdin=stdin)
             if name in {"status", "status-exclusive", "site-factors"}:
                 slurm.queue([job(7, **RUNNING)])
             return answer
@@ -147,7 +147,7 @@ class Says(Runner):
             name.replace("_", "-"): text for name, text in answers.items()
         }
 
-    def run(self, name, argument=None, stdin="", second=None):
+    def run(self, name, *words, stdin=""):
         return Answer(REGISTRY[name], self.answers[name], "", 0, 0.0)
 
 

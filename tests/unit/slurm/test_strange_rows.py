@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unit.slurm.standin import RECORDED
 
 from rltuned.core.errors import SlurmParseError
-from rltuned.core.hostlist import expand
+from rltuned.core.notation import expand
 from rltuned.core.tables import Category
 from rltuned.core.unread import RowKind
 from rltuned.lab.benchmarks import Canned

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.changes import OverSubscribe
-from rltuned.core.durations import duration
 from rltuned.core.errors import ShapeError
+from rltuned.core.notation import duration
 from rltuned.simulate.shape import Pool, from_json, parse_shape, shape
 from rltuned.simulate.workload.shapes import read_shape
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.errors import SlurmParseError
-from rltuned.core.hostlist import compress, expand
+from rltuned.core.notation import compress, expand
 
 NAMES = st.from_regex(r"[a-z]{1,4}(-?[0-9]{1,4})?", fullmatch=True)
 
