@@ -10,6 +10,7 @@ from unit.slurm.standin import RECORDED, StandIn, labels
 from rltuned.core.changes import Change, Field, JobState, Outcome, OverSubscribe, SiteFactor
 from rltuned.core.errors import SlurmParseError, SlurmUnavailableError
 from rltuned.core.pools import job_pools
+from rltuned.core.tables import Category
 from rltuned.slurm import controller, listings
 from rltuned.slurm.cli import CliReader
 from rltuned.slurm.commands import EXCLUSIVE_SINCE, REGISTRY
@@ -20,7 +21,6 @@ from rltuned.slurm.writer import ScontrolWriter
 RELEASES = ("22.05", "24.11", "26.05")
 HOUR = 3600.0
 DAY = 86400.0
-SUSPENDED = "running without GPU"
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -73,85 +73,80 @@ def test_every_job_that_was_submitted_is_there_once_and_no_other(jobs, release):
     assert len(jobs) == len(jobs.row_of)
 
 
-@pytest.mark.parametrize(
-    ("label", "gpus", "per_node", "kind"),
-    [
-        ("plain", 0, 0, ""),
-        ("typed", 4, 4, "p100"),
-        ("untyped", 2, 2, ""),
-        ("one GPU without a number", 1, 1, ""),
-        ("gpus", 3, 0, ""),
-        ("gpus typed", 4, 0, "k80"),
-        ("gpus per node", 4, 2, "p100"),
-        ("gpus per task", 3, 0, ""),
-        ("gpus per task typed", 2, 0, "k80"),
-        ("gpus per socket", 2, 0, ""),
-        ("cpus and memory per GPU", 2, 0, ""),
-        ("two nodes typed", 8, 4, "p100"),
-        ("node range", 2, 0, ""),
-        ("partitions of two tiers", 1, 1, "k80"),
-        ("depends on an array", 1, 1, ""),
-        ("het job", 1, 1, "p100"),
-        ("running typed", 2, 2, "p100"),
-        ("running on two nodes", 4, 2, "k80"),
-        ("running without GPU", 0, 0, ""),
-    ],
-)
-def test_gpus(jobs, row, label, gpus, per_node, kind):
-    at = row(label)
-    assert (jobs.gpus[at], jobs.gpus_per_node[at], jobs.gpu_type.value(at)) == (gpus, per_node, kind)
+def gpus(number, per_node=0, gpu_type="", **others):
+    return {"gpus": number, "gpus_per_node": per_node, "gpu_type": gpu_type, **others}
 
 
-@pytest.mark.parametrize(
-    ("label", "cpus", "mem"),
-    [
-        ("plain", 1, 1000.0),
-        ("tasks and threads", 12, 12000.0),
-        ("memory per CPU", 4, 12288.0),
-        ("all memory", 1, math.nan),
-        ("two nodes typed", 2, 2000.0),
-        ("running on two nodes", 56, 56000.0),
-    ],
-)
-def test_cpus_and_memory(jobs, row, label, cpus, mem):
-    at = row(label)
-    assert jobs.cpus[at] == cpus
-    assert jobs.mem[at] == pytest.approx(mem, nan_ok=True)
-    assert jobs.mem[row("cpus and memory per GPU")] == 2 * 8192.0
+OF_JOBS = {
+    "plain": gpus(0, cpus=1, mem=1000.0, time_limit=HOUR, array_tasks=0, array_limit=0, dependent=False, held=False),
+    "typed": gpus(4, 4, "p100"),
+    "untyped": gpus(2, 2),
+    "one GPU without a number": gpus(1, 1),
+    "gpus": gpus(3),
+    "gpus typed": gpus(4, 0, "k80"),
+    "gpus per node": gpus(4, 2, "p100"),
+    "gpus per task": gpus(3),
+    "gpus per task typed": gpus(2, 0, "k80"),
+    "gpus per socket": gpus(2),
+    "cpus and memory per GPU": gpus(2, mem=2 * 8192.0),
+    "two nodes typed": gpus(8, 4, "p100", nodes=2, cpus=2, mem=2000.0),
+    "node range": gpus(2),
+    "partitions of two tiers": gpus(1, 1, "k80"),
+    "depends on an array": gpus(1, 1, "", dependent=True),
+    "het job": gpus(1, 1, "p100", array_tasks=0, site_known=True),
+    "running typed": gpus(2, 2, "p100", site_known=False),
+    "running on two nodes": gpus(4, 2, "k80", cpus=56, mem=56000.0, time_limit=DAY),
+    "running without GPU": gpus(0),
+    "tasks and threads": {"cpus": 12, "mem": 12000.0},
+    "memory per CPU": {"cpus": 4, "mem": 12288.0},
+    "all memory": {"cpus": 1, "mem": math.nan},
+    "unlimited": {"time_limit": math.inf},
+    "running without limit": {"time_limit": math.inf, "end_time": math.inf},
+    "half a minute": {"time_limit": 60.0},
+    "days": {"time_limit": 7 * DAY},
+    "deadline": {"time_limit": 600.0},
+    "array": {"array_tasks": 20, "array_limit": 0, "site_known": True},
+    "array limited": {"array_tasks": 20, "array_limit": 3},
+    "array with steps": {"array_tasks": 15, "array_limit": 0},
+    "array of odd tasks": {"array_tasks": 600, "array_limit": 0},
+    "array of one": {"array_tasks": 1, "array_limit": 0},
+    "running array, two at a time": {"array_tasks": 18, "array_limit": 2},
+    "depends task by task": {"array_tasks": 20, "array_limit": 0, "dependent": True, "eligible_time": math.nan},
+    "depends on a job": {"dependent": True, "eligible_time": math.nan, "site_known": False},
+    "dependency can never be met": {"dependent": True, "eligible_time": math.nan},
+    "held by its user": {"held": True, "site_known": False},
+    "held by an administrator": {"held": True, "site_known": False},
+    "made impossible": {"held": True},
+    "begins later": {"site_known": False},
+    "explicit priority": {"priority": 4242, "site_known": False},
+    "nice": {"nice": 321},
+    "negative nice": {"nice": -50},
+    "site factor": {"site_factor": 1500, "nice": 10},
+    "negative site factor": {"site_factor": -700, "site_known": True},
+    "two partitions": {"site_factor": 33, "exclusive": False},
+    "exclusive": {"exclusive": True, "oversubscribe": OverSubscribe.NO},
+    "exclusive in a shared partition": {"exclusive": True},
+    "exclusive partition": {"exclusive": True},
+    "exclusive user": {"exclusive": True, "oversubscribe": OverSubscribe.USER},
+    "oversubscribe": {"exclusive": False, "oversubscribe": OverSubscribe.YES},
+    "set to YES": {"exclusive": False, "oversubscribe": OverSubscribe.YES},
+    "default in a shared partition": {"exclusive": False, "oversubscribe": OverSubscribe.OK},
+    "wants nodes": {"req_nodes": "p100-[1-2]"},
+    "constraint or": {"features": "p100|k80"},
+    "constraint and": {"features": "p100&gpu"},
+    "constraint one of": {"features": "[p100|k80]"},
+    "in a reservation": {"reservation": "exam"},
+    "local disk": {"tmp": 51200.0},
+    "high QOS": {"qos": "high"},
+}
 
 
-@pytest.mark.parametrize(
-    ("label", "seconds"),
-    [
-        ("plain", HOUR),
-        ("unlimited", math.inf),
-        ("running without limit", math.inf),
-        ("half a minute", 60.0),
-        ("days", 7 * DAY),
-        ("running on two nodes", DAY),
-        ("deadline", 600.0),
-    ],
-)
-def test_time_limits(jobs, row, label, seconds):
-    assert jobs.time_limit[row(label)] == seconds
-
-
-@pytest.mark.parametrize(
-    ("label", "tasks", "limit"),
-    [
-        ("array", 20, 0),
-        ("array limited", 20, 3),
-        ("array with steps", 15, 0),
-        ("array of odd tasks", 600, 0),
-        ("array of one", 1, 0),
-        ("depends task by task", 20, 0),
-        ("running array, two at a time", 18, 2),
-        ("plain", 0, 0),
-        ("het job", 0, 0),
-    ],
-)
-def test_waiting_tasks_of_arrays_are_counted_however_long_the_expression(jobs, row, label, tasks, limit):
-    assert (jobs.array_tasks[row(label)], jobs.array_limit[row(label)]) == (tasks, limit)
+@pytest.mark.parametrize("label", OF_JOBS)
+def test_what_is_known_of_a_job(jobs, row, label):
+    at, known = row(label), OF_JOBS[label]
+    columns = {name: getattr(jobs, name) for name in known}
+    found = {name: of.value(at) if isinstance(of, Category) else of[at] for name, of in columns.items()}
+    assert found == pytest.approx(known, nan_ok=True)
 
 
 def test_running_tasks_of_an_array_are_rows_of_their_own(snapshot, row, release):
@@ -168,8 +163,7 @@ def test_running_jobs_know_their_nodes_and_their_end(snapshot, row):
     two = row("running on two nodes")
     assert sorted(nodes.names[node] for node in jobs.nodes_of(two)) == ["k80-1", "k80-2"]
     assert jobs.end_time[two] - jobs.start_time[two] == DAY
-    assert jobs.end_time[row("running without limit")] == math.inf
-    assert jobs.state[row(SUSPENDED)] == JobState.RUNNING
+    assert jobs.state[row("running without GPU")] == JobState.RUNNING, "it is suspended"
     assert jobs.running.size == 8 + 1  # the array's first entry waits, two of its tasks run
 
 
@@ -186,32 +180,14 @@ def test_the_allocations_of_running_jobs_are_the_nodes(snapshot):
     assert nodes.usable.all()
 
 
-def test_what_keeps_a_job_waiting(jobs, row):
-    for label in ("depends on a job", "depends on an array", "depends task by task", "dependency can never be met"):
-        assert jobs.dependent[row(label)]
-        assert math.isnan(jobs.eligible_time[row(label)])
-    assert not jobs.dependent[row("plain")]
-    begins = row("begins later")
+def test_what_a_job_waits_for_and_how_its_priority_is_made(jobs, row):
+    begins, plain = row("begins later"), row("plain")
     assert jobs.eligible_time[begins] - jobs.submit_time[begins] == pytest.approx(HOUR, abs=5)
-    for label in ("held by its user", "held by an administrator", "made impossible"):
-        assert jobs.held[row(label)]
-    assert not jobs.held[row("plain")]
-
-
-def test_priorities_nice_and_site_factors(jobs, row):
-    plain, site, negative = row("plain"), row("site factor"), row("negative site factor")
-    assert jobs.priority[site] - jobs.priority[plain] == 1500 - 10
-    assert jobs.priority[negative] - jobs.priority[plain] == -700 - 10
-    assert (jobs.site_factor[site], jobs.site_factor[negative]) == (1500, -700)
-    assert jobs.site_known[[site, negative, plain]].all()
-    assert (jobs.nice[site], jobs.nice[row("nice")], jobs.nice[row("negative nice")]) == (10, 321, -50)
-    decided = [dict(term.split("=") for term in jobs.decided.value(at).split()).get("nice") for at in (plain, site)]
-    assert decided == [None, "10"]
-    assert "nice=321" in jobs.decided.value(row("nice"))
-    assert "nice=-50" in jobs.decided.value(row("negative nice"))
-    assert jobs.site_factor[row("two partitions")] == 33
-    assert jobs.site_known[row("array")]
-    assert jobs.site_known[row("het job")]
+    assert jobs.priority[row("site factor")] - jobs.priority[plain] == 1500 - 10
+    assert jobs.priority[row("negative site factor")] - jobs.priority[plain] == -700 - 10
+    assert "nice" not in jobs.decided.value(plain)
+    for label, nice in (("site factor", 10), ("nice", 321), ("negative nice", -50)):
+        assert f"nice={nice}" in jobs.decided.value(row(label)).split()
 
 
 def test_the_base_of_each_job_is_slurms_priority_without_the_site_factor(jobs, row):
@@ -254,42 +230,12 @@ def _sprio_rows(text):
         yield int(shown), int(site), tres, *(int(term) for term in (nice, age, share, size, part, qos))
 
 
-def test_a_job_with_an_explicit_priority_is_not_under_multifactor(jobs, row):
-    at = row("explicit priority")
-    assert (jobs.priority[at], jobs.site_known[at]) == (4242, False)
-
-
-def test_jobs_that_multifactor_has_not_counted_are_not_known(jobs, row):
-    for label in ("held by its user", "held by an administrator", "depends on a job", "begins later", "running typed"):
-        assert not jobs.site_known[row(label)]
-
-
-def test_oversubscribe_and_exclusivity(jobs, row, blind):
-    default = OverSubscribe.UNKNOWN if blind else OverSubscribe.OK
-    assert jobs.oversubscribe.value(row("plain")) == default
-    assert jobs.oversubscribe.value(row("default in a shared partition")) == OverSubscribe.OK
-    assert jobs.oversubscribe.value(row("oversubscribe")) == OverSubscribe.YES
-    assert jobs.oversubscribe.value(row("set to YES")) == OverSubscribe.YES
+def test_where_two_releases_differ_in_what_a_default_is(jobs, row, blind):
+    assert jobs.oversubscribe.value(row("plain")) == (OverSubscribe.UNKNOWN if blind else OverSubscribe.OK)
     assert jobs.oversubscribe.value(row("set to NO")) == (OverSubscribe.UNKNOWN if blind else OverSubscribe.NO)
-    for label in ("exclusive", "exclusive in a shared partition", "exclusive partition", "exclusive user"):
-        assert jobs.exclusive[row(label)]
-    for label in ("plain", "oversubscribe", "set to YES", "default in a shared partition", "two partitions"):
-        assert not jobs.exclusive[row(label)]
-    assert jobs.oversubscribe.value(row("exclusive user")) == OverSubscribe.USER
-    assert jobs.oversubscribe.value(row("exclusive")) == OverSubscribe.NO
-
-
-def test_where_a_job_may_run(jobs, row):
+    assert not jobs.exclusive[row("plain")]
     assert jobs.exc_nodes.value(row("avoids nodes")) in {"m40-1,p100-[1-2]", "p100-[1-2],m40-1"}
-    assert jobs.req_nodes.value(row("wants nodes")) == "p100-[1-2]"
-    assert jobs.features.value(row("constraint or")) == "p100|k80"
-    assert jobs.features.value(row("constraint and")) == "p100&gpu"
-    assert jobs.features.value(row("constraint one of")) == "[p100|k80]"
-    assert jobs.reservation.value(row("in a reservation")) == "exam"
     assert sorted(jobs.partition.value(row("partitions of two tiers")).split(",")) == ["gpu", "k80", "urgent"]
-    assert jobs.tmp[row("local disk")] == 51200.0
-    assert jobs.nodes[row("two nodes typed")] == 2
-    assert jobs.qos.value(row("high QOS")) == "high"
 
 
 def test_het_components_know_their_leader(jobs, row, release):
@@ -310,12 +256,8 @@ def test_partitions_keep_their_names_whatever_is_in_them(release):
 
 def test_partitions(snapshot):
     kinds = {partition.name: partition for partition in snapshot.partitions}
-    assert {name: kind.oversubscribe for name, kind in kinds.items() if name in {"gpu", "share", "force", "excl"}} == {
-        "gpu": OverSubscribe.NO,
-        "share": OverSubscribe.YES,
-        "force": OverSubscribe.FORCE,
-        "excl": OverSubscribe.EXCLUSIVE,
-    }
+    shared = {"gpu": "NO", "share": "YES", "force": "FORCE", "excl": "EXCLUSIVE"}
+    assert {name: kinds[name].oversubscribe for name in shared} == shared
     assert kinds["share"].oversubscribe_count == 4
     assert kinds["gpu"].default
     assert kinds["gpu"].max_time == 7 * DAY
@@ -389,8 +331,7 @@ def test_an_idle_cluster_has_an_empty_queue(slurm, reader, release):
 
 def test_under_priority_basic_no_site_factor_is_known(slurm, reader, release):
     slurm.load(RECORDED / release, "-priority-basic")
-    said = failures(release)["site-factors-priority-basic"]
-    slurm.answer("site-factors", said["stdout"], said["stderr"], said["returncode"])
+    slurm.answer("site-factors", *said(release, "site-factors-priority-basic"))
     columns = reader.status()
     assert all(about.site_factor is None for about in columns.values())
     config = controller.config((RECORDED / release / "config-priority-basic.txt").read_text())
@@ -420,50 +361,35 @@ def mixed(tmp_path_factory, release):
     return CliReader(slurm.runner()).snapshot(1795335000.0)
 
 
-@pytest.fixture
-def node(mixed):
-    """What is known of a node."""
-    nodes = mixed.nodes
-
-    def about(name):
-        row = nodes.row_of[name]
-        used = {kind: int(nodes.gpus_alloc[row, at]) for at, kind in enumerate(nodes.gpu_types) if nodes.gpus[row, at]}
-        gpus = {kind: int(nodes.gpus[row, at]) for at, kind in enumerate(nodes.gpu_types) if nodes.gpus[row, at]}
-        return gpus, used, bool(nodes.usable[row]), bool(nodes.asleep[row])
-
-    return about
-
-
 def test_nothing_of_a_site_with_all_kinds_of_node_is_strange(mixed):
     assert mixed.unread.rows == []
     assert len(mixed.nodes) == 12
 
 
-@pytest.mark.parametrize(
-    ("name", "gpus", "used", "usable", "asleep"),
-    [
-        ("core1", {"gpu": 2}, {"gpu": 2}, True, False),  # gpu:(null):2(IDX:0-1) on 22.05 and 24.11
-        ("plain1", {"gpu": 2}, {"gpu": 1}, True, False),
-        ("auto1", {"gpu": 2}, {"gpu": 1}, True, False),  # typed in gres.conf only: untyped for Slurm, too
-        (
-            "mig1",
-            {"1g.10gb": 2, "1g.10gb+me": 1, "nvidia_a100-sxm4_3g.20gb": 1},
-            {"1g.10gb": 1, "1g.10gb+me": 1, "nvidia_a100-sxm4_3g.20gb": 0},
-            True,
-            False,
-        ),
-        ("shard1", {"gpu": 2}, {"gpu": 1}, True, False),  # three shards of one GPU are in use
-        ("multi1", {"a100": 2}, {"a100": 1}, True, False),
-        ("smt1", {"a100": 2}, {"a100": 1}, True, False),
-        ("cpu1", {}, {}, True, False),
-        ("maint1", {"a100": 2}, {"a100": 0}, False, False),
-        ("resv1", {"a100": 2}, {"a100": 0}, False, False),
-        ("cloud1", {"a100": 2}, {"a100": 0}, True, True),  # powered down
-        ("cloud2", {"a100": 2}, {"a100": 1}, True, True),  # comes up for a job
-    ],
-)
-def test_kinds_of_node(node, name, gpus, used, usable, asleep):
-    assert node(name) == (gpus, used, usable, asleep)
+GPUS_OF_NODES = {
+    "core1": {"gpu": (2, 2)},  # gpu:(null):2(IDX:0-1) on 22.05 and 24.11
+    "plain1": {"gpu": (2, 1)},
+    "auto1": {"gpu": (2, 1)},  # typed in gres.conf only: untyped for Slurm, too
+    "mig1": {"1g.10gb": (2, 1), "1g.10gb+me": (1, 1), "nvidia_a100-sxm4_3g.20gb": (1, 0)},
+    "shard1": {"gpu": (2, 1)},  # three shards of one GPU are in use
+    "multi1": {"a100": (2, 1)},
+    "smt1": {"a100": (2, 1)},
+    "cpu1": {},
+    "maint1": {"a100": (2, 0)},
+    "resv1": {"a100": (2, 0)},
+    "cloud1": {"a100": (2, 0)},  # powered down
+    "cloud2": {"a100": (2, 1)},  # comes up for a job
+}
+"""There, and in use."""
+
+
+@pytest.mark.parametrize("name", GPUS_OF_NODES)
+def test_kinds_of_node(mixed, name):
+    nodes, row = mixed.nodes, mixed.nodes.row_of[name]
+    has = zip(nodes.gpu_types, nodes.gpus[row].tolist(), nodes.gpus_alloc[row].tolist(), strict=True)
+    assert {kind: (number, used) for kind, number, used in has if number} == GPUS_OF_NODES[name]
+    assert nodes.usable[row] == (name not in {"maint1", "resv1"})
+    assert nodes.asleep[row] == name.startswith("cloud")
 
 
 def test_hyper_threads_are_cpus(mixed):
@@ -529,28 +455,28 @@ def said(release, name):
     return one["stdout"], one["stderr"], one["returncode"]
 
 
+def raise_jobs(slurm, *numbers):
+    changes = [Change(number, 1, Field.SITE_FACTOR, 0, SiteFactor(9), 0) for number in numbers]
+    return ScontrolWriter(slurm.runner()).write(changes)
+
+
 @pytest.mark.parametrize(
     ("name", "outcome"),
     [
-        ("update: unknown job", Outcome.GONE),
-        ("update: finished job", Outcome.GONE),
-        ("update: OverSubscribe of a running job", Outcome.GONE),
-        ("update: ExcNodeList of a running job", Outcome.GONE),
-        ("update: priority of a held job", Outcome.HELD),
-        ("update: denied to alice", Outcome.DENIED),
-        ("update: denied to bob", Outcome.DENIED),
-        ("update: denied to visitor", Outcome.DENIED),
-        ("update: unknown node excluded", None),
-        ("update: tasks that an array has not", None),
-        ("update: not a priority", None),
-        ("update: all well", None),
+        *((f"{what} job", Outcome.GONE) for what in ("unknown", "finished", "OverSubscribe of a running")),
+        *(("ExcNodeList of a running job", Outcome.GONE), ("priority of a held job", Outcome.HELD)),
+        *((f"denied to {who}", Outcome.DENIED) for who in ("alice", "bob", "visitor")),
+        *(
+            (what, None)
+            for what in ("unknown node excluded", "tasks that an array has not", "not a priority", "all well")
+        ),
     ],
 )
 def test_what_scontrol_says_of_an_update(slurm, release, name, outcome):
-    one = failures(release)[name]
+    one = failures(release)[f"update: {name}"]
     number = int(one["input"].split("JobId=")[1].split()[0].split("_")[0])
-    slurm.answer("update", *said(release, name))
-    result = ScontrolWriter(slurm.runner()).write([Change(number, 1, Field.SITE_FACTOR, 0, SiteFactor(1), 0)])[0]
+    slurm.answer("update", *said(release, f"update: {name}"))
+    (result,) = raise_jobs(slurm, number)
     assert (result.sent, result.outcome) == (True, outcome)
 
 
@@ -559,15 +485,12 @@ def test_good_and_bad_lines_of_one_scontrol_are_told_apart(slurm, release):
     slurm.answer("update", *said(release, name))
     ids = labels(release)
     numbers = [ids["plain"], 999999, ids["held by its user"], ids["typed"]]
-    results = ScontrolWriter(slurm.runner()).write(
-        [Change(number, 1, Field.SITE_FACTOR, 0, SiteFactor(9), 0) for number in numbers]
-    )
+    results = raise_jobs(slurm, *numbers)
     assert [result.outcome for result in results] == [None, Outcome.GONE, Outcome.HELD, None]
 
 
 def test_an_unknown_column_is_an_error(slurm, release):
-    stdout, stderr, code = said(release, "squeue: unknown column")
-    slurm.answer("jobs", stdout, stderr, code)
+    slurm.answer("jobs", *said(release, "squeue: unknown column"))
     with pytest.raises(SlurmParseError, match="format specification"):
         slurm.runner().ask("jobs")
 
@@ -585,7 +508,7 @@ def test_a_slurmctld_that_is_not_there_is_unavailable_whatever_is_asked(slurm, r
     if code != 137:  # killed by the recorder's own time-out, as it would be by ours
         slurm.answer("update", stdout, stderr, code)
         with pytest.raises(SlurmUnavailableError):
-            ScontrolWriter(slurm.runner()).write([Change(11, 1, Field.SITE_FACTOR, 0, SiteFactor(1), 0)])
+            raise_jobs(slurm, 11)
 
 
 def test_a_munge_that_is_down_is_unavailable(slurm, release):
