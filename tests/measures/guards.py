@@ -588,7 +588,7 @@ GUARDS: tuple[Guard, ...] = (
           ("core/test_pools.py::test_node_lists_that_cost_too_much_are_not_looked_up_and_cost_no_other",)),
     Guard("brackets within brackets", "core/pools.py", "    if depth > MOST_NESTED:\n", "    if False:\n",
           "Time is bounded, whatever features a user asks for.",
-          ("core/test_pools.py::test_brackets_within_brackets_beyond_measure_accept",)),
+          ("core/test_pools.py::test_constraints_are_applied_left_to_right_and_unclear_ones_accept",)),
     Guard("what a command says on a terminal", "slurm/process.py", 'return _CONTROL.sub("·", cut.strip())',
           "return cut.strip()", "No name moves a terminal's cursor.",
           ("slurm/test_process.py::test_garbage_bytes_do_not_raise_and_terminal_escapes_never_reach_a_message",)),

@@ -32,44 +32,31 @@ def test_every_name_of_slurms_list_is_known():
     assert {name for name in names if parse(name).waits is Waits.ROOM} == {"None", "Priority", "Resources"}
 
 
-TOPOLOGY = (
-    "No suitable topology unit found",
-    "No suitable topology unit found for segment",
-    "Insufficient resources in topology unit",
-    "No available nodes in topology",
-    "Required nodes do not fit topology",
-    "Required nodes lack available resources",
-    "Weight-based selection could not satisfy request within topology unit",
-    "Exceeded maximum node limit during topology allocation",
-)
+WAITS = {
+    Waits.ROOM: (
+        *("No suitable topology unit found", "No suitable topology unit found for segment"),
+        *("Insufficient resources in topology unit", "No available nodes in topology"),
+        *("Required nodes do not fit topology", "Required nodes lack available resources"),
+        "Weight-based selection could not satisfy request within topology unit",
+        "Exceeded maximum node limit during topology allocation",
+        "No_suitable_topology_unit_found",
+    ),
+    # Those of an array's tasks are understood one by one.
+    Waits.SOME: (
+        *("Priority,Resources", "Resources,Priority,BeginTime", "None,JobHeldUser", "QOSMaxCpuPerUserLimit,Priority"),
+    ),
+    Waits.OTHER: ("BeginTime,JobHeldUser",),
+    # What is not of the list is no wait for room.
+    Waits.UNKNOWN: (
+        *("Priority,", "Priority,Soon", "Priority, says carol", "Resources, but not today"),
+        *("No suitable reason", "PriorityOf2031", "priority"),
+    ),
+}
 
 
-@pytest.mark.parametrize("reason", TOPOLOGY)
-def test_a_topology_without_room_is_a_wait_for_room(reason):
-    assert parse(reason).waits is parse(reason.replace(" ", "_")).waits is Waits.ROOM
-
-
-@pytest.mark.parametrize(
-    ("reason", "waits"),
-    [
-        ("Priority,Resources", Waits.SOME),
-        ("Resources,Priority,BeginTime", Waits.SOME),
-        ("None,JobHeldUser", Waits.SOME),
-        ("QOSMaxCpuPerUserLimit,Priority", Waits.SOME),
-        ("BeginTime,JobHeldUser", Waits.OTHER),
-        ("Priority,", Waits.UNKNOWN),
-        ("Priority,Soon", Waits.UNKNOWN),
-    ],
-)
-def test_the_reasons_of_an_arrays_tasks_are_understood_one_by_one(reason, waits):
+@pytest.mark.parametrize(("waits", "reason"), [(waits, reason) for waits, of in WAITS.items() for reason in of])
+def test_what_a_job_waits_for(waits, reason):
     assert parse(reason).waits is waits
-
-
-@pytest.mark.parametrize(
-    "reason", ["Priority, says carol", "Resources, but not today", "No suitable reason", "PriorityOf2031", "priority"]
-)
-def test_what_is_not_of_the_list_is_no_wait_for_room(reason):
-    assert parse(reason).waits is Waits.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -104,7 +91,7 @@ def test_what_is_not_of_the_list_is_no_wait_for_room(reason):
         ("GRES is out of order, says carol", "Slurm says: GRES", "admins"),
     ],
 )
-def test_a_reason_in_plaparse_and_what_helps(reason, meaning, help_):
+def test_a_reason_in_plain_words_and_what_helps(reason, meaning, help_):
     words = parse(reason)
     assert re.search(meaning, words.meaning)
     assert help_ in words.help

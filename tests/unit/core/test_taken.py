@@ -36,11 +36,11 @@ def test_a_job_that_shares_its_nodes_takes_what_it_asks_for():
     assert taken(4, gpus=[0, 1, 8, 12], nodes=BUSY) == [0.0, 1.0, 8.0, 12.0]
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [{"exclusive": True}, {"partition": "whole"}, {"mem": np.nan}],
-    ids=["--exclusive", "OverSubscribe=EXCLUSIVE", "all memory"],
-)
+ALONE = pytest.mark.parametrize("columns", [{"exclusive": True}, {"partition": "whole"}, {"mem": np.nan}])
+WITH_ITS_OWN = pytest.mark.parametrize("value", [OverSubscribe.USER, OverSubscribe.MCS])
+
+
+@ALONE
 def test_one_that_has_its_nodes_to_itself_takes_all_gpus_of_them(columns):
     assert taken(gpu_type="v100", **columns) == [8.0]
     assert taken(gpu_type="k80", **columns) == [4.0]
@@ -75,7 +75,7 @@ def test_all_memory_is_nothing_where_slurm_counts_none():
     assert taken(mem=np.nan, gpu_type="k80", nodes={}) == [4.0], "nothing runs, and nobody knows"
 
 
-@pytest.mark.parametrize("value", [OverSubscribe.USER, OverSubscribe.MCS])
+@WITH_ITS_OWN
 def test_nodes_that_a_user_shares_with_himself_are_not_taken_by_one_job(value):
     snapshot = snapshot_of(1, exclusive=True, oversubscribe=value.value)
     assert alone(snapshot, np.arange(1)).tolist() == [True]
@@ -99,20 +99,15 @@ def size(n=1, counts=BUSY, **columns):
 
 def test_a_jobs_size_is_the_largest_of_its_shares_of_a_node_in_gpus():
     """A V100 node has 8 GPUs, 64 CPUs, 256,000 MiB."""
-    columns = {
-        "gpu_type": "v100",
-        "gpus": [1, 1, 1, 12],
-        "cpus": [1, 64, 1, 1],
-        "mem": [1000.0, 1000.0, 128_000.0, 1000.0],
-    }
-    assert size(4, **columns) == [1.0, 8.0, 4.0, 12.0]
+    mem = [1000.0, 1000.0, 128_000.0, 1000.0]
+    assert size(4, gpu_type="v100", gpus=[1, 1, 1, 12], cpus=[1, 64, 1, 1], mem=mem) == [1.0, 8.0, 4.0, 12.0]
 
 
 def test_a_job_that_takes_all_cpus_of_32_nodes_is_as_large_as_they_are():
     assert size(2, gpus=[0, 1], gpu_type=["", "k80"], cpus=[2048, 64]) == [128.0, 4.0]
 
 
-@pytest.mark.parametrize("columns", [{"exclusive": True}, {"partition": "whole"}, {"mem": np.nan}])
+@ALONE
 def test_one_that_is_alone_on_its_nodes_has_their_size(columns):
     assert size(gpu_type="v100", **columns) == [8.0]
     snapshot = snapshot_of(1, gpu_type="k80", **columns)
@@ -120,7 +115,7 @@ def test_one_that_is_alone_on_its_nodes_has_their_size(columns):
     assert sizes(two, np.arange(1), bounded_pools(two, np.arange(1))).tolist() == [8.0]
 
 
-@pytest.mark.parametrize("value", [OverSubscribe.USER, OverSubscribe.MCS])
+@WITH_ITS_OWN
 def test_nodes_that_a_user_shares_with_himself_are_kept_from_all_others(value):
     assert size(gpu_type="v100", exclusive=True, oversubscribe=value.value) == [8.0]
 

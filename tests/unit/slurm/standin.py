@@ -47,43 +47,14 @@ CONFIG = (
     "SLURM_VERSION           = 24.11.5\n\nSlurmctld(primary) at ctl is UP\n"
 )
 
-PENDING_JOB = {
-    "JobID": "7",
-    "ArrayJobID": "7",
-    "ArrayTaskID": "N/A",
-    "HetJobID": "N/A",
-    "UserName": "alice",
-    "Account": "physics",
-    "Partition": "gpu",
-    "QOS": "normal",
-    "Reservation": "(null)",
-    "StateCompact": "PD",
-    "Reason": "Priority",
-    "SubmitTime": "1795242048",
-    "EligibleTime": "1795242048",
-    "StartTime": "N/A",
-    "EndTime": "N/A",
-    "TimeLimit": "30:00",
-    "NumNodes": "1",
-    "NumTasks": "1",
-    "NumCPUs": "4",
-    "MinMemory": "1000M",
-    "MinTmpDisk": "0",
-    "tres-alloc": "cpu=4,mem=4000M,node=1,billing=4,gres/gpu=2,gres/gpu:p100=2",
-    "tres-per-job": "N/A",
-    "tres-per-node": "gres/gpu:p100:2",
-    "tres-per-task": "N/A",
-    "tres-per-socket": "N/A",
-    "mem-per-tres": "N/A",
-    "Feature": "(null)",
-    "ReqNodes": "",
-    "NodeList": "",
-    "Dependency": "(",
-    "Deadline": "N/A",
-    "PriorityLong": "16103",
-    "Nice": "0",
-    "OverSubscribe": "OK",
-}
+_PENDING = (
+    "JobID=7 ArrayJobID=7 UserName=alice Account=physics Partition=gpu QOS=normal Reservation=(null) StateCompact=PD "
+    "Reason=Priority SubmitTime=1795242048 EligibleTime=1795242048 TimeLimit=30:00 NumNodes=1 NumTasks=1 NumCPUs=4 "
+    "MinMemory=1000M MinTmpDisk=0 tres-alloc=cpu=4,mem=4000M,node=1,billing=4,gres/gpu=2,gres/gpu:p100=2 "
+    "tres-per-node=gres/gpu:p100:2 Feature=(null) ReqNodes= NodeList= Dependency=( PriorityLong=16103 Nice=0 "
+    "OverSubscribe=OK"
+)
+PENDING_JOB = dict.fromkeys(JOB_FIELDS, "N/A") | dict(word.split("=", 1) for word in _PENDING.split())
 RUNNING = {
     "StateCompact": "R",
     "Reason": "None",
@@ -123,19 +94,10 @@ class StandIn:
 
     def __post_init__(self):
         self.bin_dir.mkdir(parents=True)
-        self.answer("version", VERSION)
-        self.answer("ping", PING)
-        self.answer("config", CONFIG)
-        self.answer("nodes", NODES)
-        self.answer("partitions", PARTITIONS)
-        self.answer("diagnostics", DIAGNOSTICS)
-        self.answer("site-factors")
-        self.answer("privilege", "rltuned|Operator\n")
-        self.answer("federation")
-        self.answer("events")
-        for name in ("qos", "accounts", "users", "reservations"):
-            self.answer(name)
-        self.answer("update")
+        said = {"version": VERSION, "ping": PING, "config": CONFIG, "nodes": NODES, "partitions": PARTITIONS}
+        said |= {"diagnostics": DIAGNOSTICS, "privilege": "rltuned|Operator\n"}
+        for name in (*said, "federation", "events", "qos", "accounts", "users", "reservations", "update"):
+            self.answer(name, said.get(name, ""))
         self.queue([])
 
     def answer(self, name, stdout="", stderr="", code=0):

@@ -18,24 +18,8 @@ from rltuned.slurm.commands import (
 
 BIN = Path("/opt/slurm/bin")
 WRITTEN_BY_USERS = {
-    "name",
-    "jobname",
-    "comment",
-    "admincomment",
-    "admin_comment",
-    "system_comment",
-    "extra",
-    "command",
-    "workdir",
-    "stdin",
-    "stdout",
-    "stderr",
-    "wckey",
-    "licenses",
-    "network",
-    "container",
-    "mcslabel",
-    "burstbuffer",
+    *("name", "jobname", "comment", "admincomment", "admin_comment", "system_comment", "extra", "command", "workdir"),
+    *("stdin", "stdout", "stderr", "wckey", "licenses", "network", "container", "mcslabel", "burstbuffer"),
 }
 USER_LETTERS = {"j", "k", "o", "Z", "w", "all"}
 
@@ -55,15 +39,10 @@ def test_job_records_of_scontrol_which_hold_user_text_are_never_asked_for():
 
 
 def test_programs_are_run_by_absolute_path():
+    day = ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00")
+    words = {"privilege": ("user=rltuned",), "history": day, "trace": day, "events": ("Start=2026-01-01T00:00:00",)}
     for command in REGISTRY.values():
-        words = {
-            "privilege": ("user=rltuned",),
-            "history": ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00"),
-            "trace": ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00"),
-            "events": ("Start=2026-01-01T00:00:00",),
-        }
-        argv = command.argv(BIN, *words.get(command.name, ()))
-        assert argv[0] == f"/opt/slurm/bin/{command.program}"
+        assert command.argv(BIN, *words.get(command.name, ()))[0] == f"/opt/slurm/bin/{command.program}"
 
 
 def test_only_one_command_can_change_anything_and_it_is_scontrol_with_lines_on_standard_input():
@@ -77,28 +56,27 @@ def test_no_reading_command_has_a_word_that_changes_slurm():
 
 
 @pytest.mark.parametrize(
-    "argument", ["user=a b", "user=", "user=-x", "where", "user=a\nb", "user=a;b", "user=" + "a" * 80]
+    ("command", "words"),
+    [
+        *(("privilege", [f"user={name}"]) for name in ("a b", "", "-x", "a\nb", "a;b", "a" * 80)),
+        ("privilege", ["where"]),
+        *(
+            ("history", ["--starttime=2026-01-01T00:00:00", word])
+            for word in ("--endtime=now", "--endtime=", "--endtime=2026-01-01T00:00:00 -o JobName", "--user=x")
+        ),
+    ],
 )
-def test_a_variable_word_must_fit_its_pattern(argument):
+def test_a_variable_word_must_fit_its_pattern(command, words):
     with pytest.raises(SlurmError, match="refusing the argument"):
-        REGISTRY["privilege"].argv(BIN, argument)
-
-
-def test_a_command_takes_exactly_the_words_that_it_declares():
-    with pytest.raises(SlurmError, match="takes 0 variable words, not 1"):
-        REGISTRY["ping"].argv(BIN, "user=x")
-    with pytest.raises(SlurmError, match="takes 1 variable words, not 0"):
-        REGISTRY["privilege"].argv(BIN)
-    with pytest.raises(SlurmError, match="takes 2 variable words, not 1"):
-        REGISTRY["history"].argv(BIN, "--starttime=2026-01-01T00:00:00")
+        REGISTRY[command].argv(BIN, *words)
 
 
 @pytest.mark.parametrize(
-    "word", ["--endtime=now", "--endtime=", "--endtime=2026-01-01T00:00:00 -o JobName", "--user=x"]
+    ("command", "takes", "words"), [("ping", 0, ["user=x"]), ("privilege", 1, []), ("history", 2, ["--starttime=x"])]
 )
-def test_both_variable_words_must_fit_their_patterns(word):
-    with pytest.raises(SlurmError, match="refusing the argument"):
-        REGISTRY["history"].argv(BIN, "--starttime=2026-01-01T00:00:00", word)
+def test_a_command_takes_exactly_the_words_that_it_declares(command, takes, words):
+    with pytest.raises(SlurmError, match=f"takes {takes} variable words, not {len(words)}"):
+        REGISTRY[command].argv(BIN, *words)
 
 
 def test_the_environment_is_pinned_and_holds_nothing_of_the_callers(monkeypatch):

@@ -1,6 +1,5 @@
-"""The optional pyslurm adapter, against a stand-in with the real names and the behaviour recorded of pyslurm 25.11.2.
-
-The one stand-in for a library in these tests: pyslurm builds only where the headers of Slurm 25.11 are.
+"""The optional pyslurm adapter, against a stand-in with the real names and the behaviour recorded of pyslurm 25.11.2:
+pyslurm builds only where the headers of Slurm 25.11 are.
 """
 
 import sys
@@ -28,12 +27,12 @@ class FakeSlurm(types.ModuleType):
         super().__init__("pyslurm")
         self.__version__ = "25.11.2"
         self.RPCError = RPCError
-        self.jobs = {}
+        self.jobs = {7: {}, 8: {}}
         self.down = False
         module = self
 
         class JobSubmitDescription:
-            KNOWN = ("priority", "site_factor", "nice", "resource_sharing")
+            KNOWN = ("site_factor", "nice", "resource_sharing")
 
             def __init__(self, **wanted):
                 for name, value in wanted.items():
@@ -47,10 +46,7 @@ class FakeSlurm(types.ModuleType):
                 wanted = {name: getattr(self, name, None) for name in self.KNOWN}
                 if wanted["resource_sharing"] not in {None, "yes", "no", "user", "mcs", "oversubscribe", "exclusive"}:
                     raise ValueError("Invalid resource_sharing type")
-                kept = {name: value for name, value in wanted.items() if value}
-                if wanted["priority"] == 0:
-                    kept["priority"] = 0
-                return kept
+                return {name: value for name, value in wanted.items() if value}
 
         class Job:
             def __init__(self, job_id):
@@ -68,23 +64,8 @@ class FakeSlurm(types.ModuleType):
                 self._reach()
                 module.jobs[self.id].setdefault("sent", []).append(description.sent())
 
-            def release(self):
-                self._reach()
-                module.jobs[self.id]["released"] = True
-
         self.JobSubmitDescription = JobSubmitDescription
         self.Job = Job
-
-    def add(self, number, **about):
-        self.jobs[number] = {
-            "state": "PENDING",
-            "array_id": None,
-            "priority": 100,
-            "nice": 0,
-            "submit_time": 5,
-            "state_reason": "Priority",
-            "resource_sharing": "OK",
-        } | about
 
 
 @pytest.fixture
@@ -103,19 +84,21 @@ def change(field, after, job=7, before=0):
     return Change(job, 1, field, before, SiteFactor(after) if type(after) is int else after, position=0)
 
 
-@pytest.mark.parametrize("opens", [open_reader, open_writer])
-def test_without_pyslurm_the_error_names_the_remedy(monkeypatch, section, opens):
-    monkeypatch.setitem(sys.modules, "pyslurm", None)
-    with pytest.raises(PrerequisiteError, match=r"25\.11: install the extra \[pyslurm\] .*slurm\.backend"):
-        opens(section)
+OLD = types.ModuleType("pyslurm")
+OLD.__version__ = "17.11.0"
 
 
 @pytest.mark.parametrize("opens", [open_reader, open_writer])
-def test_a_pyslurm_of_before_2023_is_refused(monkeypatch, section, opens):
-    old = types.ModuleType("pyslurm")
-    old.__version__ = "17.11.0"
-    monkeypatch.setitem(sys.modules, "pyslurm", old)
-    with pytest.raises(PrerequisiteError, match=r"pyslurm 17\.11\.0 has no Job, JobSubmitDescription"):
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (None, r"25\.11: install the extra \[pyslurm\] .*slurm\.backend"),
+        (OLD, r"pyslurm 17\.11\.0 has no Job, JobSubmitDescription"),  # of before 2023
+    ],
+)
+def test_without_a_pyslurm_that_can_be_used_the_error_names_the_remedy(monkeypatch, section, opens, module, said):
+    monkeypatch.setitem(sys.modules, "pyslurm", module)
+    with pytest.raises(PrerequisiteError, match=said):
         opens(section)
 
 
@@ -126,8 +109,6 @@ def test_the_command_line_backend_never_loads_pyslurm(monkeypatch, slurm):
 
 
 def test_changes_become_one_update_per_job_in_pyslurms_names(pyslurm, section, slurm):
-    pyslurm.add(7)
-    pyslurm.add(8)
     results = open_writer(section).write(
         [
             change(Field.SITE_FACTOR, 5),
@@ -142,8 +123,6 @@ def test_changes_become_one_update_per_job_in_pyslurms_names(pyslurm, section, s
 
 
 def test_what_pyslurm_would_silently_drop_goes_through_scontrol(pyslurm, section, slurm):
-    pyslurm.add(7)
-    pyslurm.add(8)
     changes = [
         change(Field.SITE_FACTOR, 0, before=9),
         change(Field.SITE_FACTOR, 3, job=8),
@@ -159,7 +138,6 @@ def test_what_pyslurm_would_silently_drop_goes_through_scontrol(pyslurm, section
 
 
 def test_the_same_values_are_refused_as_by_the_command_line_adapter(pyslurm, section, slurm):
-    pyslurm.add(7)
     results = open_writer(section).write([change(Field.SITE_FACTOR, True), change(Field.OVERSUBSCRIBE, "user")])
     assert [(result.sent, result.outcome) for result in results] == [(False, Outcome.FAILED)] * 2
     assert "sent" not in pyslurm.jobs[7]
@@ -167,32 +145,21 @@ def test_the_same_values_are_refused_as_by_the_command_line_adapter(pyslurm, sec
 
 
 def test_what_slurm_says_settles_what_became_of_a_job(pyslurm, section):
-    for number, error in enumerate(
-        [
-            (2017, "Invalid job id specified"),
-            (2021, "Job has already finished"),
-            (2042, "Job is in held state, pending scheduler release"),
-            (2002, "Access/permission denied"),
-            (2056, "Job is no longer pending execution"),
-            (1, "something new"),
-        ],
-        start=1,
-    ):
-        pyslurm.add(number, error=error)
-    results = open_writer(section).write([change(Field.SITE_FACTOR, 1, job=number) for number in range(1, 8)])
-    assert [result.outcome for result in results] == [
-        Outcome.GONE,
-        Outcome.GONE,
-        Outcome.HELD,
-        Outcome.DENIED,
-        Outcome.GONE,
-        None,
-        Outcome.GONE,
-    ]
+    said = {
+        *((2017, "Invalid job id specified", Outcome.GONE), (2021, "Job has already finished", Outcome.GONE)),
+        *((2042, "Job is in held state, pending scheduler release", Outcome.HELD), (1, "something new", None)),
+        *(
+            (2002, "Access/permission denied", Outcome.DENIED),
+            (2056, "Job is no longer pending execution", Outcome.GONE),
+        ),
+    }
+    for errno, message, outcome in said:
+        pyslurm.jobs[7] = {"error": (errno, message)}
+        (result,) = open_writer(section).write([change(Field.SITE_FACTOR, 1)])
+        assert (result.sent, result.outcome, result.message) == (True, outcome, message)
 
 
 def test_losing_slurmctld_is_an_error(pyslurm, section):
-    pyslurm.add(7)
     writer = open_writer(section)
     pyslurm.down = True
     with pytest.raises(SlurmUnavailableError):
@@ -200,7 +167,6 @@ def test_losing_slurmctld_is_an_error(pyslurm, section):
 
 
 def test_a_request_that_changes_under_a_loan_is_seen(pyslurm, section, slurm):
-    pyslurm.add(7)
     reader = open_reader(section)
     seen = []
     for nodes in (1, 1, 4):

@@ -16,23 +16,34 @@ from rltuned.slurm.connect import open_reader
 from rltuned.slurm.port import HistoryReader
 from rltuned.slurm.sacct import Outage, ended_jobs, read_outages, read_trace, trace_header, trace_lines
 
-JOB = {
-    "JobIDRaw": "7",
-    "User": "alice",
-    "Account": "physics",
-    "Partition": "gpu",
-    "State": "COMPLETED",
-    "End": "1795255155",
-    "ElapsedRaw": "387",
-    "TimelimitRaw": "30",
-    "ReqTRES": "billing=1,cpu=1,gres/gpu=2,mem=100M,node=1",
-    "AllocTRES": "billing=1,cpu=1,gres/gpu:k80=2,gres/gpu=2,mem=100M,node=1",
-}
+_JOB = (
+    "JobIDRaw=7 User=alice Account=physics Partition=gpu State=COMPLETED End=1795255155 ElapsedRaw=387 TimelimitRaw=30 "
+    "ReqTRES=billing=1,cpu=1,gres/gpu=2,mem=100M,node=1 "
+    "AllocTRES=billing=1,cpu=1,gres/gpu:k80=2,gres/gpu=2,mem=100M,node=1 "
+    "QOS=normal Submit=1795250000 Eligible=1795250100 Start=1795254768 NNodes=1"
+)
+JOB = dict(word.split("=", 1) for word in _JOB.split())
 
 
-def said(*jobs):
-    assert all(not set(job) - set(ENDED_FIELDS) for job in jobs)
-    return "".join("".join(f"{ {**JOB, **job}[field] }{SEPARATOR}" for field in ENDED_FIELDS) + "\n" for job in jobs)
+def said(*jobs, fields=ENDED_FIELDS):
+    assert all(not set(job) - set(fields) for job in jobs)
+    return "".join("".join(f"{ {**JOB, **job}[field] }{SEPARATOR}" for field in fields) + "\n" for job in jobs)
+
+
+def traced(**values):
+    return said(values, fields=TRACE_FIELDS)
+
+
+@pytest.fixture
+def workload(tmp_path):
+    """A trace of the accounting, read as a workload."""
+
+    def read_back(answer):
+        path = tmp_path / "t.sacct"
+        path.write_text("\n".join([trace_header(), *trace_lines(answer, 0.0, 1e11).lines]) + "\n")
+        return read(path)
+
+    return read_back
 
 
 def test_a_finished_job_is_understood():
@@ -55,34 +66,24 @@ def test_gpus_and_cpus_are_what_was_asked_for_and_not_all_of_nodes_that_it_had_t
     assert [(job.gpus, job.cpus) for job in jobs] == [(2, 1), (0, 2), (4, 28), (0, 0)]
 
 
-def test_jobs_that_never_ran_or_have_no_end_say_nothing():
-    assert ended_jobs(said({"State": "CANCELLED by 2001", "ElapsedRaw": "0"}, {"End": "Unknown"})).jobs == []
-    assert len(ended_jobs(said({"State": "CANCELLED by 2001", "ElapsedRaw": "5"})).jobs) == 1
-
-
-def test_a_job_that_was_cancelled_before_it_ran_is_told_apart_from_one_that_ran():
+def test_a_job_that_was_cancelled_before_it_ran_or_has_no_end_says_nothing_and_is_told_apart(slurm):
     cancelled = {"State": "CANCELLED by 2001", "ElapsedRaw": "0"}
     rows = {**cancelled, "JobIDRaw": "8"}, {**cancelled, "JobIDRaw": "9", "ElapsedRaw": "5"}, {}
     past = ended_jobs(said(*rows, {**cancelled, "JobIDRaw": "1" * 5000}))  # the last one costs itself
     assert (past.cancelled, [job.job_id for job in past.jobs]) == ([8], [7, 9])
+    assert ended_jobs(said({"End": "Unknown"})).jobs == []
 
 
 def test_they_come_in_order_of_their_ends():
-    jobs = ended_jobs(
-        said({"End": "300", "JobIDRaw": "1"}, {"End": "100", "JobIDRaw": "2"}, {"End": "300", "JobIDRaw": "0"})
-    )
-    assert [(job.end, job.job_id) for job in jobs.jobs] == [(100.0, 2), (300.0, 0), (300.0, 1)]
+    rows = [{"End": end, "JobIDRaw": job} for end, job in (("300", "1"), ("100", "2"), ("300", "0"))]
+    assert [(job.end, job.job_id) for job in ended_jobs(said(*rows)).jobs] == [(100.0, 2), (300.0, 0), (300.0, 1)]
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("ElapsedRaw", "-5"),
-        ("ElapsedRaw", "soon"),
-        ("End", "2026-01-01"),
-        ("TimelimitRaw", "x"),
-        ("AllocTRES", "gpu"),
-        ("JobIDRaw", "7_1"),
+        *(("ElapsedRaw", "-5"), ("ElapsedRaw", "soon"), ("End", "2026-01-01")),
+        *(("TimelimitRaw", "x"), ("AllocTRES", "gpu"), ("JobIDRaw", "7_1")),
     ],
 )
 def test_what_cannot_be_understood_names_job_and_column(column, value):
@@ -173,24 +174,9 @@ else:
     assert [int(line.partition("|")[0]) for line in found.lines] == list(range(1, 3601))
 
 
-def traced(**values):
-    job = {
-        **JOB,
-        "QOS": "normal",
-        "Submit": "1795250000",
-        "Eligible": "1795250100",
-        "Start": "1795254768",
-        "NNodes": "1",
-        **values,
-    }
-    return "".join(f"{job[field]}{SEPARATOR}" for field in TRACE_FIELDS) + "\n"
-
-
-def test_a_trace_of_the_accounting_is_read_as_a_workload(tmp_path):
-    answer = traced() + traced(JobIDRaw="8", Eligible="1795250040", ReqTRES="cpu=1,gres/gpu:k80=4,mem=100M,node=1")
-    path = tmp_path / "t.sacct"
-    path.write_text("\n".join([trace_header(), *trace_lines(answer, 0.0, 1e11).lines]) + "\n")
-    jobs = read(path)
+def test_a_trace_of_the_accounting_is_read_as_a_workload(workload):
+    asks = "cpu=1,gres/gpu:k80=4,mem=100M,node=1"
+    jobs = workload(traced() + traced(JobIDRaw="8", Eligible="1795250040", ReqTRES=asks))
     assert jobs.source.form == "sacct"
     assert jobs.job_id.tolist() == [8, 7]
     assert jobs.submit_time.tolist() == [0.0, 60.0], "a job counts from when it could have run"
@@ -234,7 +220,7 @@ def test_when_nodes_were_out_of_use_is_understood(slurm, release):
 
 
 @pytest.mark.parametrize("state", FINAL_STATES)
-def test_every_final_state_is_load_and_only_ends_of_a_jobs_own_say_how_long_such_jobs_run(slurm, state, tmp_path):
+def test_every_final_state_is_load_and_only_ends_of_a_jobs_own_say_how_long_such_jobs_run(state, workload):
     asked = {}
     for command in ("history", "trace"):
         (states,) = (word for word in REGISTRY[command].arguments if word.startswith("--state="))
@@ -243,11 +229,8 @@ def test_every_final_state_is_load_and_only_ends_of_a_jobs_own_say_how_long_such
     assert asked["trace"] == list(FINAL_STATES)
     cluster_did = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "REQUEUED", "RESIZING", "REVOKED")
     assert (state in asked["history"]) == (state not in cluster_did)
-    path = tmp_path / "t.sacct"
     # One that ran, and one that has ended in the queue: releases differ in what they print as its start.
-    answer = traced(State=state) + traced(State=state, JobIDRaw="8", ElapsedRaw="0", Start="1795255155")
-    path.write_text("\n".join([trace_header(), *trace_lines(answer, 0.0, 1e11).lines]) + "\n")
-    jobs = read(path)
+    jobs = workload(traced(State=state) + traced(State=state, JobIDRaw="8", ElapsedRaw="0", Start="1795255155"))
     waited_only = state in {"CANCELLED", "DEADLINE", "REVOKED"}
     assert jobs.job_id.tolist() == ([7] if waited_only else [7, 8])
     assert float((jobs.run_time * jobs.gpus).sum()) == 387.0 * 2
@@ -264,10 +247,8 @@ def test_where_a_trace_has_no_ends_whatever_is_no_final_state_has_not_ended(tmp_
     assert read(path).job_id.tolist() == [7]
 
 
-def test_of_a_job_that_ran_several_times_the_last_run_has_its_id_and_no_other_job_loses_its_own(tmp_path):
-    path = tmp_path / "t.sacct"
+def test_of_a_job_that_ran_several_times_the_last_run_has_its_id_and_no_other_job_loses_its_own(workload):
     answer = traced(State="PREEMPTED", ElapsedRaw="60", Eligible="1795250000")
     answer += traced(JobIDRaw="9") + traced(Submit="1795253000", Eligible="1795253000", ElapsedRaw="500")
-    path.write_text("\n".join([trace_header(), *trace_lines(answer, 0.0, 1e11).lines]) + "\n")
-    jobs = read(path)
+    jobs = workload(answer)
     assert dict(zip(jobs.job_id.tolist(), jobs.run_time.tolist(), strict=True)) == {10: 60.0, 9: 387.0, 7: 500.0}

@@ -24,9 +24,9 @@ def read(slurm, jobs, **others):
 
 
 def test_a_pending_job(slurm):
-    jobs = read(
-        slurm, [job(7, Nice=-5, MinTmpDisk="10G", Feature="p100&gpu", ReqNodes="p100-1")], factors={7: -30}
-    ).jobs
+    one = job(7, Nice=-5, MinTmpDisk="10G", Feature="p100&gpu", ReqNodes="p100-1")
+    one |= {"StartTime": "1795278048", "EndTime": "1795279848"}  # what 22.05 expects is no start
+    jobs = read(slurm, [one], factors={7: -30}).jobs
     assert (jobs.job_id[0], jobs.state[0], jobs.array_tasks[0], jobs.het_job_id[0]) == (7, JobState.PENDING, 0, 0)
     texts = (jobs.user, jobs.account, jobs.partition, jobs.qos, jobs.features, jobs.req_nodes, jobs.reservation)
     assert [of.value(0) for of in texts] == ["alice", "physics", "gpu", "normal", "p100&gpu", "p100-1", ""]
@@ -56,23 +56,10 @@ def test_every_state_waits_or_holds_resources_or_neither(slurm, states, expected
         assert not found.unread
 
 
-def test_the_start_that_22_05_expects_of_a_pending_job_is_no_start(slurm):
-    jobs = read(slurm, [job(7, StartTime=1795278048, EndTime=1795279848)]).jobs
-    assert math.isnan(jobs.start_time[0])
-    assert math.isnan(jobs.end_time[0])
-
-
 def test_waiting_tasks_of_an_array_are_one_row_under_the_arrays_id(slurm):
-    jobs = read(
-        slurm,
-        [
-            job(44, ArrayJobID=41, ArrayTaskID="3-20%2"),
-            job(42, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "1"}),
-            job(43, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "2"}),
-        ],
-        excluded={41: "k80-1"},
-        factors={41: 9},
-    ).jobs
+    running = [job(41 + task, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": str(task)}) for task in (1, 2)]
+    queue = [job(44, ArrayJobID=41, ArrayTaskID="3-20%2"), *running]
+    jobs = read(slurm, queue, excluded={41: "k80-1"}, factors={41: 9}).jobs
     assert jobs.job_id.tolist() == [41, 42, 43]
     assert jobs.array_tasks.tolist() == [18, 0, 0]
     assert jobs.array_limit.tolist() == [2, 0, 0]
@@ -80,25 +67,20 @@ def test_waiting_tasks_of_an_array_are_one_row_under_the_arrays_id(slurm):
     assert jobs.exc_nodes.value(0) == "k80-1"
 
 
-def test_a_task_that_runs_under_the_arrays_own_id_gives_way_to_the_tasks_that_wait(slurm):
+def test_the_tasks_of_an_array_that_wait_are_told_of_before_those_that_run_or_were_requeued(slurm):
     running = job(41, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "20"})
-    waiting = job(55, ArrayJobID=41, ArrayTaskID="1-3")
-    for queue in ([running, waiting], [waiting, running]):
-        jobs = read(slurm, queue).jobs
-        assert (jobs.job_id.tolist(), jobs.state.tolist(), jobs.array_tasks.tolist()) == ([41], [JobState.PENDING], [3])
-
-
-def test_a_requeued_task_has_the_site_factor_of_its_own_record_and_arrays_that_run_are_told(slurm):
+    waiting, rest = job(55, ArrayJobID=41, ArrayTaskID="1-3"), job(41, ArrayJobID=41, ArrayTaskID="4-9")
     again = job(55, ArrayJobID=41, ArrayTaskID="2", SubmitTime=1795242999)
-    running = job(56, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "3"})
-    for queue in ([again, running], [running, again]):
-        found = read(slurm, queue, factors={55: -1000})
+    other = job(56, **{**RUNNING, "ArrayJobID": "41", "ArrayTaskID": "3"})
+    for order in (1, -1):
+        jobs = read(slurm, [running, waiting][::order]).jobs
+        assert (jobs.job_id.tolist(), jobs.state.tolist(), jobs.array_tasks.tolist()) == ([41], [JobState.PENDING], [3])
+        # One that was requeued has the site factor of its own record; arrays that run are told.
+        found = read(slurm, [again, other][::order], factors={55: -1000})
         row = found.jobs.row_of[41]
         assert (found.jobs.site_known[row], found.jobs.site_factor[row]) == (True, -1000)
         assert found.arrays == {41: 1795242048}
-    waiting = job(41, ArrayJobID=41, ArrayTaskID="4-9")
-    for queue in ([again, waiting], [waiting, again]):
-        jobs = read(slurm, queue, factors={55: -1000}).jobs
+        jobs = read(slurm, [again, rest][::order], factors={55: -1000}).jobs
         assert (jobs.site_known[0], jobs.submit_time[0], jobs.array_tasks[0]) == (False, 1795242048, 7)
 
 
@@ -133,59 +115,33 @@ def test_a_job_that_appears_twice_is_left_alone(slurm):
 
 
 def test_times_that_are_not_known_are_nan_and_limits_that_are_not_set_are_the_partitions(slurm):
-    jobs = read(
-        slurm,
-        [
-            job(1, EligibleTime="N/A", Dependency="afterok:2(unfulfilled)"),
-            job(2, TimeLimit="UNLIMITED"),
-            job(3, TimeLimit="Partition_Limit"),
-            job(4, TimeLimit="NOT_SET", Partition="gpu,share"),
-        ],
-    ).jobs
+    queue = [job(1, EligibleTime="N/A", Dependency="afterok:2(unfulfilled)"), job(2, TimeLimit="UNLIMITED")]
+    queue += [job(3, TimeLimit="Partition_Limit"), job(4, TimeLimit="NOT_SET", Partition="gpu,share")]
+    jobs = read(slurm, queue).jobs
     assert math.isnan(jobs.eligible_time[0])
     assert jobs.dependent.tolist() == [True, False, False, False]
     assert jobs.time_limit.tolist() == [1800.0, math.inf, 604800.0, math.inf]
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    ("alloc", "options", "expected"),
     [
         # sites that do not track gres/gpu
-        ({"tres_alloc": "cpu=4,node=2", "tres_per_node": "gres:gpu:k80:2", "NumNodes": "2"}, (4, 2, "k80")),
-        ({"tres_alloc": "cpu=4,node=1", "tres_per_job": "gpu:5", "tres_per_node": "N/A"}, (5, 0, "")),
-        (
-            {
-                "tres_alloc": "cpu=4,node=1",
-                "tres_per_task": "cpu=1,gres/gpu:k80=1",
-                "tres_per_node": "N/A",
-                "NumTasks": 3,
-            },
-            (3, 0, "k80"),
-        ),
-        ({"tres_alloc": "cpu=4,node=1", "tres_per_socket": "gpu:2", "tres_per_node": "N/A"}, (2, 0, "")),
-        ({"tres_alloc": "N/A", "tres_per_node": "N/A"}, (0, 0, "")),
-        (
-            {"tres_alloc": "cpu=1,node=2,gres/gpu=2,gres/gpu:k80=1,gres/gpu:p100=1", "tres_per_node": "N/A"},
-            (2, 0, "k80,p100"),
-        ),
-        ({"tres_alloc": "cpu=1,node=1,gres/gpu=1", "tres_per_node": "gres/gpu:p100:1"}, (1, 1, "p100")),
+        ("cpu=4,node=2", {"tres_per_node": "gres:gpu:k80:2", "NumNodes": "2"}, (4, 2, "k80")),
+        ("cpu=4,node=1", {"tres_per_job": "gpu:5"}, (5, 0, "")),
+        ("cpu=4,node=1", {"tres_per_task": "cpu=1,gres/gpu:k80=1", "NumTasks": 3}, (3, 0, "k80")),
+        ("cpu=4,node=1", {"tres_per_socket": "gpu:2"}, (2, 0, "")),
+        ("N/A", {}, (0, 0, "")),
+        ("cpu=1,node=2,gres/gpu=2,gres/gpu:k80=1,gres/gpu:p100=1", {}, (2, 0, "k80,p100")),
+        ("cpu=1,node=1,gres/gpu=1", {"tres_per_node": "gres/gpu:p100:1"}, (1, 1, "p100")),
         # Slurm compares TRES without case, and shows each as it was written there
-        (
-            {"tres_alloc": "cpu=1,node=1,gres/gpu=2,gres/gpu:a100=2", "tres_per_node": "gres/gpu:A100:2"},
-            (2, 2, "a100"),
-        ),
+        ("cpu=1,node=1,gres/gpu=2,gres/gpu:a100=2", {"tres_per_node": "gres/gpu:A100:2"}, (2, 2, "a100")),
         # of two types the site tracks one
-        (
-            {
-                "tres_alloc": "cpu=1,node=1,gres/gpu=2,gres/gpu:1g.10gb=1",
-                "tres_per_node": "gres/gpu:1g.10gb:1,gres/gpu:1g.10gb+me:1",
-            },
-            (2, 2, "1g.10gb,1g.10gb+me"),
-        ),
+        ("node=1,gres/gpu=2,gres/gpu:1g=1", {"tres_per_node": "gres/gpu:1g:1,gres/gpu:1g+me:1"}, (2, 2, "1g,1g+me")),
     ],
 )
-def test_gpus_of_a_job_whichever_way_it_asked(slurm, fields, expected):
-    jobs = read(slurm, [job(7, **fields)]).jobs
+def test_gpus_of_a_job_whichever_way_it_asked(slurm, alloc, options, expected):
+    jobs = read(slurm, [job(7, **{"tres_alloc": alloc, "tres_per_node": "N/A", **options})]).jobs
     assert (jobs.gpus[0], jobs.gpus_per_node[0], jobs.gpu_type.value(0)) == expected
 
 
@@ -259,18 +215,11 @@ def test_the_base_is_what_the_terms_without_the_site_factor_add_up_to(slurm, sho
     ("shown", "column", "value", "exclusive"),
     [
         # before 26.05
-        ("OK", None, "OK", False),
-        ("YES", None, "YES", False),
-        ("NO", None, "NO", True),
-        ("USER", None, "USER", True),
-        ("??", None, "NO", True),
+        *(("OK", None, "OK", False), ("YES", None, "YES", False), ("NO", None, "NO", True)),
+        *(("USER", None, "USER", True), ("??", None, "NO", True)),
         # since then, exclusivity has its own column, and a NO says nothing
-        ("NO", "NO", "UNKNOWN", False),
-        ("OK", "NO", "OK", False),
-        ("NO", "NODE", "NO", True),
-        ("OK", "USER", "USER", True),
-        ("YES", "NODE", "NO", True),
-        ("NO", "SOMETHING", "NO", True),
+        *(("NO", "NO", "UNKNOWN", False), ("OK", "NO", "OK", False), ("NO", "NODE", "NO", True)),
+        *(("OK", "USER", "USER", True), ("YES", "NODE", "NO", True), ("NO", "SOMETHING", "NO", True)),
     ],
 )
 def test_exclusivity(slurm, shown, column, value, exclusive):
@@ -314,29 +263,22 @@ def test_a_node_that_jobs_run_on_and_scontrol_does_not_list_is_there_and_not_usa
     assert [nodes.names[row] for row in snapshot.jobs.nodes_of(0)] == ["p100-1", "elsewhere-1", "elsewhere-2"]
     assert nodes.usable.tolist() == [True, False, False, False]
     assert nodes.cpus.tolist() == [56, 28, 0, 0]
-    assert [(row.kind, row.name) for row in snapshot.unread.rows] == [
-        (RowKind.NODE, "elsewhere-1"),
-        (RowKind.NODE, "elsewhere-2"),
-    ]
+    assert [row.name for row in snapshot.unread.rows] == ["elsewhere-1", "elsewhere-2"]
     assert not snapshot.unread.jobs
     # So many that the answer must have been cut short between two lines.
     with pytest.raises(SlurmParseError, match=r"lacks 'elsewhere-1'.*8 more of 11"):
         read(slurm, [job(8, **{**RUNNING, "NodeList": "elsewhere-[1-9]"})])
 
 
-STRANGE = [
-    ({"PriorityLong": "high"}, "PriorityLong"),
-    ({"SubmitTime": "N/A"}, "SubmitTime"),
-    ({"tres_alloc": "nonsense"}, "tres-alloc"),
-    ({"NumCPUs": "-3"}, "NumCPUs"),
-    ({"ArrayTaskID": "1-?"}, "ArrayTaskID"),
-    ({"StateCompact": "XX"}, "StateCompact"),
-    ({**RUNNING, "NodeList": "p100-["}, "NodeList"),
-    ({**RUNNING, "EndTime": "never"}, "EndTime"),
-]
-
-
-@pytest.mark.parametrize(("fields", "column"), STRANGE)
+@pytest.mark.parametrize(
+    ("fields", "column"),
+    [
+        *(({"PriorityLong": "high"}, "PriorityLong"), ({"SubmitTime": "N/A"}, "SubmitTime")),
+        *(({"tres_alloc": "nonsense"}, "tres-alloc"), ({"NumCPUs": "-3"}, "NumCPUs")),
+        *(({"ArrayTaskID": "1-?"}, "ArrayTaskID"), ({"StateCompact": "XX"}, "StateCompact")),
+        *(({**RUNNING, "NodeList": "p100-["}, "NodeList"), ({**RUNNING, "EndTime": "never"}, "EndTime")),
+    ],
+)
 def test_a_job_that_cannot_be_understood_costs_itself_and_is_named_with_its_column(slurm, fields, column):
     clean = read(slurm, [job(7), job(9)]).jobs
     snapshot = read(slurm, [job(7), job(8, **fields), job(9)])
@@ -435,9 +377,8 @@ def test_a_strange_partition_is_not_up_and_its_jobs_are_left_to_slurm(slurm, old
 
 
 def test_what_a_partition_bills(slurm):
-    slurm.answer(
-        "partitions", PARTITIONS.replace("State=UP", "State=UP TRESBillingWeights=CPU=1.0,Mem=0.25G,GRES/gpu=16")
-    )
+    weights = "State=UP TRESBillingWeights=CPU=1.0,Mem=0.25G,GRES/gpu=16"
+    slurm.answer("partitions", PARTITIONS.replace("State=UP", weights))
     first, second = read(slurm, []).partitions
     assert (first.billing, second.billing) == ({"cpu": 1.0, "mem": 0.25 / 1024, "gres/gpu": 16.0}, None)
 
@@ -483,8 +424,6 @@ def test_nothing_is_written_while_reading(slurm):
 
 
 def test_ping_needs_a_controller_that_says_it_is_up(slurm):
-    reader = CliReader(slurm.runner())
-    reader.ping()
     slurm.answer("ping", "Slurmctld(primary) at ctl is DOWN\n", code=1)
     with pytest.raises(SlurmUnavailableError, match="is DOWN"):
-        reader.ping()
+        CliReader(slurm.runner()).ping()
