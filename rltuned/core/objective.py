@@ -67,5 +67,4 @@ def at_least(name: str, slurm: Mapping[str, float]) -> float:
     return max(slurm[metric], least)
 
 
-DEFAULT: Final = Objective()
-"""Where a site names no other weights."""
+DEFAULT: Final = Objective()  # where a site names no other weights

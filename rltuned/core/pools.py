@@ -15,8 +15,7 @@ from rltuned.core.errors import SlurmParseError
 from rltuned.core.notation import MAX_HOSTS, expand
 from rltuned.core.tables import Bools, Codes, Ints, JobTable, NodeTable, Rows, Snapshot
 
-Bits = npt.NDArray[np.uint8]
-"""Rows of Booleans, eight to a byte (`np.packbits`)."""
+Bits = npt.NDArray[np.uint8]  # rows of Booleans, eight to a byte (`np.packbits`)
 
 _WIDE: Final = 2**31
 """Each code range has at most about as many values, and the product of two still fits into 64 bits."""
@@ -36,12 +35,9 @@ with names that come a hundred times."""
 class Pools:
     """Distinct sets of capable nodes. P pools, M nodes, n jobs."""
 
-    pool_of: Codes
-    """(n,) pool of each job."""
-    nodes: Bools
-    """(P, M) capable nodes, busy or not, usable or not."""
-    gpu_type: Codes
-    """(P,) column of `NodeTable.gpus` that the pool's jobs ask for, −1 any."""
+    pool_of: Codes  # (n,) pool of each job
+    nodes: Bools  # (P, M) capable nodes, busy or not, usable or not
+    gpu_type: Codes  # (P,) column of `NodeTable.gpus` that the pool's jobs ask for, −1 any
     rest: int = -1
     """The pool of the jobs whose nodes were not looked up: all nodes of all their partitions. −1: there are none.
 
@@ -165,8 +161,7 @@ class _Requests(NamedTuple):
 
     of: Rows
     first: Rows  # (R,) position of a job that has it
-    gpu_type: Ints
-    """(R,) column of `NodeTable.gpus`; their number: a type that no node has; −1: any."""
+    gpu_type: Ints  # (R,) column of `NodeTable.gpus`; their number: a type that no node has; −1: any
     per_node: Codes  # (R,) least GPUs that a node must have
 
 
@@ -257,8 +252,7 @@ _TOKEN: Final = re.compile(r"\s*([&|()\[\]!]|\*\s*\d+|[^&|()\[\]!*\s]+)")
 
 Test = Callable[[frozenset[str]], bool]
 
-MOST_NESTED: Final = 32
-"""Brackets within brackets: each is a call within a call."""
+MOST_NESTED: Final = 32  # brackets within brackets: each is a call within a call
 
 
 def compile_constraint(expression: str) -> Test:

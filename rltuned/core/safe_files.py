@@ -11,8 +11,7 @@ from typing import Any, Final
 
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
-SERVICE_USER: Final = "rltuned"
-"""Of the units (systemd/rltuned.sysusers)."""
+SERVICE_USER: Final = "rltuned"  # of the units (systemd/rltuned.sysusers)
 
 
 def give_to_owner_of(directory: Path, fd: int) -> None:

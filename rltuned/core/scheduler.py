@@ -28,26 +28,21 @@ class Health:
 class SchedulerParameters:
     """Of slurm.conf(5), most of it SchedulerParameters; the defaults are those of a slurm.conf that says nothing."""
 
-    backfill: bool = True
-    """SchedulerType=sched/backfill, and not switched off by bf_interval=-1."""
+    backfill: bool = True  # SchedulerType=sched/backfill, and not switched off by bf_interval=-1
     bf_interval: float = 30.0
-    bf_window: float = 86_400.0
-    """Seconds, as the interval and the resolution."""
+    bf_window: float = 86_400.0  # seconds, as the interval and the resolution
     bf_resolution: float = 60.0
     bf_max_job_test: int = 500
     bf_min_prio_reserve: int = 0
     """Priority from which on a waiting job gets a reservation; 0: every one."""
-    half_life: float = 7 * 86_400.0
-    """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
+    half_life: float = 7 * 86_400.0  # PriorityDecayHalfLife, seconds; 0: usage does not decay
     bf_max_job_user: int = 0
     """Jobs of a user that a backfill pass looks at; 0: all. Likewise of a partition …"""
     bf_max_job_part: int = 0
-    bf_max_job_start: int = 0
-    """… and that it starts."""
+    bf_max_job_start: int = 0  # … and that it starts
     bf_min_age_reserve: int = 0
     """Seconds that a job waits before it keeps resources from those behind it."""
-    default_queue_depth: int = 100
-    """Jobs that a main pass tries, but for one a minute, which tries all."""
+    default_queue_depth: int = 100  # jobs that a main pass tries, but for one a minute, which tries all
     whole_nodes: bool = False
     """SelectType=select/linear: a job has all of its nodes, whatever it asks for."""
 

@@ -64,8 +64,7 @@ class Category:
 class JobTable:
     """Pending and running jobs, N rows. An array record or a het component is one row."""
 
-    job_id: Ints
-    """The id that scontrol takes for the whole record: the array's or component's own id."""
+    job_id: Ints  # the id that scontrol takes for the whole record: the array's or component's own id
     state: npt.NDArray[np.int8]
     array_tasks: Codes  # pending tasks behind this record; 0 when it is no array
     array_limit: Codes
@@ -73,14 +72,12 @@ class JobTable:
     het_job_id: Ints  # id of the leader of a heterogeneous job; 0 otherwise
     user: Category
     account: Category
-    partition: Category
-    """As Slurm prints it: a comma list for a job that may run in several partitions."""
+    partition: Category  # as Slurm prints it: a comma list for a job that may run in several partitions
     qos: Category
     reservation: Category
     reason: Category
     submit_time: Floats
-    eligible_time: Floats
-    """NaN while a dependency or hold keeps it unknown."""
+    eligible_time: Floats  # NaN while a dependency or hold keeps it unknown
     start_time: Floats
     end_time: Floats
     """Latest end of a running job (start + limit), infinite without a limit; NaN, as the start, for pending ones."""
@@ -115,10 +112,8 @@ class JobTable:
     request: Category
     """A digest of what the job asks for, and in whose name; `SPLIT`. Code −1: not known."""
     oversubscribe: Category
-    exclusive: Bools
-    """Asked for whole nodes or for its own user's nodes, as far as the release tells."""
-    node_ptr: Codes
-    """(N+1,) row pointer into `node_idx`: nodes that a running job holds."""
+    exclusive: Bools  # asked for whole nodes or for its own user's nodes, as far as the release tells
+    node_ptr: Codes  # (N+1,) row pointer into `node_idx`: nodes that a running job holds
     node_idx: Codes
 
     def __len__(self) -> int:
@@ -191,8 +186,7 @@ class NodeTable:
     mem_alloc: Floats
     tmp: Floats
     gpus: Codes  # (M, T) configured
-    gpus_alloc: Codes
-    """(M, T) allocated, or not to be had as a whole because shards or MPS of them are."""
+    gpus_alloc: Codes  # (M, T) allocated, or not to be had as a whole because shards or MPS of them are
     features: tuple[frozenset[str], ...]
     counts: Bools | None = None
     """(M,) is there in a replay: usable, or just now reserved or asleep. None: not read; see `counted`."""
@@ -277,8 +271,7 @@ class Partition:
 class Snapshot:
     """One consistent reading of the cluster."""
 
-    time: float
-    """Epoch seconds on the controller host at the start of the read."""
+    time: float  # epoch seconds on the controller host at the start of the read
     release: tuple[int, int]  # (24, 11) for Slurm 24.11.x
     jobs: JobTable
     nodes: NodeTable

@@ -10,8 +10,7 @@ from rltuned.core.tables import Bools, Floats, NodeTable, Rows, Snapshot
 
 _WITH_ITS_OWN: Final = frozenset({OverSubscribe.USER.value, OverSubscribe.MCS.value})
 """Jobs of one user, or of one label, share nodes."""
-LEAST: Final = 1e-3
-"""GPUs that any job keeps from others."""
+LEAST: Final = 1e-3  # GPUs that any job keeps from others
 _ROUNDING: Final = 1e-9
 
 

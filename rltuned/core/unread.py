@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-SHOWN: Final = 50
-"""Rows that are kept with their reason; the others are counted."""
+SHOWN: Final = 50  # rows that are kept with their reason; the others are counted
 
 
 class RowKind(enum.StrEnum):

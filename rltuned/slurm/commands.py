@@ -16,8 +16,7 @@ from rltuned.core.ended import FINAL_STATES
 from rltuned.core.errors import SlurmError
 
 SEPARATOR: Final = "\x1f"
-CUT: Final = "\0"
-"""Where the rest of a line was left out."""
+CUT: Final = "\0"  # where the rest of a line was left out
 
 EXCLUSIVE_SINCE: Final = (26, 5)
 """First release whose squeue has the column Exclusive, and whose OverSubscribe no longer tells (measured)."""
@@ -82,8 +81,7 @@ STATUS_FIELDS: Final = (
     *("SubmitTime", "PriorityLong", "OverSubscribe", "Reason", *REQUEST_FIELDS),
 )
 
-EXCLUSIVE: Final = "Exclusive"
-"""Column of `EXCLUSIVE_SINCE` and later: NO, NODE, USER, MCS, TOPO."""
+EXCLUSIVE: Final = "Exclusive"  # column of `EXCLUSIVE_SINCE` and later: NO, NODE, USER, MCS, TOPO
 
 EXCLUDED_FORMAT: Final = SEPARATOR.join(("%A", "%F", "%1K", "%x")) + SEPARATOR
 """``squeue -o``: id, array id, task id (as `_TASK_WIDTHS`), excluded nodes. `-O` has none before 26.05; `%x` always."""

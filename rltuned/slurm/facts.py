@@ -13,8 +13,7 @@ from rltuned.slurm import controller, not_simulated, notation
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Runner, failure
 
-_USER = re.compile(r".*\((?P<uid>[0-9]{1,10})\)\Z")
-"""``slurm(64030)``."""
+_USER = re.compile(r".*\((?P<uid>[0-9]{1,10})\)\Z")  # ``slurm(64030)``
 _HOST = re.compile(r"SlurmctldHost\[([0-9]{1,3})\]\Z")
 _INCLUDE = re.compile(r"include\s+(\S+)\Z", re.IGNORECASE)
 _PINGED: Final = re.compile(r"^Slurmctld\([^)\n]*\) at .* is (?:UP|DOWN)$", re.MULTILINE)

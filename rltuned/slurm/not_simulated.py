@@ -63,8 +63,7 @@ _OF_A_PARTITION: Final[Mapping[str, frozenset[str]]] = {
     "MaxCPUsPerSocket": notation.UNLIMITED,
     "QoS": frozenset(),
 }
-BEGINNING: Final = "not simulated"
-"""Of a sentence."""
+BEGINNING: Final = "not simulated"  # of a sentence
 _NAMED: Final = 3
 
 

@@ -16,8 +16,7 @@ from rltuned.core.notation import tres_name
 NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "(none)"})
 """How Slurm's programs say that there is no value."""
 
-MAX_COUNT: Final = 2**31 - 1
-"""Largest count (GPUs, CPUs, nodes, tasks) that the tables hold."""
+MAX_COUNT: Final = 2**31 - 1  # largest count (GPUs, CPUs, nodes, tasks) that the tables hold
 
 
 def text(value: str) -> str:

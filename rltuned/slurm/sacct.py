@@ -12,8 +12,7 @@ from rltuned.slurm import notation, separated
 from rltuned.slurm.commands import ENDED_FIELDS, TRACE_FIELDS
 from rltuned.slurm.process import Runner
 
-SHORTEST: Final = 60.0
-"""Seconds of the past of which all that sacct tells is not too long."""
+SHORTEST: Final = 60.0  # seconds of the past of which all that sacct tells is not too long
 
 
 def read_ended(runner: Runner, start: float, end: float) -> Past:

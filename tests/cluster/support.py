@@ -87,12 +87,16 @@ def session_name() -> str:
     return f"rltuned-test-{os.environ.get(SESSION, os.getpid())}-"
 
 
-def run_testbed(*args: str) -> str:
-    own = {**os.environ, "PYTHON": sys.executable}
-    done = subprocess.run([str(TESTBED / "testbed"), *args], check=False, capture_output=True, text=True, env=own)
+def succeed(*words: str, env: Mapping[str, str] | None = None) -> str:
+    """What a program of this machine says that must succeed."""
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env=env)
     if done.returncode != 0:
-        raise CommandFailedError(f"testbed {shlex.join(args)}\n{done.stdout}{done.stderr}")
+        raise CommandFailedError(f"{shlex.join(words)[:500]}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     return done.stdout
+
+
+def run_testbed(*args: str) -> str:
+    return succeed(str(TESTBED / "testbed"), *args, env={**os.environ, "PYTHON": sys.executable})
 
 
 @cache
@@ -519,10 +523,7 @@ class Cluster:
         labels = {"project": self.project, "service": service, "oneoff": "False", "config-hash": "none"}
         command += [part for key, value in labels.items() for part in ("--label", f"com.docker.compose.{key}={value}")]
         command += [*options, image_of(self.release, target)]
-        started = subprocess.run(command, check=False, capture_output=True, text=True)
-        if started.returncode != 0:
-            raise CommandFailedError(f"{shlex.join(command)}\n{started.stderr}")
-        self._containers[service] = started.stdout.strip()
+        self._containers[service] = succeed(*command).strip()
 
     def start_systemd_host(self) -> None:
         """Adds the host `systemd`: systemd is PID 1, munge runs, slurm.conf is the cluster's, no rltuned yet.
@@ -536,14 +537,7 @@ class Cluster:
             *("--cgroupns=host", "-v", "/sys/fs/cgroup:/sys/fs/cgroup:rw"),
             *("--tmpfs", "/run", "--tmpfs", "/run/lock"),
             # Mounting is what a unit's sandbox is made of.
-            *(
-                "--cap-add",
-                "SYS_ADMIN",
-                "--security-opt",
-                "seccomp=unconfined",
-                "--security-opt",
-                "apparmor=unconfined",
-            ),
+            *("--cap-add=SYS_ADMIN", "--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined"),
         )
         for path in ("/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"):
             self.write_file(path, self.read_file(path), service="systemd")
@@ -666,24 +660,9 @@ def simulate_wheels(python: str) -> Path:
     asked = [Requirement(line) for line in lines if not line.startswith((" ", "#"))]
     there = {"python_version": python, "python_full_version": f"{python}.0"}
     names = [f"{each.name}{each.specifier}" for each in asked if each.marker is None or each.marker.evaluate(there)]
-    wanted = [
-        "--no-deps",
-        "--only-binary=:all:",
-        "--implementation",
-        "cp",
-        "--python-version",
-        python,
-    ]
-    for system in ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"):
-        wanted += ["--platform", system]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", "-d", str(folder), *wanted, *names],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise CommandFailedError(f"pip download: {done.stdout[-2000:]}{done.stderr[-3000:]}")
+    wanted = ["--no-deps", "--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
+    wanted += [f"--platform=manylinux{of}_x86_64" for of in ("_2_28", "_2_17", "2014")]
+    succeed(sys.executable, "-m", "pip", "download", "-q", "-d", str(folder), *wanted, *names)
     return folder
 
 
@@ -691,12 +670,5 @@ def simulate_wheels(python: str) -> Path:
 def built_wheel() -> Path:
     """A wheel of the source tree as it is now; built once per test session."""
     folder = Path(tempfile.mkdtemp(prefix="rltuned-wheel-"))
-    done = subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise CommandFailedError(f"building the wheel failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    succeed(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT))
     return next(folder.glob("*.whl"))

@@ -179,29 +179,13 @@ def test_hostile_names_have_no_effect_on_the_plan_and_reach_no_terminal(cluster:
 
 @on_one_release
 def test_what_slurm_refuses_of_hostile_requests_is_refused_and_the_rest_harms_nothing(cluster: Cluster) -> None:
-    options = (
-        "--constraint",
-        "--nodelist",
-        "--exclude",
-        "--licenses",
-        "--reservation",
-        "--dependency",
-        "--begin",
-        "--wckey",
-    )
+    options = ("constraint", "nodelist", "exclude", "licenses", "reservation", "dependency", "begin", "wckey")
     values = ("$(id)|x", "a\x1fb", "esc\x1b[31m", "p100&[x*3", "x\ny")
     with queue_at_rest(cluster), Rltuned(cluster, user=SLURM_USER, policy={"name": "sjf"}) as rltuned:
         jobs = cluster.submit_many([("alice", "-t", str(limit)) for limit in (9, 3, 6)])
-        tries = [
-            shlex.join(["sbatch", "--uid=bob", "-o", "/dev/null", f"{o}={v}", "--wrap=true"])
-            for o in options
-            for v in values
-        ]
-        # Slurm refuses names of more than 1,024 bytes.
-        tries += [
-            shlex.join(["sbatch", "--uid=bob", "-o", "/dev/null", f"{o}={'x' * 65_536}", "--wrap=true"])
-            for o in ("--job-name", "--comment")
-        ]
+        asked = [f"--{option}={value}" for option in options for value in values]
+        asked += [f"--{option}={'x' * 65_536}" for option in ("job-name", "comment")]  # Slurm takes 1,024 bytes
+        tries = [shlex.join(["sbatch", "--uid=bob", "-o", "/dev/null", one, "--wrap=true"]) for one in asked]
         cluster.sh("cd /tmp\n" + "\n".join(f"{line} >/dev/null 2>&1" for line in tries) + "\ntrue")
         cluster.wait_sprio(jobs)
         record = rltuned.plan()

@@ -158,11 +158,7 @@ def test_the_debian_package_from_installation_to_purge(host: Host):
     apt("install", f"./{OLD}")
     assert [host.systemctl("is-enabled", unit, check=False).stdout.strip() for unit in units] == ["disabled"] * 2
     assert active() == [False, False]
-    assert host.sh("stat -c '%U %a' /etc/rltuned /var/lib/rltuned /run/rltuned").splitlines() == [
-        "root 755",
-        "rltuned 750",
-        "rltuned 750",
-    ]
+    assert host.owners() == ["root 755", "rltuned 750", "rltuned 750"]
     assert host.sh("rltuned --version").strip() == f"rltuned, version {__version__}"
     assert "golden" in host.sh("rltuned model verify general")
     host.sh(". /usr/share/bash-completion/completions/rltuned && complete -p rltuned")

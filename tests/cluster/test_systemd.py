@@ -15,17 +15,7 @@ from typing import Any
 import pytest
 from cluster.conftest import Clusters
 from cluster.daemon_support import named
-from cluster.support import (
-    OPERATOR,
-    PYTHON,
-    RLTUNED,
-    ROOT,
-    USERS,
-    Cluster,
-    built_wheel,
-    simulate_wheels,
-    wait_until,
-)
+from cluster.support import OPERATOR, PYTHON, RLTUNED, ROOT, USERS, Cluster, built_wheel, simulate_wheels, wait_until
 
 HOST = "systemd"
 PAGE = ROOT / "docs" / "installation.md"
@@ -37,7 +27,7 @@ SOLVES = (
 )
 """A program that GLPK solves."""
 SERVICES = ("rltuned.service", "rltuned-deadman.service")
-UNITS = (*SERVICES, "rltuned-deadman.timer")
+PLACES = ("/etc/rltuned", "/var/lib/rltuned", "/run/rltuned")
 
 # Lines of the page that a test does in another way: the wheel is built once per session, and `-f` never ends.
 ELSEWHERE = ("python3 -m build", "journalctl -f")
@@ -86,6 +76,10 @@ class Host:
 
     def show(self, name: str, unit: str = "rltuned.service") -> str:
         return self.systemctl("show", "-P", name, unit).stdout.strip()
+
+    def owners(self, *paths: str) -> list[str]:
+        """Owner and mode of each; by default of the package's directories."""
+        return self.sh(f"stat -c '%U %a' {' '.join(paths or PLACES)}").splitlines()
 
     def from_now(self) -> None:
         """What is in the journal by now is not looked at any more."""
@@ -235,11 +229,7 @@ def host(installed: Host) -> Iterator[Host]:
 def test_a_host_installed_as_the_page_says_runs_the_daemon_as_its_own_user(host: Host):
     host.sh(f"cp {TREE}/deploy/config.toml /etc/rltuned/config.toml")
     assert host.sh(f"getent passwd {OPERATOR}").strip().endswith("rltuned daemon:/var/lib/rltuned:/usr/sbin/nologin")
-    assert host.sh("stat -c '%U %a' /etc/rltuned /var/lib/rltuned /run/rltuned").splitlines() == [
-        "root 755",
-        "rltuned 750",
-        "rltuned 750",
-    ]
+    assert host.owners() == ["root 755", "rltuned 750", "rltuned 750"]
     for unit in ("rltuned.service", "rltuned-deadman.timer"):
         assert host.systemctl("is-enabled", unit).stdout.strip() == "enabled"
     # Type=notify: start returns when the daemon has said READY.
@@ -298,7 +288,7 @@ def test_the_weekly_report_is_a_page_without_names_that_everybody_may_read(host:
     done = host.systemctl("start", "rltuned-report.service", check=False)
     assert done.returncode == 0, host.journal("rltuned-report.service")
     folder = "/var/lib/rltuned-report"
-    assert host.sh(f"stat -c '%U %a' {folder} {folder}/index.html").split() == [OPERATOR, "755", OPERATOR, "644"]
+    assert host.owners(folder, f"{folder}/index.html") == [f"{OPERATOR} 755", f"{OPERATOR} 644"]
     made = json.loads(host.sh(f"cat {folder}/report.json"))
     assert made["log"]["cycles"]["done"] > 1
     assert made["replay"], host.journal("rltuned-report.service")
@@ -325,12 +315,7 @@ def test_the_nightly_learning_renews_the_verdict_that_the_daemon_goes_by(host: H
     assert host.systemctl("is-enabled", "rltuned-learn.timer").stdout.strip() == "enabled"
     assert host.show("ExecMainStatus", unit) in {"0", "14"}, "14: Slurm's own order is the verdict"
     assert "No candidate: TensorFlow is not installed" in host.journal(unit)
-    assert host.sh(f"stat -c '%U %a' {store} {store}/current/verdict.json").split() == [
-        OPERATOR,
-        "755",
-        OPERATOR,
-        "644",
-    ]
+    assert host.owners(store, f"{store}/current/verdict.json") == [f"{OPERATOR} 755", f"{OPERATOR} 644"]
     wait_until(lambda: [event["version"] for event in host.events("model.taken")] == [1], "the daemon has taken it")
     # The next night: nobody reloads the daemon.
     host.systemctl("start", unit)
@@ -404,9 +389,8 @@ def test_the_unit_with_its_drop_in_forecasts_start_times_and_without_it_says_wha
 
 @pytest.mark.parametrize("unit", SERVICES)
 def test_systemd_rates_the_exposure_at_most_two_and_finds_nothing_wrong(host: Host, unit: str):
-    found = re.search(
-        r"Overall exposure level for \S+: ([0-9.]+)", host.sh(f"systemd-analyze --no-pager security {unit}")
-    )
+    said = host.sh(f"systemd-analyze --no-pager security {unit}")
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", said)
     assert found is not None
     assert float(found[1]) <= 2.0
     done = host.cluster.run(["systemd-analyze", "verify", "--man=no", unit], service=HOST, check=False)
@@ -543,10 +527,8 @@ def test_the_page_s_way_to_uninstall_leaves_the_queue_to_slurm_and_nothing_behin
     try:
         follow(host.cluster, "Uninstall")
         assert host.restored()
-        assert (
-            host.sh("find / -xdev -iname '*rltuned*' -not -path '/root/*' -not -path '/sys/*' -not -path '/proc/*'")
-            == ""
-        )
+        others = " ".join(f"-not -path '/{name}/*'" for name in ("root", "sys", "proc"))
+        assert host.sh(f"find / -xdev -iname '*rltuned*' {others}") == ""
         assert host.sh("find /run -name '*rltuned*' -not -path '/run/systemd/*'") == ""
         assert host.sh("systemctl list-unit-files 'rltuned*' --no-legend", check=False) == ""
         assert host.sh(f"getent passwd {OPERATOR}; getent group {OPERATOR}", check=False) == ""
