@@ -1,12 +1,13 @@
 """How slurmctld is doing, and how it is configured, as far as a plan and a simulation go by it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Self
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 from rltuned.core.errors import ConfigError
 
-_MINUTE: Final = 60.0
+_UNITS: Final[Mapping[str, float]] = {"bf_window": 60.0}  # seconds, where slurm.conf says it in others
+_AT_LEAST_1: Final = frozenset({"bf_interval", "bf_window", "bf_resolution", "bf_max_job_test"})
 WHOLE_QUEUE: Final = 2**31 - 1
 """default_queue_depth where no site has said one: every main pass tries all jobs. slurmctld takes no larger number."""
 LIMITS: Final = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start", "bf_min_age_reserve")
@@ -59,21 +60,14 @@ class SchedulerParameters:
 
         What is no number counts as not said: slurmctld does the same, with a line in its log.
         """
-        usual = cls()
-        interval = _number(parameters, "bf_interval", usual.bf_interval)
         off = parameters.get("bf_interval", "").strip() == "-1" or scheduler_type not in {"", "sched/backfill"}
-        return cls(
-            backfill=not off,
-            bf_interval=max(interval, 1.0),
-            bf_window=max(_number(parameters, "bf_window", usual.bf_window / _MINUTE), 1.0) * _MINUTE,
-            bf_resolution=max(_number(parameters, "bf_resolution", usual.bf_resolution), 1.0),
-            bf_max_job_test=max(int(_number(parameters, "bf_max_job_test", usual.bf_max_job_test)), 1),
-            bf_min_prio_reserve=int(_number(parameters, "bf_min_prio_reserve", usual.bf_min_prio_reserve)),
-            half_life=half_life,
-            **{name: int(_number(parameters, name, 0)) for name in LIMITS},
-            default_queue_depth=int(_number(parameters, "default_queue_depth", usual.default_queue_depth)),
-            whole_nodes=select_type == "select/linear",
-        )
+        usual, found = cls(), dict[str, Any]()
+        for name in ("bf_min_prio_reserve", *_SIMULATED):
+            unit, default = _UNITS.get(name, 1.0), getattr(usual, name)
+            number = whole_number(parameters, name, default / unit)
+            found[name] = type(default)(max(number, 1.0 if name in _AT_LEAST_1 else 0.0) * unit)
+        whole = select_type == "select/linear"
+        return cls(backfill=not off, half_life=half_life, whole_nodes=whole, **found)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -92,22 +86,16 @@ class SchedulerParameters:
 
     def text(self) -> str:
         """What of it is simulated, as `parse` takes it: only what differs from what that takes for not said."""
-        usual = type(self)()
-        of = {
-            "default_queue_depth": (self.default_queue_depth, WHOLE_QUEUE),
-            "bf_interval": (self.bf_interval, usual.bf_interval),
-            "bf_window": (self.bf_window / _MINUTE, usual.bf_window / _MINUTE),
-            "bf_resolution": (self.bf_resolution, usual.bf_resolution),
-            "bf_max_job_test": (self.bf_max_job_test, usual.bf_max_job_test),
-            **{name: (getattr(self, name), 0) for name in LIMITS},
-        }
-        return ",".join(f"{name}={value:.0f}" for name, (value, default) in of.items() if value != default)
+        usual = replace(type(self)(), default_queue_depth=WHOLE_QUEUE)
+        said = [name for name in _SIMULATED if getattr(self, name) != getattr(usual, name)]
+        return ",".join(f"{name}={getattr(self, name) / _UNITS.get(name, 1.0):.0f}" for name in said)
 
 
 def _is_number(value: str) -> bool:
     return value.isascii() and value.isdigit() and len(value) <= 10
 
 
-def _number(parameters: Mapping[str, str], name: str, default: float) -> float:
+def whole_number(parameters: Mapping[str, str], name: str, default: float) -> float:
+    """A parameter that slurm.conf may name; what is no number counts as not said."""
     value = parameters.get(name, "").strip()
     return float(value) if _is_number(value) else default

@@ -9,6 +9,7 @@ from typing import Final
 from rltuned.core.errors import SlurmError, SlurmParseError
 from rltuned.core.notation import tres_name
 from rltuned.core.safe_files import user_name
+from rltuned.core.scheduler import whole_number
 from rltuned.slurm import controller, not_simulated, notation
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Runner, failure
@@ -42,7 +43,7 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int, known: Clust
     user = user_name(uid)
     version, release = controller.version(config["SLURM_VERSION"])
     limiter = controller.parameters(config.get("SlurmctldParameters", ""))
-    period = _number(limiter, "rl_refill_period", 1.0)
+    period = whole_number(limiter, "rl_refill_period", 1.0)
     controllers = _controllers(config)
     storage = config.get("AccountingStorageType", "")
     accounting = storage.endswith("slurmdbd")
@@ -66,8 +67,8 @@ def facts_from(config: Mapping[str, str], runner: Runner, uid: int, known: Clust
         scheduler_type=config.get("SchedulerType", ""),
         scheduler_parameters=controller.parameters(config.get("SchedulerParameters", "")),
         rate_limiter="rl_enable" in limiter,
-        rate_bucket=int(_number(limiter, "rl_bucket_size", 30.0)),
-        rate_refill=_number(limiter, "rl_refill_rate", 2.0) / max(period, 1.0),
+        rate_bucket=int(whole_number(limiter, "rl_bucket_size", 30.0)),
+        rate_refill=whole_number(limiter, "rl_refill_rate", 2.0) / max(period, 1.0),
         accounting=accounting,
         accounting_reachable=reachable,
         accounting_tres=tuple(tres_name(part) for part in config.get("AccountingStorageTRES", "").split(",") if part),
@@ -196,8 +197,3 @@ def _in_files(path: Path, key: str, depth: int = 5) -> str:
 def _plugin(value: str) -> str:
     """Empty where none is configured; releases differ in how they say so."""
     return "" if value.rpartition("/")[2] in {"", "none"} else value
-
-
-def _number(parameters: Mapping[str, str], key: str, default: float) -> float:
-    value = parameters.get(key, "")
-    return float(value) if value.isascii() and value.isdigit() and len(value) <= 9 else default
