@@ -363,33 +363,28 @@ def request_digests(columns: Columns) -> list[str]:
 def _shares(texts: Mapping[str, list[str]]) -> tuple[list[OverSubscribe], list[bool]]:
     """OverSubscribe of each job, and whether it asked for nodes of its own."""
     pairs, codes = _encode(list(zip(texts["OverSubscribe"], texts.get(EXCLUSIVE, repeat(None)), strict=False)))
-    values = [oversubscribe(*pair) for pair in pairs]
-    alone = [_asked_exclusive(value, pair[1]) for value, pair in zip(values, pairs, strict=True)]
-    return [values[code] for code in codes], [alone[code] for code in codes]
+    shares = [_share(*pair) for pair in pairs]
+    return [shares[code][0] for code in codes], [shares[code][1] for code in codes]
 
 
-def oversubscribe(shown: str, exclusive: str | None) -> OverSubscribe:
-    """The value of a job from squeue's columns OverSubscribe and, since 26.05, Exclusive (None: no such column).
+def _share(shown: str, exclusive: str | None) -> tuple[OverSubscribe, bool]:
+    """The same of squeue's columns OverSubscribe and, since 26.05, Exclusive (None: no such column).
 
     Since 26.05 a job that asked for nothing and one that was set to NO both show NO: that is `UNKNOWN` here. A word
-    that is not known counts as NO, the value that is never touched.
+    that is not known counts as NO, the value that is never touched. Before 26.05 a NO that rltuned wrote looks like one
+    of somebody who asked for a node alone.
     """
+    told = None if exclusive in NOTHING else exclusive
     try:
         value = OverSubscribe(shown.upper())
-        if exclusive is None or exclusive in NOTHING:
-            return value
-        if exclusive == "NO":
-            return OverSubscribe.UNKNOWN if value is OverSubscribe.NO else value
-        return OverSubscribe(exclusive.upper())
+        if told == "NO":
+            value = OverSubscribe.UNKNOWN if value is OverSubscribe.NO else value
+        elif told is not None:
+            value = OverSubscribe(told.upper())
     except ValueError:
-        return OverSubscribe.NO
-
-
-def _asked_exclusive(value: OverSubscribe, exclusive: str | None) -> bool:
-    """Whether a job asked for nodes of its own (or its user's). Before 26.05 a NO that rltuned wrote looks the same."""
-    if exclusive is None or exclusive in NOTHING:
-        return value in {OverSubscribe.NO, OverSubscribe.USER, OverSubscribe.MCS, OverSubscribe.TOPO}
-    return exclusive != "NO"
+        value = OverSubscribe.NO
+    alone = {OverSubscribe.NO, OverSubscribe.USER, OverSubscribe.MCS, OverSubscribe.TOPO}
+    return value, value in alone if told is None else told != "NO"
 
 
 # --- what is asked for -------------------------------------------------------------------------------------------
