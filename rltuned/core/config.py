@@ -371,9 +371,8 @@ def resolve(
     flags: Mapping[str, tuple[Any, str]],
 ) -> Effective:
     """Combine a TOML text (None: no file), the environment and flags (dotted key → value, flag name)."""
-    tree: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    lines: dict[str, int] = {}
+    given: list[tuple[str, str, Any, str]] = []  # section, key, value, where it stands
+    lines, tree = dict[str, int](), dict[str, dict[str, Any]]()
     if text is not None:
         try:
             parsed = tomllib.loads(text)
@@ -383,10 +382,9 @@ def resolve(
         for section, values in parsed.items():
             if not isinstance(values, dict):
                 raise ConfigError(f"{name}:{lines.get(section, 1)}: '{section}' stands outside any [section]")
-            for key, value in values.items():
-                tree.setdefault(section, {})[key] = value
-                sources[f"{section}.{key}"] = f"{name}:{lines.get(f'{section}.{key}', lines.get(section, 1))}"
-            tree.setdefault(section, {})
+            tree[section] = {}
+            at = {key: lines.get(f"{section}.{key}", lines.get(section, 1)) for key in values}
+            given += [(section, key, value, f"{name}:{at[key]}") for key, value in values.items()]
     for variable in sorted(environment):
         if not variable.startswith(ENV_PREFIX):
             continue
@@ -394,12 +392,11 @@ def resolve(
             _refuse_misspelt(variable)
         else:
             section, _, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
-            tree.setdefault(section, {})[key] = _environment_value(environment[variable], section, key)
-            sources[f"{section}.{key}"] = variable
-    for dotted, (value, flag) in flags.items():
-        section, _, key = dotted.partition(".")
+            given.append((section, key, _environment_value(environment[variable], section, key), variable))
+    given += [(*dotted.split(".", 1), value, flag) for dotted, (value, flag) in flags.items()]
+    for section, key, value, _ in given:
         tree.setdefault(section, {})[key] = value
-        sources[dotted] = flag
+    sources = {f"{section}.{key}": where for section, key, _, where in given}
     try:
         config = Config.model_validate(tree)
     except ValidationError as error:

@@ -84,30 +84,19 @@ def _expand_one(part: str, text: str, most: int) -> Iterable[str]:
 
 def compress(names: Iterable[str]) -> str:
     """Shortest usual form of a set of names: one bracket group per prefix and width, sorted. Inverse of `expand`."""
-    parts: list[str] = []
+    tails = [(name, _TAIL.match(name)) for name in sorted(set(names))]
+    parts = [name for name, match in tails if match is None]
+    numbered = [match.groups() for _, match in tails if match]
+    # Only zero-padded numbers have a fixed width: n9 and n10 are one group; n08 and n10 another, of two digits.
+    padded = {(prefix, len(digits)) for prefix, digits in numbered if digits.startswith("0") and len(digits) > 1}
     groups: dict[tuple[str, int], list[int]] = {}
-    for name in sorted(set(names)):
-        match = _TAIL.match(name)
-        if match is None:
-            parts.append(name)
-            continue
-        prefix, digits = match.groups()
-        # Only zero-padded numbers have a fixed width: n9 and n10 are one group, n09 and n10 another.
-        width = len(digits) if digits.startswith("0") and len(digits) > 1 else 0
+    for prefix, digits in numbered:
+        width = len(digits) if (prefix, len(digits)) in padded else 0
         groups.setdefault((prefix, width), []).append(int(digits))
-    # A padded group of width w also takes unpadded numbers of exactly w digits (n01..n10).
-    for prefix, width in sorted(groups):
-        if width and (prefix, 0) in groups:
-            same = [n for n in groups[prefix, 0] if len(str(n)) == width]
-            groups[prefix, width].extend(same)
-            groups[prefix, 0] = [n for n in groups[prefix, 0] if len(str(n)) != width]
     for (prefix, width), numbers in sorted(groups.items()):
         # Numbers that follow each other are as far from their places as the first of them.
         runs = groupby(enumerate(sorted(numbers)), key=lambda placed: placed[1] - placed[0])
         ends = [[str(number).zfill(width) for _, number in run] for _, run in runs]
         ranges = [run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ends]
-        if len(numbers) == 1:
-            parts.append(prefix + ranges[0])
-        elif ranges:
-            parts.append(f"{prefix}[{','.join(ranges)}]")
+        parts.append(prefix + ranges[0] if len(numbers) == 1 else f"{prefix}[{','.join(ranges)}]")
     return ",".join(parts)
