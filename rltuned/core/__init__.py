@@ -5,5 +5,5 @@ column is job (or node) i. Units are fixed: seconds since the epoch or seconds f
 and disk, whole devices for GPUs and CPUs. NaN is an unknown time, infinity an unlimited duration.
 
 What may be changed freely: how a column is stored, helper methods. What must stay: names, units, and that nothing here
-knows a clock, a process, a file or Slurm's text formats (but for how people write a duration: `durations`).
+knows a clock, a process, a file or Slurm's text formats (but for what people write, too: `notation`).
 """

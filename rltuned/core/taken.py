@@ -62,12 +62,7 @@ def sizes(snapshot: Snapshot, rows: Rows, pools: Pools) -> Floats:
     CPUs and memory, times the GPUs of the node, over all of its nodes.
 
     A node without GPUs counts as one. The nodes of a job are taken to be like the median one of those that could run
-    it.
-
-    Args:
-        snapshot: as read.
-        rows: of jobs that wait.
-        pools: `bounded_pools` of these jobs.
+    it. `rows`: of jobs that wait; `pools`: `bounded_pools` of these.
     """
     jobs, nodes = snapshot.jobs, snapshot.nodes
     of = pools.pool_of
