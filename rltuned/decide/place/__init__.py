@@ -14,9 +14,8 @@ What may be changed freely: which ways are offered, the penalties in `ways`, GLP
 finds nothing wrong, never worse than greedy, never past the limit, and the CVXPY model agrees.
 """
 
-from rltuned.decide.place.placement_values import Kind, Placement, PlacementProblem, SolveOutcome, Way
 from rltuned.decide.place.placing import isolated, place
-from rltuned.decide.place.problem import build
+from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, SolveOutcome, Way, build
 
 __all__ = [
     "Kind",

@@ -6,7 +6,7 @@ import numpy as np
 
 from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.decide.place.integer_program import formulate
-from rltuned.decide.place.placement_values import Kind, Placement, PlacementProblem, SolveOutcome, Way
+from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, SolveOutcome, Way
 from rltuned.decide.place.solve import solve
 from rltuned.decide.place.ways import CROWD, CROWDING, WaySet, enumerate_ways
 
@@ -17,12 +17,7 @@ GAP: Final = 0.01
 
 
 def place(problem: PlacementProblem, seconds: float = SECONDS, gap: float = GAP) -> Placement:
-    """Place those of the problem's jobs that can start now; the better of the solver's and the greedy solution.
-
-    Raises:
-        PlacementError: the problem is stated wrongly. Never for one that has no solution.
-    """
-    problem.validate()
+    """Place those of the problem's jobs that can start now; the better of the solver's and the greedy solution."""
     if len(problem) == 0:
         return Placement(SolveOutcome.OPTIMAL, (), 0.0)
     if len(problem.free) == 0:
@@ -110,16 +105,6 @@ def concrete(ways: WaySet, chosen: Rows) -> tuple[Way, ...]:
     for k in np.flatnonzero(chosen >= 0).tolist():
         pattern = columns.patterns[chosen[k]]
         spots = sorted([*pattern.parts, *((left[n].pop(), gpus) for n, gpus in pattern.tokens)])
-        shares = [problem.share(k, gpus) for _, gpus in spots]
-        result.append(
-            Way(
-                job=k,
-                kind=pattern.kind,
-                nodes=tuple(node for node, _ in spots),
-                gpus=tuple(gpus for _, gpus in spots),
-                gpu_type=pattern.gpu_type,
-                cpus=tuple(cpus for cpus, _ in shares),
-                mem=tuple(mem for _, mem in shares),
-            )
-        )
+        nodes, gpus = zip(*spots, strict=True)
+        result.append(Way(k, pattern.kind, nodes, gpus, pattern.gpu_type))
     return tuple(result)

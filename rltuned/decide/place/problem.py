@@ -1,16 +1,139 @@
-"""From a snapshot and a ranking to the placement problem."""
+"""What is placed, and the answer; from a snapshot and a ranking to the problem."""
+
+import enum
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.pools import Pools
 from rltuned.core.tables import Bools, Codes, Floats, JobTable, Rows, Snapshot
-from rltuned.decide.place.placement_values import PlacementProblem
 
 LEAST_WEIGHT = 0.5
 """Weight of the last of many ranks, so that no penalty of a model outweighs starting a job (decision 0020)."""
 HALF_RANK = 16.0
 """Rank at which the weight is half-way between 1 and `LEAST_WEIGHT`."""
+
+
+class Kind(enum.StrEnum):
+    """Kinds of placement (paper Algorithm 1)."""
+
+    PACK = "pack"
+    """By best fit, next to others."""
+    SPREAD = "spread"
+    """On idle nodes, which nobody else may join."""
+
+
+class SolveOutcome(enum.StrEnum):
+    """How the solver ended. Where it found no solution, or none better, the greedy one counts."""
+
+    OPTIMAL = "optimal"
+    """Within the configured gap."""
+    FEASIBLE = "feasible"
+    """Time limit; the best solution so far."""
+    TIMEOUT = "timeout"
+    """Time limit without a solution."""
+    INFEASIBLE = "infeasible"
+    """No job can start now."""
+    ERROR = "error"
+    """The solver failed (numerically)."""
+
+
+@dataclass(frozen=True)
+class PlacementProblem:
+    """K jobs in rank order on M nodes of T GPU types. Capacities are what is free now."""
+
+    weight: Floats
+    """(K,) worth per GPU of starting the job, in (0, 1], decreasing with rank."""
+    nodes: Codes
+    """(K,) least number of nodes."""
+    gpus: Codes
+    """(K,) GPUs in all."""
+    gpus_per_node: Codes
+    """(K,) exact GPUs per node, 0: any split of the total."""
+    gpu_type: Codes
+    """(K,) column of the types, −1 any (but one type per job), T or more: a type that no node has."""
+    cpus: Codes
+    """(K,) CPUs in all, at least one per node."""
+    mem: Floats
+    """(K,) MiB in all."""
+    tmp: Floats
+    """(K,) MiB of local disk per node."""
+    exclusive: Bools
+    """(K,) must have its nodes for itself (asked for whole nodes, or OverSubscribe is NO already)."""
+    eligible: Bools
+    """(K, M) nodes that the job may use: partition, features, node lists."""
+    free: Floats
+    """(M, T+3) free GPUs by type, CPUs, MiB of memory and of local disk."""
+    total: Floats
+    """(M, T+2) likewise what the nodes have in all, without the disk."""
+    idle: Bools
+    """(M,) wholly idle."""
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    @property
+    def types(self) -> int:
+        """T, the number of GPU types."""
+        return int(self.free.shape[1]) - 3
+
+    @property
+    def total_gpus(self) -> Floats:
+        """(M, T)"""
+        return self.total[:, :-2]
+
+    @cached_property
+    def size(self) -> Floats:
+        """(K,) GPUs of a job; a CPU job counts as the GPUs that go with its CPUs or memory, whichever are more, in this
+        cluster (at least 0.05). Without GPUs in the cluster, nodes take their place.
+        """
+        devices = float(self.total_gpus.sum()) or float(len(self.total))
+        per_cpu, per_mib = (devices / max(float(amount.sum()), 1.0) for amount in self.total.T[-2:])
+        equivalent = np.maximum(np.maximum(self.cpus * per_cpu, self.mem * per_mib), 0.05)
+        return np.where(self.gpus > 0, self.gpus, equivalent).astype(np.float64)
+
+    @cached_property
+    def node_sizes(self) -> Floats:
+        """(M,) GPUs of a node; 1 for a node without."""
+        return np.asarray(np.maximum(self.total_gpus.sum(axis=1), 1.0))
+
+    def share(self, job: int, gpus: int) -> tuple[int, float]:
+        """CPUs and MiB that a job takes from a node which gives it `gpus` GPUs: even where its nodes are equal, else in
+        proportion to the GPUs; CPUs rounded up.
+        """
+        cpus, mem = int(self.cpus[job]), float(self.mem[job])
+        if self.gpus_per_node[job] > 0 or self.gpus[job] == 0:
+            nodes = int(self.nodes[job])
+            return -(-cpus // nodes), mem / nodes
+        total = int(self.gpus[job])
+        return max(1, -(-cpus * gpus // total)), mem * gpus / total
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of placing one job: how many nodes of which rows, and what it takes from each."""
+
+    job: int
+    """Row of the problem."""
+    kind: Kind
+    nodes: tuple[int, ...]
+    """Node rows, in ascending order."""
+    gpus: tuple[int, ...]
+    """From each of them; CPUs and memory are `PlacementProblem.share` of these."""
+    gpu_type: int
+    """Column of the types, −1 for a job without GPUs."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The solution: at most one way per job."""
+
+    outcome: SolveOutcome
+    ways: tuple[Way, ...]
+    """In rank order of their jobs."""
+    objective: float
 
 
 def rank_weight(count: int) -> Floats:

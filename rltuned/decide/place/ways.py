@@ -4,7 +4,8 @@ A way names concrete nodes only where it shares them. Nodes that it takes whole 
 (a token each): which of them is settled after solving, so equal idle nodes cost one row instead of one each.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -12,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.core.tables import Bools, Floats, Ints, Rows
-from rltuned.decide.place.placement_values import Kind, PlacementProblem
+from rltuned.core.tables import Floats, Ints, Rows
+from rltuned.decide.place.problem import Kind, PlacementProblem
 
 WASTE: Final = 0.1
 """Most that spread pays, per GPU of the job, for GPUs of its nodes that nobody else can use meanwhile."""
@@ -203,7 +204,12 @@ class _Enumerator:
         self.tmp = problem.tmp[first].tolist()
         self.exclusive = problem.exclusive[first].tolist()
         self.eligible = problem.eligible[first]
+        self.size = problem.size[first].tolist()
         self.class_gpus = problem.node_sizes[classes.first_node].tolist()
+        free = problem.free[:, : self.types].sum(axis=1)
+        self.class_free = free[classes.first_node].tolist()
+        """Free GPUs on each node of a class."""
+        self.scarcity = min(1.0, float(problem.gpus.sum()) / max(float(free.sum()), 1.0))
         sizes = np.array([len(rows) for rows in classes.nodes])
         largest = np.argsort(-sizes, kind="stable")
         self._idle = largest[problem.idle[classes.first_node[largest]]][:IDLE_CLASSES]
@@ -221,6 +227,10 @@ class _Enumerator:
     def equal(self, c: int) -> bool:
         """Whether every node of the job takes the same: a fixed number per node, no GPUs, or one node's worth."""
         return bool(self.per_node[c] > 0 or self.gpus[c] == 0)
+
+    def chooses_whole(self, pattern: Pattern) -> bool:
+        """Whether a pattern takes whole nodes for a job that need not."""
+        return pattern.kind is Kind.SPREAD and not self.exclusive[pattern.job_class]
 
     def use(self, c: int, gpu_type: int, gpus: int) -> Floats:
         """(D,) what class `c` takes from a node that gives it `gpus` GPUs; CPUs and memory in proportion."""
@@ -426,91 +436,72 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     finder = _Enumerator(problem, classify(problem))
     ranked = _greedy(finder, range(len(problem)))
     largest = _greedy(finder, np.argsort(-problem.size, kind="stable").tolist())
-    patterns = dict.fromkeys(p for p in (*ranked, *largest, *_alone(finder)) if p is not None)
-    columns = _columns(finder, tuple(patterns))
-    index = {pattern: j for j, pattern in enumerate(columns.patterns)}
+    found = dict.fromkeys(p for p in (*ranked, *largest, *_alone(finder)) if p is not None)
+    patterns = _worthwhile(finder, {pattern: _cost(finder, pattern) for pattern in found})
+    index = {pattern: j for j, pattern in enumerate(patterns)}
     return WaySet(
         problem=problem,
         classes=finder.classes,
-        columns=columns,
+        columns=_columns(finder, patterns),
         greedy=np.array([-1 if p is None else index[p] for p in ranked], dtype=np.intp),
     )
 
 
-def _columns(finder: _Enumerator, patterns: tuple[Pattern, ...]) -> Columns:
-    """The worthwhile ones of the patterns, with what they take and what they cost."""
-    problem, classes = finder.p, finder.classes
-    count, depth = len(patterns), problem.free.shape[1]
-    job_class = np.array([p.job_class for p in patterns], dtype=np.intp)
+def _cost(finder: _Enumerator, pattern: Pattern) -> float:
+    """The sum of a pattern's penalties."""
+    c, spots = pattern.job_class, len(pattern.parts) + len(pattern.tokens)
+    size, total = finder.size[c], finder.gpus[c]
 
-    def taken(parts: list[_Parts]) -> tuple[Rows, Rows, Floats]:
-        """Of each part: the pattern, the node or its class, and (·, D) what is taken of it."""
-        every = [(j, at, gpus) for j, several in enumerate(parts) for at, gpus in several]
-        uses = [finder.use(patterns[j].job_class, patterns[j].gpu_type, gpus) for j, _, gpus in every]
-        of = np.array([(j, at) for j, at, _ in every], dtype=np.intp).reshape(-1, 2)
-        return of[:, 0].copy(), of[:, 1].copy(), np.array(uses, dtype=np.float64).reshape(-1, depth)
+    def share(gpus: int) -> float:
+        return size * (gpus / total if total else 1.0 / spots)
 
-    part_pattern, part_node, part_use = taken([p.parts for p in patterns])
-    token_pattern, token_class, token_use = taken([p.tokens for p in patterns])
-    size = problem.size[classes.first_job][job_class]
-    spots = np.array([len(p.parts) + len(p.tokens) for p in patterns], dtype=np.float64)
-    gpus = problem.gpus[classes.first_job][job_class]
-
-    def share(pattern: Rows, use: Floats) -> Floats:
-        taken = use[:, : finder.types].sum(axis=1)
-        return np.asarray(
-            size[pattern] * np.where(gpus[pattern] > 0, taken / np.maximum(gpus[pattern], 1), 1 / spots[pattern])
-        )
-
-    # Of a node taken whole nobody can use the rest; that counts where the queue asks for as many GPUs as are free.
-    first = classes.first_node[token_class]
-    rest = (problem.free[first] - token_use)[:, : finder.types].sum(axis=1) / problem.node_sizes[first]
-    scarcity = min(1.0, float(problem.gpus.sum()) / max(float(problem.free[:, : finder.types].sum()), 1.0))
-    waste = np.zeros(count)
-    np.add.at(waste, token_pattern, scarcity * share(token_pattern, token_use) * rest)
-    tenants = np.zeros(count)
-    np.add.at(tenants, part_pattern, share(part_pattern, part_use) * finder.pressure[part_node])
-    least = problem.nodes[classes.first_job][job_class]
-    chosen = np.array([p.kind is Kind.SPREAD and not finder.exclusive[p.job_class] for p in patterns], dtype=np.bool_)
-    cost = (
-        WASTE * waste
-        + CONTENTION * tenants
-        + EXTRA_NODES * size * (1.0 - least / np.maximum(spots, 1.0))
-        + np.where(chosen, ISOLATION * size, 0.0)
-    )
-    columns = Columns(
-        patterns, job_class, part_pattern, part_node, part_use, token_pattern, token_class, np.asarray(cost)
-    )
-    return _worthwhile(finder, columns, chosen)
+    waste = tenants = 0.0
+    for n, gpus in pattern.tokens:
+        # Of a node taken whole nobody can use the rest; that counts where the queue asks for as many GPUs as are free.
+        rest = (finder.class_free[n] - gpus) / finder.class_gpus[n]
+        waste += finder.scarcity * share(gpus) * rest
+    for node, gpus in pattern.parts:
+        tenants += share(gpus) * float(finder.pressure[node])
+    isolation = ISOLATION * size if finder.chooses_whole(pattern) else 0.0
+    return WASTE * waste + CONTENTION * tenants + EXTRA_NODES * size * (1.0 - finder.nodes[c] / spots) + isolation
 
 
-def _worthwhile(finder: _Enumerator, columns: Columns, chosen: Bools) -> Columns:
+def _worthwhile(finder: _Enumerator, cost: Mapping[Pattern, float]) -> dict[Pattern, float]:
     """Leave out spread where sharing is cheaper however crowded the shared node gets by planned jobs.
 
-    `chosen` (P,) are the ways that spread and need not. Unless every shared node is full, no better solution is lost;
-    the fewer whole-node ways, the tighter the relaxation.
+    Unless every shared node is full, no better solution is lost; the fewer whole-node ways, the tighter the relaxation.
     """
-    shared = np.full(len(finder.nodes), np.inf)
-    np.minimum.at(shared, columns.job_class[~chosen], columns.cost[~chosen])
+    shared, crowding = [math.inf] * len(finder.nodes), [0.0] * len(finder.nodes)
+    for pattern, penalties in cost.items():
+        c = pattern.job_class
+        if not finder.chooses_whole(pattern):
+            shared[c] = min(shared[c], penalties)
+        for node, gpus in pattern.parts:
+            use, total = finder.use(c, pattern.gpu_type, gpus)[-3:-1], np.maximum(finder.p.total[node, -2:], 1.0)
+            crowding[c] = max(crowding[c], float((use / total).max() * finder.p.node_sizes[node]))
     # What crowding a job can bring about, itself or by joining: its share of a node, as far as it may lie above CROWD.
-    totals = finder.p.total[columns.part_node, -2:]
-    part = (columns.part_use[:, -3:-1] / np.maximum(totals, 1.0)).max(axis=1, initial=0.0)
-    own = np.zeros(len(finder.nodes))
-    np.maximum.at(own, columns.job_class[columns.part_pattern], part * finder.p.node_sizes[columns.part_node])
-    most = float(finder.p.node_sizes.max(initial=1.0))
-    risk = CROWDING * np.minimum(own, (1.0 - CROWD) * most)[columns.job_class]
-    keep = ~chosen | (columns.cost < shared[columns.job_class] + risk)
-    if keep.all():
-        return columns
-    renumber = np.cumsum(keep) - 1
-    parts, tokens = keep[columns.part_pattern], keep[columns.token_pattern]
+    most = (1.0 - CROWD) * float(finder.p.node_sizes.max(initial=1.0))
+    least = [cheapest + CROWDING * min(own, most) for cheapest, own in zip(shared, crowding, strict=True)]
+    return {
+        pattern: penalties
+        for pattern, penalties in cost.items()
+        if not finder.chooses_whole(pattern) or penalties < least[pattern.job_class]
+    }
+
+
+def _columns(finder: _Enumerator, cost: Mapping[Pattern, float]) -> Columns:
+    parts = [(j, node) for j, p in enumerate(cost) for node, _ in p.parts]
+    tokens = [(j, n) for j, p in enumerate(cost) for n, _ in p.tokens]
+    uses = [finder.use(p.job_class, p.gpu_type, gpus) for p in cost for _, gpus in p.parts]
+    part_pattern, part_node = np.array(parts, dtype=np.intp).reshape(-1, 2).T
+    token_pattern, token_class = np.array(tokens, dtype=np.intp).reshape(-1, 2).T
     return Columns(
-        patterns=tuple(p for p, kept in zip(columns.patterns, keep.tolist(), strict=True) if kept),
-        job_class=columns.job_class[keep],
-        part_pattern=renumber[columns.part_pattern[parts]],
-        part_node=columns.part_node[parts],
-        part_use=columns.part_use[parts],
-        token_pattern=renumber[columns.token_pattern[tokens]],
-        token_class=columns.token_class[tokens],
-        cost=columns.cost[keep],
+        patterns=tuple(cost),
+        job_class=np.array([p.job_class for p in cost], dtype=np.intp),
+        part_pattern=part_pattern,
+        part_node=part_node,
+        part_use=np.array(uses, dtype=np.float64).reshape(-1, finder.types + 3),
+        token_pattern=token_pattern,
+        token_class=token_class,
+        cost=np.array(list(cost.values()), dtype=np.float64),
     )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rltuned.decide.place.placement_values import PlacementProblem
+from rltuned.decide.place.problem import PlacementProblem
 
 
 def random_problem(

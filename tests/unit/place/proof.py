@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rltuned.decide.place.placement_values import Kind, Placement, PlacementProblem, Way
+from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, Way
 
 
 def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
@@ -27,8 +27,7 @@ def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
         whole[where] += way.kind is Kind.SPREAD
         if way.gpu_type >= 0:
             used[where, way.gpu_type] += way.gpus
-        used[where, types] += way.cpus
-        used[where, types + 1] += way.mem
+        used[where, types : types + 2] += np.array([problem.share(k, gpus) for gpus in way.gpus]).reshape(-1, 2)
         used[where, types + 2] += problem.tmp[k]
     for node, dimension in np.argwhere(used > problem.free * (1 + 1e-9) + 1e-6).tolist():
         found.append(f"node {node} gives more than it has in dimension {dimension}")
@@ -45,6 +44,7 @@ def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
     where = np.array(way.nodes, dtype=np.intp)
     asked = int(problem.gpu_type[k])
     whole = way.kind is Kind.SPREAD
+    shares = [problem.share(k, taken) for taken in way.gpus]
     checks = {
         "names a node twice or out of order": list(way.nodes) != sorted(set(way.nodes)),
         "has too few nodes": len(way.nodes) < problem.nodes[k],
@@ -54,8 +54,8 @@ def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
         "has a node without a GPU": gpus > 0 and min(way.gpus, default=0) < 1,
         "has the wrong GPU type": (way.gpu_type != asked and asked >= 0 and gpus > 0) or not -1 <= way.gpu_type < types,
         "has GPUs of no type": gpus > 0 and way.gpu_type < 0,
-        "has too few CPUs": sum(way.cpus) < problem.cpus[k],
-        "has too little memory": sum(way.mem) < problem.mem[k] * (1 - 1e-9) - 1e-6,
+        "has too few CPUs": sum(cpus for cpus, _ in shares) < problem.cpus[k],
+        "has too little memory": sum(mem for _, mem in shares) < problem.mem[k] * (1 - 1e-9) - 1e-6,
         "is on a node that it may not use": not problem.eligible[k, where].all(),
         "shares a node that it must have for itself": bool(problem.exclusive[k]) and not whole,
         "takes a node whole that is not idle": whole and not problem.idle[where].all(),

@@ -52,7 +52,6 @@ def test_what_is_free_is_what_is_not_allocated():
     problem = problem_of(snapshot_of(jobs, gpus_alloc=[[1, 0], [0, 0], [0, 0]], cpus_alloc=[4, 0, 0], mem_alloc=300.0))
     assert problem.free.tolist() == [[3, 0, 36, 3700, 500], [4, 0, 40, 3700, 500], [0, 2, 20, 1700, 500]]
     assert not problem.idle.any()
-    problem.validate()
 
 
 @pytest.mark.parametrize("columns", [{"oversubscribe": ["OK", "NO"]}, {"exclusive": [False, True]}])
@@ -88,7 +87,6 @@ def test_node_count_follows_from_gpus_per_node():
     problem = problem_of(snapshot_of(jobs))
     assert problem.nodes.tolist() == [2, 2]
     assert problem.gpus.tolist() == [8, 4]
-    problem.validate()
 
 
 def test_jobs_keep_the_rank_order_that_was_given():

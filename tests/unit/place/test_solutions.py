@@ -3,16 +3,14 @@
 import dataclasses
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.place.instances import random_problem
 from unit.place.proof import verify
 
-from rltuned.core.errors import PlacementError
 from rltuned.core.tables import Bools
-from rltuned.decide.place.placement_values import Kind, Placement, PlacementProblem, SolveOutcome
 from rltuned.decide.place.placing import place, worth
+from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, SolveOutcome
 from rltuned.decide.place.ways import enumerate_ways
 
 
@@ -96,12 +94,11 @@ def test_verify_finds_each_kind_of_violation():
     assert verify(problem, placed) == ()
     first, second, third = placed.ways
     assert "placed twice" in str(verify(problem, dataclasses.replace(placed, ways=(first, first))))
-    assert "too few nodes" in str(verify(problem, _broken(placed, nodes=(), gpus=(), cpus=(), mem=())))
+    assert "too few nodes" in str(verify(problem, _broken(placed, nodes=(), gpus=())))
     assert "wrong number of GPUs" in str(verify(problem, _broken(placed, gpus=(1,))))
     assert "wrong GPU type" in str(verify(problem, _broken(placed, gpu_type=-1)))
-    assert "too few CPUs" in str(verify(problem, _broken(placed, cpus=(0,))))
-    assert "too little memory" in str(verify(problem, _broken(placed, mem=(0.0,))))
-    assert "gives more than it has" in str(verify(problem, _broken(placed, cpus=(41,))))
+    more = dataclasses.replace(problem, cpus=problem.cpus + 40)
+    assert "gives more than it has" in str(verify(more, placed))
     on_one = (dataclasses.replace(first, nodes=(0,), kind=Kind.SPREAD), dataclasses.replace(second, nodes=(0,)), third)
     assert "has others" in str(verify(problem, dataclasses.replace(placed, ways=on_one)))
     nowhere: Bools = np.zeros((3, 3), dtype=np.bool_)
@@ -149,22 +146,6 @@ def test_a_cut_off_solver_leaves_the_greedy_placement_and_says_so():
     placed = place(problem, 1e-9)
     assert placed.outcome in {SolveOutcome.TIMEOUT, SolveOutcome.FEASIBLE}
     assert placed.ways
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "reason"),
-    [
-        ("gpus", np.array([-1], dtype=np.int32), "negative"),
-        ("mem", np.array([np.nan]), "non-finite"),
-        ("cpus", np.array([0], dtype=np.int32), "one CPU per node"),
-        ("weight", np.ones(2), "shape"),
-        ("gpus_per_node", np.array([3], dtype=np.int32), "nodes × gpus_per_node"),
-    ],
-)
-def test_a_problem_stated_wrongly_is_refused_with_the_reason(column, value, reason):
-    problem = dataclasses.replace(problem_of([1]), **{column: value})
-    with pytest.raises(PlacementError, match=reason):
-        place(problem)
 
 
 def test_nothing_is_printed(capfd):

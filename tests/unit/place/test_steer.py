@@ -29,7 +29,7 @@ def _problem(seed=1, jobs=6, nodes=6):
 
 
 def _way(job, kind=Kind.PACK, nodes=(0,)):
-    return Way(job, kind, nodes, (1,) * len(nodes), 0, (1,) * len(nodes), (1.0,) * len(nodes))
+    return Way(job, kind, nodes, (1,) * len(nodes), 0)
 
 
 def _placed(*ways):
