@@ -7,15 +7,15 @@ Run-time predictions are left out, because they may rest on the jobs of others (
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import isfinite
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.core.reasons import parse
-from rltuned.core.tables import Category, Codes, Partition, Snapshot
-from rltuned.decide.decision import ProbeRecord, StartRecord, lent_by, read
+from rltuned.core.tables import Bools, Partition, Rows, Snapshot
+from rltuned.decide.decision import LentRecord, ProbeRecord, StartRecord, lent_by, read
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.plan import Plan
 from rltuned.decide.raising import Stop
@@ -105,179 +105,126 @@ class UserRecord:
         return read(UserRecord, data, "a user record")
 
 
-_JOB: Final = np.dtype(
-    [
-        ("job_id", np.int64),
-        ("reason", np.int32),  # code
-        ("waited", np.float64),  # 0 where the job could not have started
-        ("gpus", np.int32),
-        ("time_limit", np.float64),
-        ("longest", np.bool_),  # whether the time limit is the longest of the job's partition
-        ("veto", np.int8),  # index into `list(Veto)`, −1 for a managed job, −2 where nothing was planned
-        ("place", np.int32),  # 0 first; −1 of a job that is not managed
-        ("slurm_place", np.int32),
-        ("may_lend", np.float64),  # −1 where nobody is let pass
-        ("lent", np.float64),
-        ("loans", np.int32),
-        ("lenders", np.int32),  # −1 where the job does not go ahead
-        ("stop", np.int8),  # `Stop`
-    ]
-)
-
-
 @dataclass(frozen=True)
 class UserRecords:
-    """What the records of all users are made of: P pending jobs. 75 bytes for each, whoever asks for what."""
+    """What the records of all users are made of: a reading with P pending jobs, and what was planned on it."""
 
-    time: float
-    interval: float
-    moves: bool
-    managed: int
-    user: Category
-    position: Codes
-    """In the order of the whole queue that `place` goes by, and behind it what is not managed."""
-    jobs: npt.NDArray[np.void]
-    """`_JOB` of each."""
-    reasons: tuple[str, ...]
-    starts: Mapping[int, tuple[float | None, float | None, float | None]]
-    """By job id, as in `StartRecord`."""
-    outcomes: int
-    probes: tuple[ProbeRecord, ...]
-    not_simulated: str
+    snapshot: Snapshot
+    interval: float  # seconds from one record to the next
     plan: Plan | None = None
-    """That is written to Slurm."""
-    elastic: Mapping[str, Sequence[ResizeAdvice]] = field(default_factory=dict)
-    """By user."""
-
-    @classmethod
-    def of(
-        cls,
-        snapshot: Snapshot,
-        *,
-        interval: float,
-        plan: Plan | None = None,
-        moves: bool = False,
-        starts: StartRecord | None = None,
-    ) -> "UserRecords":
-        """Of a reading, and of what was planned on it.
-
-        Args:
-            snapshot: as read.
-            interval: seconds from one record to the next.
-            plan: of that snapshot. None: nothing was planned.
-            moves: whether the plan is written to Slurm.
-            starts: when jobs are expected to start.
-        """
-
-        def longest(parts: Sequence[Partition | None]) -> float:
-            return max((part.max_time for part in parts if part is not None), default=np.inf)
-
-        jobs = snapshot.jobs
-        rows = jobs.pending
-        eligible = jobs.eligible_time[rows]
-        managed = 0 if plan is None else len(plan.rows)
-        position, found = np.arange(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=_JOB)
-        found["job_id"] = jobs.job_id[rows]
-        found["reason"] = jobs.reason.codes[rows]
-        found["waited"] = np.where(eligible <= snapshot.time, snapshot.time - eligible, 0.0)
-        found["gpus"] = jobs.gpus[rows]
-        found["time_limit"] = jobs.time_limit[rows]
-        found["longest"] = jobs.time_limit[rows] >= snapshot.by_partitions(rows, longest, none=np.inf, kind=np.float64)
-        found["veto"] = -2
-        for column in ("place", "slurm_place", "may_lend", "lenders"):
-            found[column] = -1
-        if plan is not None:
-            at = plan.managed.at
-            found["veto"] = plan.scope.veto
-            found["place"][at] = plan.rank if moves else plan.base_rank
-            found["slurm_place"][at] = plan.base_rank
-            if moves:
-                _lending(found, plan)
-            position += managed
-            position[at[plan.queue if moves else plan.managed.queue(plan.base)]] = np.arange(managed)
-        return cls(
-            time=snapshot.time,
-            interval=interval,
-            moves=moves,
-            managed=managed,
-            user=jobs.user.take(rows),
-            position=position,
-            jobs=found,
-            reasons=jobs.reason.names,
-            starts={}
-            if starts is None
-            else dict(zip(starts.id, zip(starts.low, starts.middle, starts.high, strict=True), strict=True)),
-            outcomes=0 if starts is None else starts.outcomes,
-            probes=() if starts is None else starts.probes,
-            not_simulated="" if starts is None else starts.not_simulated,
-            plan=plan if moves else None,
-        )
+    """None: nothing was planned."""
+    moves: bool = False
+    """Whether the plan is written to Slurm."""
+    starts: StartRecord | None = None
+    elastic: Mapping[str, Sequence[ResizeAdvice]] = field(default_factory=dict)  # by user
 
     def advised(self, registered: Mapping[int, Registration]) -> "UserRecords":
         """With advice for these jobs, where a plan is written to Slurm."""
-        return self if self.plan is None else replace(self, elastic=advice(self.plan, registered))
+        moved = self.plan if self.moves else None
+        return self if moved is None else replace(self, elastic=advice(moved, registered))
 
-    @property
+    @cached_property
     def users(self) -> tuple[str, ...]:
         """Who has a pending job, or advice for a running one."""
-        waiting = [self.user.names[code] for code in np.unique(self.user.codes).tolist() if code >= 0]
+        jobs = self.snapshot.jobs
+        waiting = [jobs.user.names[code] for code in np.unique(jobs.user.codes[jobs.pending]).tolist() if code >= 0]
         return tuple(dict.fromkeys([*waiting, *filter(None, self.elastic)]))
 
     def record(self, user: str) -> UserRecord:
         """What `user` may know; without jobs where nobody of that name has one."""
+        jobs, starts = self.snapshot.jobs, self.starts
         mine = np.empty(0, dtype=np.intp)
-        if user and user in self.user.names:
-            mine = np.flatnonzero(self.user.codes == self.user.names.index(user))
-        mine = mine[np.argsort(self.position[mine], kind="stable")]
+        if user and user in jobs.user.names:
+            mine = np.flatnonzero(jobs.user.codes[jobs.pending] == jobs.user.names.index(user))
+        mine = mine[np.argsort(self._position[mine], kind="stable")]
         front = mine[:MOST_JOBS]
         return UserRecord(
             version=VERSION,
-            time=self.time,
+            time=self.snapshot.time,
             interval=self.interval,
             user=user,
             moves=self.moves,
-            managed=self.managed,
-            jobs=tuple(self._job(row) for row in self.jobs[front]),
+            managed=0 if self.plan is None else len(self.plan.rows),
+            jobs=tuple(self._job(at) for at in front.tolist()),
             left_out=len(mine) - len(front),
-            outcomes=self.outcomes,
-            probes=self.probes,
-            not_simulated=self.not_simulated,
+            outcomes=0 if starts is None else starts.outcomes,
+            probes=() if starts is None else starts.probes,
+            not_simulated="" if starts is None else starts.not_simulated,
             elastic=tuple(self.elastic.get(user, ())) if user else (),
         )
 
-    def _job(self, row: np.void) -> UserJob:
-        job: dict[str, Any] = {name: row[name].item() for name in _JOB.names or ()}
-        reason = self.reasons[job["reason"]] if job["reason"] >= 0 else ""
-        words, managed = parse(reason), job["place"] >= 0
-        low, middle, high = self.starts.get(job["job_id"], (None, None, None))
-        return UserJob(
-            job_id=job["job_id"],
-            waited=round(job["waited"], 3),
-            gpus=job["gpus"],
-            time_limit=job["time_limit"] if isfinite(job["time_limit"]) else None,
+    @cached_property
+    def _position(self) -> Rows:
+        """(P,) place in the order of the whole queue that `UserJob.place` goes by; behind it what is not managed."""
+        position, plan = np.arange(len(self.snapshot.jobs.pending)), self.plan
+        if plan is not None:
+            position += len(plan.rows)
+            order = plan.queue if self.moves else plan.managed.queue(plan.base)
+            position[plan.managed.at[order]] = np.arange(len(plan.rows))
+        return position
+
+    @cached_property
+    def _longest(self) -> Bools:
+        """(P,) whether the time limit is the longest of the job's partition."""
+
+        def longest(parts: Sequence[Partition | None]) -> float:
+            return max((part.max_time for part in parts if part is not None), default=np.inf)
+
+        rows = self.snapshot.jobs.pending
+        most = self.snapshot.by_partitions(rows, longest, none=np.inf, kind=np.float64)
+        return np.asarray(self.snapshot.jobs.time_limit[rows] >= most, dtype=np.bool_)
+
+    @cached_property
+    def _starts(self) -> dict[int, tuple[float | None, float | None, float | None]]:
+        """By job id, as in `StartRecord`."""
+        starts = self.starts
+        every = () if starts is None else zip(starts.id, starts.low, starts.middle, starts.high, strict=True)
+        return {job: (low, middle, high) for job, low, middle, high in every}
+
+    @cached_property
+    def _lent(self) -> dict[int, LentRecord]:
+        return {} if self.plan is None else lent_by(self.plan)
+
+    def _job(self, at: int) -> UserJob:
+        jobs, plan, now = self.snapshot.jobs, self.plan, self.snapshot.time
+        row = int(jobs.pending[at])
+        job, eligible, limit = int(jobs.job_id[row]), float(jobs.eligible_time[row]), float(jobs.time_limit[row])
+        reason = jobs.reason.value(row)
+        words = parse(reason)
+        low, middle, high = self._starts.get(job, (None, None, None))
+        found = UserJob(
+            job_id=job,
+            waited=round(now - eligible, 3) if eligible <= now else 0.0,
+            gpus=int(jobs.gpus[row]),
+            time_limit=limit if isfinite(limit) else None,
             reason=reason,
             meaning=words.meaning,
-            help=(words.help, _LONGEST) if managed and job["longest"] else (words.help,),
-            place=job["place"] + 1 if managed else None,
-            slurm_place=job["slurm_place"] + 1 if managed else None,
-            may_lend=round(job["may_lend"], 1) if job["may_lend"] >= 0 else None,
-            lent=round(job["lent"], 1),
-            loans=job["loans"],
-            lenders=job["lenders"] if job["lenders"] >= 0 else None,
-            note=_VETOES[list(Veto)[job["veto"]]] if job["veto"] >= 0 else STOP_MEANING.get(Stop(job["stop"]), ""),
+            help=(words.help,),
             start=None if low is None else (low, high),
             likely=middle,
         )
+        return found if plan is None else self._planned(found, plan, at)
 
-
-def _lending(found: npt.NDArray[np.void], plan: Plan) -> None:
-    """What each job may lend and has lent, who goes ahead, and what stops the others."""
-    raised, scope = plan.raised, plan.scope
-    found["stop"][plan.managed.at] = raised.stop
-    passed = scope.passable & scope.startable  # passing one that cannot start is free: it lends nothing
-    found["may_lend"] = np.where(passed, raised.lent + raised.lendable, -1.0)
-    found["lent"] = raised.lent
-    ids, lent = found["job_id"].tolist(), lent_by(plan)
-    found["loans"] = [lent[job].loans if job in lent else 0 for job in ids]
-    for one in raised.raises:
-        found["lenders"][one.at] = len(one.lenders)
+    def _planned(self, job: UserJob, plan: Plan, at: int) -> UserJob:
+        """With the place of a job, why it has that, and what it lends."""
+        scope, raised, veto, stop = plan.scope, plan.raised, int(plan.scope.veto[at]), Stop.NONE
+        if veto < 0:
+            nth = int(np.searchsorted(plan.managed.at, at))
+            place = int((plan.rank if self.moves else plan.base_rank)[nth]) + 1
+            job = replace(job, place=place, slurm_place=int(plan.base_rank[nth]) + 1)
+            stop = Stop(raised.stop[nth]) if self.moves else stop
+            if self._longest[at]:
+                job = replace(job, help=(*job.help, _LONGEST))
+        job = replace(job, note=STOP_MEANING.get(stop, "") if veto < 0 else _VETOES[list(Veto)[veto]])
+        if not self.moves:
+            return job
+        lent, known = float(raised.lent[at]), self._lent.get(job.job_id)
+        # Passing one that cannot start is free: it lends nothing.
+        passed = scope.passable[at] and scope.startable[at]
+        return replace(
+            job,
+            may_lend=round(lent + float(raised.lendable[at]), 1) if passed else None,
+            lent=round(lent, 1),
+            loans=0 if known is None else known.loans,
+            lenders=next((len(one.lenders) for one in raised.raises if one.at == at), None),
+        )

@@ -183,7 +183,7 @@ class Reporting:
             return
         moves, interval = self.permissions.writes, self.runtime.config.cycle.interval
         try:
-            self.publish(UserRecords.of(snapshot, interval=interval, plan=plan, moves=moves, starts=starts))
+            self.publish(UserRecords(snapshot, interval=interval, plan=plan, moves=moves, starts=starts))
         except Exception:
             self.runtime.log.exception("users.defect", sentence="This is a defect; please report it.")
 

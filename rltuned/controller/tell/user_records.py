@@ -3,7 +3,7 @@
 Each user has a directory there of the number of the user, with a POSIX access control list (acl(5)) that lets this one
 user in; without such lists nothing is written. The directory itself cannot be listed. All records are written again in
 every cycle, also the empty one of a user who had a job once: neither sizes nor times tell others who has jobs now. It
-cannot hold up a cycle: `publish` only leaves the columns for a thread.
+cannot hold up a cycle: `publish` only leaves the plan for a thread.
 """
 
 import contextlib
@@ -118,9 +118,9 @@ class UserFiles:
             del records  # and with them the plan
 
     def _advised(self, records: UserRecords) -> UserRecords:
-        if records.plan is None:
+        if records.plan is None or not records.moves:
             return records
-        snapshot = records.plan.snapshot
+        snapshot = records.snapshot
         return records.advised(lately_running(registered(self._directory, snapshot.jobs), snapshot, self._ran))
 
     def _say(self, trouble: str) -> None:
@@ -217,7 +217,7 @@ def _write_users(top: int, directory: Path, records: UserRecords) -> str:
                 )
                 return f"users.directory {directory}: {why}"
             trouble = f"users.directory {directory}/{uid}: {why}"
-    mark = {"version": VERSION, "time": records.time, "interval": records.interval}
+    mark = {"version": VERSION, "time": records.snapshot.time, "interval": records.interval}
     try:
         _replace(top, MARK, json.dumps(mark).encode() + b"\n", None)
     except OSError as error:

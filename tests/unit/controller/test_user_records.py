@@ -59,7 +59,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two
 def records(*users, now=NOW, reason="Priority"):
     """Job n (from 1) is of the n-th of these users."""
     jobs = pending(len(users), user=[str(user) for user in users], reason=reason)
-    return UserRecords.of(make_snapshot(jobs, now=now), interval=60.0)
+    return UserRecords(make_snapshot(jobs, now=now), interval=60.0)
 
 
 def runtime(stream):
@@ -543,7 +543,7 @@ def test_what_registered_jobs_are_advised_is_in_their_users_record(place):
     files = UserFiles(place, runtime(io.StringIO()))
     made = plan(snapshot, by_name("sjf"), Config())
     try:
-        files.publish(UserRecords.of(snapshot, interval=60.0, plan=made, moves=True))
+        files.publish(UserRecords(snapshot, interval=60.0, plan=made, moves=True))
         while not (place / MARK).exists():
             time.sleep(0.01)
     finally:
@@ -555,7 +555,7 @@ def test_what_registered_jobs_are_advised_is_in_their_users_record(place):
 
 @as_root
 def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_nothing(place):
-    made = UserRecords.of(
+    made = UserRecords(
         make_snapshot(
             pending(4, user=[str(ALICE), str(BOB), str(BOB), str(ALICE)], reason=["Priority", *["Dependency"] * 3]),
             now=time.time(),
@@ -636,7 +636,7 @@ def test_control_characters_of_a_reason_reach_no_terminal(place, capsys):
     from rltuned.cli.common import console
 
     snapshot = make_snapshot(pending(1, user="alice", reason="\x1b[2J[red]gone"))
-    show.user_record(console(), UserRecords.of(snapshot, interval=60.0).record("alice"), NOW + 1000.0, only=False)
+    show.user_record(console(), UserRecords(snapshot, interval=60.0).record("alice"), NOW + 1000.0, only=False)
     out = capsys.readouterr().out
     assert "\x1b[2J" not in out
     assert "[red]gone" in out

@@ -271,7 +271,7 @@ def test_a_job_gives_a_node_back_for_one_that_waits_and_its_user_is_told():
     (told,) = by_user["alice"]
     assert (list(by_user), told.job_id, told.nodes, told.advised, told.left) == (["alice"], 1, 2, 1, 1e5 - 600.0)
     assert told.saves == pytest.approx(1.0 - 1.0 / POOLED.more_nodes(2)[1], abs=1e-3)
-    records = UserRecords.of(made.snapshot, interval=60.0, plan=made, moves=True)
+    records = UserRecords(made.snapshot, interval=60.0, plan=made, moves=True)
     records = records.advised({1: Registration(1, 1, 4, 100.0)})
     assert set(records.users) == {"alice", "bob"}
     assert records.record("alice").elastic == (told,)
@@ -282,7 +282,7 @@ def test_a_job_gives_a_node_back_for_one_that_waits_and_its_user_is_told():
 
 def test_where_nothing_is_written_to_slurm_nothing_is_advised():
     made, _ = advised(queue(waiting=1))
-    watched = UserRecords.of(made.snapshot, interval=60.0, plan=made, moves=False)
+    watched = UserRecords(made.snapshot, interval=60.0, plan=made, moves=False)
     assert watched.advised({1: Registration(1, 1, 4, 100.0)}).record("alice").elastic == ()
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,18 +29,12 @@ GENEROUS = Config(lend=LendSection(share=1.0))
 
 def records(snapshot, applied=None, *, moves=True, config=None, book=NOTHING_LENT):
     result = plan(snapshot, by_name("sjf"), config or Config(), applied, book=book)
-    return UserRecords.of(snapshot, interval=60.0, plan=result, moves=moves)
+    return UserRecords(snapshot, interval=60.0, plan=result, moves=moves)
 
 
 def numbers(record):
     """Every number in the record, and in its sentences."""
     return {int(word) for word in re.findall(r"\d+", json.dumps(record.as_dict()))}
-
-
-def test_the_columns_take_75_bytes_for_each_pending_job():
-    made = records(make_snapshot(pending(400, user=["alice", "bob"] * 200)))
-    columns = [getattr(value, "codes", value) for value in vars(made).values()]
-    assert sum(getattr(column, "nbytes", 0) for column in columns) == 400 * 75
 
 
 def test_a_record_has_the_users_own_jobs_and_not_a_number_or_name_of_the_others():
@@ -57,7 +52,8 @@ def test_a_record_has_the_users_own_jobs_and_not_a_number_or_name_of_the_others(
     given = {int(job): Given(int(jobs.submit_time[row]), 30.0, 1, (int(ids[-1 - row]),)) for row, job in enumerate(ids)}
     made = records(make_snapshot(jobs), book=Book(given=given))
     # Every reason why a job goes no further ahead: admins are told of which job it is.
-    made.jobs["stop"] = [list(STOP_MEANING)[number // 8 % len(STOP_MEANING)] for number in range(64)]
+    stop = np.array([list(STOP_MEANING)[number // 8 % len(STOP_MEANING)] for number in made.plan.managed.at])
+    made = replace(made, plan=replace(made.plan, raised=replace(made.plan.raised, stop=stop)))
     for user, other in (("alice", "bob"), ("bob", "alice")):
         record = made.record(user)
         mine = {int(job) for job, whose in zip(ids, users, strict=True) if whose == user}
@@ -128,7 +124,7 @@ def test_a_job_that_is_left_to_slurm_says_why_and_has_no_place():
 
 
 def test_what_is_only_read_and_not_planned_still_has_slurms_reason():
-    made = UserRecords.of(make_snapshot(pending(2, user=["alice", "bob"], reason="Resources")), interval=60.0)
+    made = UserRecords(make_snapshot(pending(2, user=["alice", "bob"], reason="Resources")), interval=60.0)
     (job,) = made.record("alice").jobs
     assert (job.job_id, job.reason, job.place, job.note) == (1, "Resources", None, "")
     assert "its turn" in job.meaning
