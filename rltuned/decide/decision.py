@@ -340,7 +340,8 @@ def record(
     ids = jobs.job_id[plan.rows]
     seen = np.full(len(ids), -1, dtype=np.intp)
     seen[plan.window] = np.arange(len(plan.window))
-    known = None if plan.distribution is None else plan.distribution.take(observation.rows)
+    predicted = plan.run_times.predicted
+    known = None if predicted is None else predicted.take(observation.rows)
     left = plan.scope.rows[plan.scope.veto >= 0]
     outcomes: dict[int, dict[Field, Outcome]] = {}
     for change, outcome, _ in results:

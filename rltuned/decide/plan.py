@@ -9,7 +9,7 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Change
 from rltuned.core.config import Config
 from rltuned.core.tables import Bools, Floats, Ints, JobTable, Rows, Snapshot
-from rltuned.decide.expect.predictions import RunTimePredictions
+from rltuned.decide.expect.predictions import RunTimes
 from rltuned.decide.loans import NOTHING_LENT, Book
 from rltuned.decide.managed import ManagedJobs, Order, managed_jobs, ranks_of
 from rltuned.decide.planned_changes import Front, changes_of, newly_foreign, place_front, to_withdraw
@@ -33,9 +33,8 @@ class Plan:
     observation: Observation
     window: Rows
     """(w,) positions of the managed jobs that the policy saw, in the order of `observation.rows`."""
-    estimates: Floats
-    """(N,) predicted run time of every job of the table, seconds, NaN where there is none."""
-    distribution: RunTimePredictions | None
+    run_times: RunTimes
+    """Of the N jobs of the table."""
     predicted: Bools
     """(w,) whether the run time rests on a prediction that is below the time limit."""
     scores: Floats
@@ -96,8 +95,7 @@ def plan(
     policy: Policy,
     config: Config,
     applied: AppliedChanges | None = None,
-    estimates: Floats | None = None,
-    distribution: RunTimePredictions | None = None,
+    run_times: RunTimes | None = None,
     book: Book = NOTHING_LENT,
 ) -> Plan:
     """Decide one cycle: scope, observe, score, raise, place; the changes when they are asked for.
@@ -108,23 +106,26 @@ def plan(
         config: settings; `cycle.stage` matters only for the canary's scope.
         applied: what earlier cycles left on the jobs, and the largest request that each job has shown: by that one it
             is ranked.
-        estimates: (N,) predicted run times of all jobs of the table in seconds, NaN where there is none; the time limit
-            bounds each, and stands in where there is no prediction.
-        distribution: of the run time of each of the (N,) jobs, whose mean `estimates` are; NaN: not known. None: of no
-            job; `estimates` may err.
+        run_times: of the jobs of the table; None: each goes by its time limit.
         book: of loans, `advanced` to this reading.
     """
-    if distribution is not None:
+    if run_times is None:
+        run_times = RunTimes(np.full(len(snapshot.jobs), np.nan))
+    if run_times.predicted is not None:
         policy = on_means(policy)
-    if estimates is None:
-        estimates = np.full(len(snapshot.jobs), np.nan)  # no prediction: the features take the time limit
     managed = managed_jobs(snapshot, config, applied or AppliedChanges())
     snapshot = managed.snapshot
     jobs = _waited_longer(managed.applied.largest.shown_by(snapshot.jobs), book)
     asked = snapshot if jobs is snapshot.jobs else replace(snapshot, jobs=jobs)
     users = jobs.user.codes[managed.rows]
     observation = observe(
-        asked, managed.rows, estimates, pools=managed.pools, base=managed.base, users=users, named=STATE_COLUMNS
+        asked,
+        managed.rows,
+        run_times.expected,
+        pools=managed.pools,
+        base=managed.base,
+        users=users,
+        named=STATE_COLUMNS,
     )
     window = managed.positions(observation.rows)
     scored = policy.explained(observation) if isinstance(policy, Actor) else None
@@ -133,8 +134,8 @@ def plan(
     if failed:
         # A policy that fails must not decide: Slurm's own order stands, and whoever goes ahead is given back.
         scores, scored = managed.base[window].astype(np.float64), None
-    seen = estimates[observation.rows]
-    median = seen if distribution is None else distribution.median[observation.rows]
+    seen = run_times.expected[observation.rows]
+    median = seen if run_times.predicted is None else run_times.predicted.median[observation.rows]
     seconds = charged_seconds(median, snapshot.jobs.time_limit[observation.rows])
     asking = window[:0] if failed else window
     raised = raise_jobs(managed, asking, scores[: len(asking)], seconds[: len(asking)], book, config.lend)
@@ -147,8 +148,7 @@ def plan(
         book=book.offering(raised.offers),
         observation=observation,
         window=window,
-        estimates=estimates,
-        distribution=distribution,
+        run_times=run_times,
         predicted=np.isfinite(seen) & (seen < snapshot.jobs.time_limit[observation.rows]),
         scores=scores,
         scored=scored,

@@ -184,7 +184,8 @@ def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list
     """By user, for the running jobs that have registered and have GPUs per node. Of those that wait `registered` has
     only jobs that ran a moment ago.
     """
-    snapshot, nodes, found = plan.snapshot, plan.snapshot.nodes, dict[str, list[ResizeAdvice]]()
+    snapshot, nodes, expected = plan.snapshot, plan.snapshot.nodes, plan.run_times.expected
+    found = dict[str, list[ResizeAdvice]]()
     jobs, running = snapshot.jobs, dict[int, Resizable]()
     free = np.where(nodes.cpus_free > 0, nodes.gpus_free.sum(axis=1), 0).astype(np.int32)
     rows = np.array([jobs.row_of[job] for job in registered], dtype=np.intp)
@@ -196,7 +197,7 @@ def advice(plan: Plan, registered: Mapping[int, Registration]) -> dict[str, list
             # It has requeued itself, and takes what it can.
             any(_take(Waiting(number, gpus, capable, 0.0), free) for number in range(min(said.most, len(free)), 0, -1))
         elif gpus and held and said.least <= len(held) <= said.most:
-            elapsed, whole = snapshot.time - jobs.start_time[row], np.fmin(plan.estimates[row], jobs.time_limit[row])
+            elapsed, whole = snapshot.time - jobs.start_time[row], np.fmin(expected[row], jobs.time_limit[row])
             types = (nodes.gpus[list(held)] > 0).any(axis=0)
             running[row] = Resizable(
                 held=held,
@@ -243,7 +244,8 @@ def gpu_releases(snapshot: Snapshot, estimates: Floats) -> Floats:
 def _waiting(plan: Plan) -> list[Waiting]:
     """The front of the queue. GPUs in all count as on the fewest nodes."""
     jobs, usable, found = plan.snapshot.jobs, plan.snapshot.nodes.usable, []
-    releases = gpu_releases(plan.snapshot, np.where(np.isnan(plan.estimates), jobs.time_limit, plan.estimates))
+    expected = plan.run_times.expected
+    releases = gpu_releases(plan.snapshot, np.where(np.isnan(expected), jobs.time_limit, expected))
     for at in plan.queue[:MOST_WAITING].tolist():
         row, capable = plan.rows[at], plan.managed.pools.nodes[plan.managed.pools.pool_of[at]]
         nodes, gpus, total = int(jobs.nodes[row]), int(jobs.gpus_per_node[row]), int(jobs.gpus[row])

@@ -11,7 +11,7 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied, Field
 from rltuned.core.config import Config
 from rltuned.core.tables import Floats, Ints, Rows
-from rltuned.decide.expect.predictions import RunTimePredictions
+from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import ranks_of
 from rltuned.decide.plan import Plan, plan
@@ -94,23 +94,12 @@ class PlanRanker:
         applied = AppliedChanges(
             {row + 1: Applied(row + 1, int(simulation.submitted[row]), factor) for row, factor in self._factors.items()}
         )
-        running = len(snapshot.jobs) - len(rows)
-        estimates = np.concatenate(
-            (simulation.estimates.run_time[simulation.running], simulation.estimates.run_time[rows])
-        )
         self._book = self._book.advanced(snapshot, max(snapshot.time, _FIRST_MOMENT), Told(_accounting(simulation)))
-        result = plan(
-            snapshot,
-            self.policy,
-            self.config,
-            applied,
-            estimates=estimates,
-            distribution=_distribution(simulation, rows, running, estimates),
-            book=self._book,
-        )
+        result = plan(snapshot, self.policy, self.config, applied, _run_times(simulation, rows), self._book)
         self._book = result.book
         keys = np.full(len(snapshot.jobs), np.inf)
         alone = np.arange(len(rows)) if priority is None else ranks_of(np.lexsort((rows, -priority[rows])))
+        running = len(snapshot.jobs) - len(rows)
         keys[running:] = len(rows) + alone
         keys[result.rows[result.queue]] = np.arange(len(result.queue))
         for change in result.changes:
@@ -147,14 +136,15 @@ def _accounting(simulation: Simulation) -> Callable[[int], tuple[float, float] |
     return took
 
 
-def _distribution(simulation: Simulation, rows: Rows, running: int, estimates: Floats) -> RunTimePredictions | None:
-    """As the daemon has it of the snapshot's jobs; None: nothing is predicted."""
-    found = simulation.predicted(rows)
+def _run_times(simulation: Simulation, rows: Rows) -> RunTimes:
+    """As the daemon has them of the snapshot's jobs: the running ones, then the pending ones in `rows`."""
+    found, known = simulation.predicted(rows), simulation.estimates.run_time
+    expected = np.concatenate((known[simulation.running], known[rows]))
     if found is None:
-        return None
-    unknown = np.full(running, np.nan)
+        return RunTimes(expected)
+    unknown = np.full(len(expected) - len(rows), np.nan)
     columns = (np.concatenate((unknown, column)) for column in found[1:])
-    return RunTimePredictions(estimates, *columns)
+    return RunTimes(expected, RunTimePredictions(expected, *columns))
 
 
 @cache

@@ -5,7 +5,7 @@ from typing import Protocol
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.config import Config
 from rltuned.core.tables import JobTable, Snapshot
-from rltuned.decide.expect.predictions import RunTimePredictions
+from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
 from rltuned.decide.loans import Book
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.rank import Policy
@@ -23,5 +23,4 @@ def planned(
 ) -> Plan:
     """One cycle's decision."""
     found = run_times.predicted(applied.largest.shown_by(snapshot.jobs))
-    estimates = None if found is None else found.expected
-    return plan(snapshot, policy, config, applied, estimates, distribution=found, book=book)
+    return plan(snapshot, policy, config, applied, None if found is None else RunTimes(found.expected, found), book)

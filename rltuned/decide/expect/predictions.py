@@ -40,6 +40,15 @@ class RunTimePredictions(NamedTuple):
         return RunTimePredictions(*(column[rows] for column in self))
 
 
+class RunTimes(NamedTuple):
+    """What a plan expects of the (N,) jobs of a table."""
+
+    expected: Floats
+    """Seconds, NaN where there is no prediction: the time limit bounds each, and stands in for a missing one."""
+    predicted: RunTimePredictions | None = None
+    """Whose means `expected` are. None: no job is predicted, and `expected` may err."""
+
+
 class EndedJobs(NamedTuple):
     """Jobs that have ended, (n,) each, seconds."""
 

@@ -175,8 +175,8 @@ def start_request(
     priority[plan.managed.at] = plan.target if moves else plan.base
     order = np.lexsort((jobs.job_id[scope.rows], -priority, -scope.tier))
     rows = scope.rows[order[waits[order]]]
-    policy = policy if plan.distribution is None else on_means(policy)
-    run_times, spread = uncertain_run_times(policy, plan.estimates, jobs.time_limit, ended)
+    policy = policy if plan.run_times.predicted is None else on_means(policy)
+    run_times, spread = uncertain_run_times(policy, plan.run_times.expected, jobs.time_limit, ended)
     return StartRequest(plan.snapshot, rows, run_times, spread, probes=probes)
 
 

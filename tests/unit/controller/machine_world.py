@@ -56,6 +56,7 @@ from rltuned.core.config import (
     StateSection,
 )
 from rltuned.core.errors import RltunedError
+from rltuned.decide.expect.predictions import RunTimes
 from rltuned.decide.loans import NOTHING_TOLD, Told
 from rltuned.decide.plan import Plan, plan
 from rltuned.slurm.port import Privilege
@@ -453,7 +454,7 @@ class World:
     def _planner(self, snapshot: Any, policy: Any, config: Any, applied: Any, book: Any) -> Plan:
         expected = snapshot.jobs.time_limit * self.predicted
         self.decided_at, self.decided_of = self.clock.now, self.run_reading.listed
-        self.plan = plan(snapshot, policy, config, applied, expected, book=book)
+        self.plan = plan(snapshot, policy, config, applied, RunTimes(expected), book)
         return self.plan
 
     # --- invariants: who lends

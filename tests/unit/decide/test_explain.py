@@ -15,7 +15,7 @@ from rltuned.core.config import Config, LendSection, PlacementApply, PlacementSe
 from rltuned.core.errors import RltunedError
 from rltuned.decide.decision import DecisionRecord, record
 from rltuned.decide.entry import lean
-from rltuned.decide.expect.predictions import RunTimePredictions
+from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
 from rltuned.decide.explain import STOP_MEANING, Verdict, explain
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book, Given, Loan, Part
@@ -32,9 +32,9 @@ QUIET = Config(placement=PlacementSection(apply=PlacementApply.OFF))
 LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
 
 
-def decided(policy, snapshot, estimates=None, search=None):
+def decided(policy, snapshot, run_times=None):
     """The decision record as the disk gives it back."""
-    made = record(plan(snapshot, policy, QUIET, None, estimates, search))
+    made = record(plan(snapshot, policy, QUIET, None, run_times))
     found = DecisionRecord.from_json(json.dumps(made.to_json(), allow_nan=False))
     assert found == made
     return found
@@ -47,13 +47,13 @@ def printed(answer):
 
 
 def test_predicted_means_are_not_corrected_in_the_plan(queue):
-    snapshot, estimates = queue
+    snapshot, known = queue
     actor = expecting(actor_of(), -1.5, 0.45, 0.625)
-    told = np.where(np.isnan(estimates), 600.0, estimates)
+    told = np.where(np.isnan(known.expected), 600.0, known.expected)
     known = RunTimePredictions(told, told, 0.5 * told, 2.0 * told)
-    predicted = plan(snapshot, actor, QUIET, None, told, distribution=known)
-    assert np.array_equal(predicted.scores, plan(snapshot, on_means(actor), QUIET, None, told).scores)
-    erring = plan(snapshot, actor, QUIET, None, told)
+    predicted = plan(snapshot, actor, QUIET, None, RunTimes(told, known))
+    assert np.array_equal(predicted.scores, plan(snapshot, on_means(actor), QUIET, None, RunTimes(told)).scores)
+    erring = plan(snapshot, actor, QUIET, None, RunTimes(told))
     assert not np.array_equal(predicted.scores, erring.scores)
     with_spread = [uncertain(made, actor) for made in (predicted, erring)]
     assert not np.array_equal(*with_spread)
@@ -66,7 +66,9 @@ def uncertain(made, actor):
 
 @pytest.fixture
 def queue():
-    return generate(np.random.default_rng(3), QueueSettings(jobs=(60, 90), estimate_error=(0.5, 1.0), limit_only=0.0))
+    settings = QueueSettings(jobs=(60, 90), estimate_error=(0.5, 1.0), limit_only=0.0)
+    snapshot, estimates = generate(np.random.default_rng(3), settings)
+    return snapshot, RunTimes(estimates)
 
 
 def test_a_plain_rule_is_explained_by_its_key_and_both_by_rank_and_features(queue):

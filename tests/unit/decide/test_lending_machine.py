@@ -25,6 +25,7 @@ from rltuned.core.changes import Applied, Field, JobState
 from rltuned.core.config import Config, LendSection
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
+from rltuned.decide.expect.predictions import RunTimes
 from rltuned.decide.loans import GRACE, Book, Offer, Told
 from rltuned.decide.managed import managed_jobs
 from rltuned.decide.plan import plan
@@ -430,7 +431,7 @@ class World:
         self.book, self.read_at = book, self.now
         self.check_book(snapshot)
         estimates = np.array([self.jobs[job].median for job in snapshot.jobs.job_id.tolist()])
-        made = plan(snapshot, self.policy, self.config, applied, estimates, book=book)
+        made = plan(snapshot, self.policy, self.config, applied, RunTimes(estimates), book)
         self.check_plan(made)
         self.keep(made.book.offering(made.book.offers, self.book))
         clear = self.write(made)

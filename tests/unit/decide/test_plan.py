@@ -12,7 +12,7 @@ from rltuned.core.changes import Applied, Field, OverSubscribe, SiteFactor
 from rltuned.core.config import Config, CycleSection, LendSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.core.unread import RowKind, Unread
 from rltuned.decide.decision import record
-from rltuned.decide.expect.predictions import RunTimePredictions
+from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
 from rltuned.decide.explain import Verdict, explain
 from rltuned.decide.loans import Book, Inherited
 from rltuned.decide.plan import Plan, plan
@@ -91,7 +91,7 @@ def test_what_a_job_is_charged_for_is_the_median_not_the_mean():
     median = RunTimePredictions(
         mean, median=np.array([7200.0, 400.0]), **{name: np.full(2, np.nan) for name in RunTimePredictions._fields[2:]}
     )
-    made = plan(snap, by_name("sjf"), WHOLE, estimates=mean, distribution=median)
+    made = plan(snap, by_name("sjf"), WHOLE, run_times=RunTimes(mean, median))
     assert made.book.offers[2].seconds == 400.0
 
 

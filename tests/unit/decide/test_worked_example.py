@@ -15,7 +15,7 @@ from rltuned.core.config import Config
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide.decision import record
-from rltuned.decide.expect.predictions import RunTimePredictions
+from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
 from rltuned.decide.explain import explain
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.plan import Plan, plan
@@ -120,7 +120,7 @@ def an_hour():
         )
         median = np.array([JOBS[job].predicted for job in snapshot.jobs.job_id.tolist()])
         runs = RunTimePredictions(median, median, median / 2, median * 2)
-        made = plan(snapshot, by_name("saf"), Config(), carried, median, distribution=runs, book=book)
+        made = plan(snapshot, by_name("saf"), Config(), carried, RunTimes(median, runs), book)
         ours |= {change.job_id: int(change.after) for change in made.changes}
         book = made.book.offering({**book.offers, **made.book.offers}).carried({*ours} & {*waiting})
         lent, lendable = (
