@@ -47,25 +47,16 @@ class JobColumns(_Columns):
     """The n managed jobs: a value of each in each column."""
 
     id: Whole
-    base: Whole
-    """Priority that Slurm alone gives."""
-    current: Whole
-    """Priority as read."""
+    base: Whole  # priority that Slurm alone gives
+    current: Whole  # priority as read
     target: Whole
-    base_rank: Whole
-    """Place in the whole queue by Slurm alone, 0 first."""
-    rank: Whole
-    """Place in the planned order."""
-    seen: Whole
-    """Its row in the window; −1: the policy did not see it."""
-    stop: Whole
-    """`raising.Stop`: why it goes no further ahead."""
-    stopped_by: Whole
-    """Id of the job that it stays behind, 0 where there is none."""
-    wait: Numbers
-    """Seconds that it has waited."""
-    may_lend: Numbers
-    """GPU-seconds in all: a part of its wait, times its size."""
+    base_rank: Whole  # place in the whole queue by Slurm alone, 0 first
+    rank: Whole  # place in the planned order
+    seen: Whole  # its row in the window; −1: the policy did not see it
+    stop: Whole  # `raising.Stop`: why it goes no further ahead
+    stopped_by: Whole  # id of the job that it stays behind, 0 where there is none
+    wait: Numbers  # seconds that it has waited
+    may_lend: Numbers  # GPU-seconds in all: a part of its wait, times its size
     site: tuple[int | None, ...] | None = None
     """Site factor as read; None: sprio does not list the job. As a whole: in the decision log; so is `LeftColumns` of
     the record."""
@@ -78,8 +69,7 @@ class LeftColumns(_Columns):
     id: Whole
     priority: Whole
     site: tuple[int | None, ...]
-    reason: Whole
-    """Slurm's, as an index into `DecisionRecord.reasons`; −1: none."""
+    reason: Whole  # Slurm's, as an index into `DecisionRecord.reasons`; −1: none
 
 
 @dataclass(frozen=True)
@@ -87,13 +77,11 @@ class Window(_Columns):
     """The w jobs that the policy saw: a value of each in each column."""
 
     score: Numbers
-    values: tuple[Numbers, ...]
-    """(w, F) features."""
+    values: tuple[Numbers, ...]  # (w, F) features
     predicted: tuple[bool, ...]
     """Whether the run time rests on a prediction that is below the time limit."""
     run_time: Numbers
-    time_limit: tuple[float | None, ...]
-    """None: none."""
+    time_limit: tuple[float | None, ...]  # None: none
     gpus: Numbers
     run_time_low: tuple[float | None, ...] | None = None
     """Seconds that each job runs at least, with 80 % between this and `run_time_high`; None: not known."""
@@ -113,10 +101,8 @@ class RaiseRecord(NamedTuple):
     """One job that goes ahead."""
 
     id: int
-    first: int
-    """Id of the first job that it passes."""
-    seconds: float
-    """That it is charged for before it has ended."""
+    first: int  # id of the first job that it passes
+    seconds: float  # that it is charged for before it has ended
     lenders: tuple[LenderRecord, ...]
 
 
@@ -124,11 +110,9 @@ class LentRecord(NamedTuple):
     """What one waiting job has lent, and what it may lend. GPU-seconds."""
 
     lent: float
-    most: float
-    """A part of its wait, times its size."""
+    most: float  # a part of its wait, times its size
     loans: int
-    borrowers: Whole
-    """Ids of the last of them."""
+    borrowers: Whole  # ids of the last of them
 
 
 class LoanRecord(NamedTuple):
@@ -136,8 +120,7 @@ class LoanRecord(NamedTuple):
 
     borrower: int
     lender: int
-    lent: float
-    """GPU-seconds until now."""
+    lent: float  # GPU-seconds until now
 
 
 @dataclass(frozen=True)
@@ -173,12 +156,9 @@ class ProbeRecord(NamedTuple):
     nodes: int
     gpus: int
     cpus: int
-    mem: int
-    """MiB."""
-    time_limit: float
-    """Seconds."""
-    time: float
-    """When this was simulated, epoch seconds; likewise the others."""
+    mem: int  # MiB
+    time_limit: float  # seconds
+    time: float  # when this was simulated, epoch seconds; likewise the others
     low: float | None
     middle: float | None
     high: float | None
@@ -191,10 +171,8 @@ class StartRecord:
     id: Whole
     low: tuple[float | None, ...]
     """Epoch seconds; the job starts before it in one of ten cases. None: not within the horizon of the simulation."""
-    middle: tuple[float | None, ...]
-    """In half of the cases."""
-    high: tuple[float | None, ...]
-    """In nine of ten."""
+    middle: tuple[float | None, ...]  # in half of the cases
+    high: tuple[float | None, ...]  # in nine of ten
     scenarios: int
     outcomes: int
     coverage: float | None
@@ -209,44 +187,31 @@ class DecisionRecord:
     """One cycle's decision."""
 
     version: Literal[2]
-    time: float
-    """Of the reading, epoch seconds."""
+    time: float  # of the reading, epoch seconds
     policy: str
-    stage: Stage
-    """The stage in force; of a plan that no daemon made, the configured one."""
-    held_back: str = ""
-    """Why that is not the configured stage; "" where it is."""
-    share: float
-    """`lend.share`."""
-    most: int
-    """`lend.most`."""
+    stage: Stage  # the stage in force; of a plan that no daemon made, the configured one
+    held_back: str = ""  # why that is not the configured stage; "" where it is
+    share: float  # `lend.share`
+    most: int  # `lend.most`
     features: tuple[str, ...]
-    columns: tuple[str, ...]
-    """(C,) names of the features that the policy ranks by."""
+    columns: tuple[str, ...]  # (C,) names of the features that the policy ranks by
     jobs: JobColumns
     window: Window
-    raises: tuple[RaiseRecord, ...]
-    """The most wanted first."""
-    lent: Mapping[int, LentRecord]
-    """By id, the waiting jobs that have lent."""
+    raises: tuple[RaiseRecord, ...]  # the most wanted first
+    lent: Mapping[int, LentRecord]  # by id, the waiting jobs that have lent
     loans: tuple[LoanRecord, ...]
-    vetoed: Mapping[Veto, Whole]
-    """Ids of the jobs that are left to Slurm."""
+    vetoed: Mapping[Veto, Whole]  # ids of the jobs that are left to Slurm
     left: LeftColumns | None = None
     reasons: tuple[str, ...] = ()
     placement: PlacementRecord
-    changes: tuple[ChangeRecord, ...]
-    """Head of the queue first."""
+    changes: tuple[ChangeRecord, ...]  # head of the queue first
     outcomes: Mapping[int, Mapping[Field, Outcome]]
-    policy_why: str
-    """Why it is this policy, where the configuration says "auto"."""
-    forecast_trouble: str = ""
-    """Why no start times are forecast although they should be."""
+    policy_why: str  # why it is this policy, where the configuration says "auto"
+    forecast_trouble: str = ""  # why no start times are forecast although they should be
     starts: StartRecord | None = None
     coefficients: Numbers | None = None
     """(C,) of `Window.terms` in this cycle; None where these are."""
-    objective: str
-    """`policy.objective`."""
+    objective: str  # `policy.objective`
 
     def __post_init__(self) -> None:
         terms, coefficients = self.window.terms, self.coefficients

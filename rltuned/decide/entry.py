@@ -18,8 +18,7 @@ from rltuned.decide.raising import Stop
 from rltuned.decide.scope import Veto
 
 FORMAT: Final = 2
-MAX_TEXT: Final = 500
-"""Characters of a sentence that are kept."""
+MAX_TEXT: Final = 500  # characters of a sentence that are kept
 _DIGITS: Final = 3
 """Of seconds and GPUs in a kept decision: milliseconds say nothing of a queue, and cost a third of the log."""
 
@@ -30,10 +29,8 @@ class Seen:
 
     pending: int
     running: int
-    gpus: int
-    """Of usable nodes."""
-    gpus_used: int
-    """Of those, in use."""
+    gpus: int  # of usable nodes
+    gpus_used: int  # of those, in use
     oldest: float
     """Seconds that the longest waiting pending job has been eligible; 0 where none waits."""
     skipped: int
@@ -60,16 +57,12 @@ class Wanted:
 
     policy: str
     managed: int
-    raised: int
-    """Ahead of where Slurm alone has them."""
+    raised: int  # ahead of where Slurm alone has them
     changes: int
-    stopped: Mapping[str, int]
-    """Jobs that go no further ahead, by `raising.Stop` in lower case."""
-    lent: float
-    """GPU-seconds that the waiting jobs have lent until now."""
+    stopped: Mapping[str, int]  # jobs that go no further ahead, by `raising.Stop` in lower case
+    lent: float  # GPU-seconds that the waiting jobs have lent until now
     vetoed: Mapping[Veto, int]
-    trouble: str
-    """Why no start times are forecast although they should be."""
+    trouble: str  # why no start times are forecast although they should be
 
     @classmethod
     def of(cls, record: DecisionRecord) -> Self:
@@ -92,23 +85,18 @@ class CycleEntry:
     """One cycle, as the decision log keeps it."""
 
     format: Literal[2] = FORMAT
-    time: float
-    """Of its end, epoch seconds."""
+    time: float  # of its end, epoch seconds
     outcome: str
     """done, shed, waiting, standby or failed (`controller.tell.cycle_report.CycleOutcome`)."""
     stage: Stage
-    held_back: str
-    """Why that is not the configured stage; "" where it is."""
+    held_back: str  # why that is not the configured stage; "" where it is
     sentence: str
-    seen: Seen | None
-    """None: the cluster could not be read."""
-    wanted: Wanted | None
-    """None: nothing was planned."""
+    seen: Seen | None  # None: the cluster could not be read
+    wanted: Wanted | None  # None: nothing was planned
     results: Mapping[Outcome, int]
     """Number of changes by what became of them; empty where nothing was written."""
     restored: int
-    seconds: Mapping[str, float]
-    """By phase, and `total`."""
+    seconds: Mapping[str, float]  # by phase, and `total`
     decision: DecisionRecord | None
     """The record without the features (`lean`); None: left out for its size."""
 

@@ -61,8 +61,7 @@ class FeatureValue:
 
     name: str
     value: float
-    median: float
-    """Over the visible queue, for comparison."""
+    median: float  # over the visible queue, for comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,7 @@ class Term:
 
     name: str
     value: float
-    coefficient: float
-    """In that cycle, of all jobs."""
+    coefficient: float  # in that cycle, of all jobs
     product: float
 
 
@@ -80,16 +78,12 @@ class Term:
 class StartAnswer:
     """When a job is expected to start, epoch seconds; None: beyond the horizon of the simulation."""
 
-    low: float | None
-    """With 80 %, it starts between this"""
-    high: float | None
-    """and this."""
-    middle: float | None
-    """As likely before as after it."""
+    low: float | None  # with 80 %, it starts between this
+    high: float | None  # and this
+    middle: float | None  # as likely before as after it
     before: int
     outcomes: int
-    not_simulated: str
-    """What the forecast does not know of the site."""
+    not_simulated: str  # what the forecast does not know of the site
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,68 +92,47 @@ class Explanation:
 
     job_id: int
     verdict: Verdict
-    time: float
-    """When the decision was made, epoch seconds."""
+    time: float  # when the decision was made, epoch seconds
     policy: str = ""
     policy_why: str = ""
-    policy_terms: str = ""
-    """What a plain rule ranks by."""
+    policy_terms: str = ""  # what a plain rule ranks by
     stage: str = ""
-    held_back: str = ""
-    """Why that is not the configured stage."""
-    queue_size: int = 0
-    """Managed jobs that wait."""
+    held_back: str = ""  # why that is not the configured stage
+    queue_size: int = 0  # managed jobs that wait
     slurm_rank: int | None = None
     """1 is the front of the queue; what it would have been without rltuned."""
     rank: int | None = None
     slurm_priority: int | None = None
     target_priority: int | None = None
     score: float | None = None
-    better_scored: int | None = None
-    """Visible jobs with a higher score."""
-    run_time_estimate: float | None = None
-    """Seconds that it is expected to run, in the mean."""
-    run_time_low: float | None = None
-    """With 80 % it runs for so many seconds at least …"""
-    run_time_high: float | None = None
-    """… and at most."""
+    better_scored: int | None = None  # visible jobs with a higher score
+    run_time_estimate: float | None = None  # seconds that it is expected to run, in the mean
+    run_time_low: float | None = None  # with 80 % it runs for so many seconds at least …
+    run_time_high: float | None = None  # … and at most
     estimated_from: str = ""
     gpus: float | None = None
-    wait: float | None = None
-    """Seconds."""
+    wait: float | None = None  # seconds
     features: tuple[FeatureValue, ...] = ()
     terms: tuple[Term, ...] = ()
     """Of a model's score, in the order of the columns; empty where a plain rule ranks."""
-    stopped: str = ""
-    """Why it goes no further ahead."""
-    stopped_by: int | None = None
-    """The job that it stays behind."""
-    passes: int | None = None
-    """The first job that it passes."""
-    charged: float | None = None
-    """Seconds that it is charged for before it has ended."""
-    lenders: tuple[LenderRecord, ...] = ()
-    """Who lends for it when it starts."""
+    stopped: str = ""  # why it goes no further ahead
+    stopped_by: int | None = None  # the job that it stays behind
+    passes: int | None = None  # the first job that it passes
+    charged: float | None = None  # seconds that it is charged for before it has ended
+    lenders: tuple[LenderRecord, ...] = ()  # who lends for it when it starts
     may_lend: float | None = None
     """GPU-seconds in all: a part of its wait, times its size; None: not known."""
-    lent: float = 0.0
-    """GPU-seconds."""
-    borrowers: tuple[int, ...] = ()
-    """The last jobs that it has lent to."""
-    loans: int = 0
-    """To how many it has lent."""
-    lends_for: tuple[int, ...] = ()
-    """Raised jobs to which it lends when they start."""
+    lent: float = 0.0  # GPU-seconds
+    borrowers: tuple[int, ...] = ()  # the last jobs that it has lent to
+    loans: int = 0  # to how many it has lent
+    lends_for: tuple[int, ...] = ()  # raised jobs to which it lends when they start
     veto: str = ""
-    priority: int | None = None
-    """As read; likewise the others."""
+    priority: int | None = None  # as read; likewise the others
     site_factor: int | None = None
-    reason: str = ""
-    """Slurm's, of a job that is not managed."""
+    reason: str = ""  # Slurm's, of a job that is not managed
     placement: str = ""
     outcome: str = ""
-    force: str = ""
-    """Of a raised job: whether squeue showed that before the writes of this cycle."""
+    force: str = ""  # of a raised job: whether squeue showed that before the writes of this cycle
     start: StartAnswer | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -19,26 +19,22 @@ from rltuned.core.tables import Floats, JobTable, Rows, Snapshot
 from rltuned.core.taken import sizes_held
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Amount = Annotated[Number, Field(ge=0)]
-"""Of seconds, GPUs or GPU-seconds."""
+Amount = Annotated[Number, Field(ge=0)]  # of seconds, GPUs or GPU-seconds
 
 FORMAT: Final = 1
-GRACE: Final = 2.0
-"""Seconds by which Slurm's whole seconds and our own readings may differ."""
+GRACE: Final = 2.0  # seconds by which Slurm's whole seconds and our own readings may differ
 UNTOLD: Final = 86_400.0
 """Seconds after which a loan that accounting says nothing of is settled by what the readings showed."""
 MOST_REMEMBERED: Final = 10_000
 """Jobs that have left the queue and are remembered; the oldest are forgotten first."""
-MOST_NAMED: Final = 8
-"""Borrowers that are named of each lender: the last."""
+MOST_NAMED: Final = 8  # borrowers that are named of each lender: the last
 
 
 class Part(NamedTuple):
     """What one lender gives to one borrower."""
 
     lender: int
-    submit_time: int
-    """Epoch seconds; with the id, the lender's identity."""
+    submit_time: int  # epoch seconds; with the id, the lender's identity
     gpus: Amount
 
 
@@ -46,17 +42,13 @@ class Offer(NamedTuple):
     """What one raised job borrows when it starts."""
 
     submit_time: int
-    tasks: int
-    """Waiting tasks of an array, else 1."""
+    tasks: int  # waiting tasks of an array, else 1
     able: Annotated[int, Field(ge=1)]
     """Of these, the tasks that may start at a time. Should the user lift the array's limit, more start until the next
     plan counts anew: the same ones lend for each of them, and are not passed until they have waited for that."""
-    size: Annotated[Number, Field(gt=0)]
-    """GPUs that each of them keeps from others."""
-    seconds: Amount
-    """That each is charged for before it has ended."""
-    parts: tuple[Part, ...]
-    """Of `able` tasks, in the order in which these use them up."""
+    size: Annotated[Number, Field(gt=0)]  # GPUs that each of them keeps from others
+    seconds: Amount  # that each is charged for before it has ended
+    parts: tuple[Part, ...]  # of `able` tasks, in the order in which these use them up
     unwanted: bool = False
     """The last plan does not want it, but the job carries the raise still: it could not be given back."""
 
@@ -65,16 +57,11 @@ class Loan(NamedTuple):
     """What one job borrowed that has started."""
 
     submit_time: int
-    seconds: Number
-    """Charged before it has ended."""
-    began: Number
-    """When it started by the clock that never jumps."""
-    start: Number
-    """The same as Slurm says it, epoch seconds; 0: it was not seen running."""
-    used: Number
-    """Seconds that it ran, at most, when it was gone; −1: it runs."""
-    ended: Number
-    """When it was found to be gone, by the clock that never jumps; 0: it runs."""
+    seconds: Number  # charged before it has ended
+    began: Number  # when it started by the clock that never jumps
+    start: Number  # the same as Slurm says it, epoch seconds; 0: it was not seen running
+    used: Number  # seconds that it ran, at most, when it was gone; −1: it runs
+    ended: Number  # when it was found to be gone, by the clock that never jumps; 0: it runs
     parts: tuple[Part, ...]
 
     def charged(self, now: float) -> float:
@@ -86,19 +73,16 @@ class Given(NamedTuple):
     """What one waiting job has lent to borrowers that have ended, or that its book does not name any more."""
 
     submit_time: int
-    seconds: Amount
-    """GPU-seconds."""
+    seconds: Amount  # GPU-seconds
     loans: int
-    borrowers: tuple[int, ...]
-    """The last of them, `MOST_NAMED` at most."""
+    borrowers: tuple[int, ...]  # the last of them, `MOST_NAMED` at most
 
 
 class Inherited(NamedTuple):
     """What a job has of one with the same request that its user cancelled while it waited."""
 
     submit_time: int
-    wait: Amount
-    """Seconds."""
+    wait: Amount  # seconds
 
 
 class Left(NamedTuple):
@@ -106,14 +90,12 @@ class Left(NamedTuple):
 
     owner: str
     """Its user and what it asked for, but for limit and memory: who changes these has waited as long."""
-    last: Number
-    """When it was seen last, by the clock that never jumps."""
+    last: Number  # when it was seen last, by the clock that never jumps
     wait: Amount
     lent: Amount
     """GPU-seconds. What was lent was lent: the next one takes it over as it is, however much it asks for. A smaller one
     has less to lend for longer, a larger one may lend the rest."""
-    cancelled: bool
-    """Accounting says that it never ran."""
+    cancelled: bool  # accounting says that it never ran
 
 
 class Told(NamedTuple):
@@ -121,8 +103,7 @@ class Told(NamedTuple):
 
     took: Callable[[int], tuple[float, float] | None] = lambda _job: None
     """Start (epoch seconds) and run time in seconds of the job with this id; None: nothing is known."""
-    cancelled: Collection[int] = frozenset()
-    """Jobs that were cancelled before they ran."""
+    cancelled: Collection[int] = frozenset()  # jobs that were cancelled before they ran
 
 
 NOTHING_TOLD: Final = Told()
@@ -132,28 +113,23 @@ class _Waiting(NamedTuple):
     """The queue of the last reading, to find out who left it."""
 
     jobs: JobTable
-    wait: Floats
-    """(P,) of the pending jobs."""
-    tasks: Collection[int]
-    """Tasks of arrays that had started."""
+    wait: Floats  # (P,) of the pending jobs
+    tasks: Collection[int]  # tasks of arrays that had started
 
 
 @dataclass(frozen=True)
 class Book:
     """What waiting jobs lend. A new one at each step; nothing in it is changed."""
 
-    time: Number = 0.0
-    """Of the last reading, seconds of a clock that never jumps."""
+    time: Number = 0.0  # of the last reading, seconds of a clock that never jumps
     offers: Mapping[int, Offer] = field(default_factory=dict)
     """By id, the waiting jobs that carry a raise, or carried one after the last reading."""
     loans: Mapping[int, Loan] = field(default_factory=dict)
     """By id, the jobs that started raised, as long as their loans are open."""
-    given: Mapping[int, Given] = field(default_factory=dict)
-    """By id of the lender."""
+    given: Mapping[int, Given] = field(default_factory=dict)  # by id of the lender
     inherited: Mapping[int, Inherited] = field(default_factory=dict)
     left: Mapping[int, Left] = field(default_factory=dict)
-    waiting: _Waiting | None = None
-    """Not kept on disk."""
+    waiting: _Waiting | None = None  # not kept on disk
 
     # --- what it says
 

@@ -15,8 +15,7 @@ from rltuned.core.tables import Category, Floats, Ints, Rows, Snapshot
 from rltuned.core.taken import sizes
 from rltuned.decide.scope import Scope, examine
 
-Order = npt.NDArray[np.intp]
-"""A permutation, front of the queue first."""
+Order = npt.NDArray[np.intp]  # a permutation, front of the queue first
 
 
 def ranks_of(order: Order) -> Order:
@@ -34,16 +33,11 @@ class ManagedJobs:
     """As read, with what the users themselves have asked for in place of what earlier cycles set."""
     applied: AppliedChanges
     scope: Scope
-    all_pools: Pools
-    """Of all pending jobs."""
-    at: Rows
-    """(n,) positions among the pending jobs (`JobTable.pending`)."""
-    rows: Rows
-    """(n,) rows of the job table."""
-    base: Ints
-    """(n,) priority that Slurm alone gives."""
-    current: Ints
-    """(n,) priority that the job has now; of several partitions, the highest."""
+    all_pools: Pools  # of all pending jobs
+    at: Rows  # (n,) positions among the pending jobs (`JobTable.pending`)
+    rows: Rows  # (n,) rows of the job table
+    base: Ints  # (n,) priority that Slurm alone gives
+    current: Ints  # (n,) priority that the job has now; of several partitions, the highest
     tier: Ints
     pools: Pools
 

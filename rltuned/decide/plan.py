@@ -28,24 +28,19 @@ class Plan:
     config: Config
     managed: ManagedJobs
     raised: Raised
-    book: Book
-    """Of loans, with what this plan offers."""
+    book: Book  # of loans, with what this plan offers
     observation: Observation
     window: Rows
     """(w,) positions of the managed jobs that the policy saw, in the order of `observation.rows`."""
-    run_times: RunTimes
-    """Of the N jobs of the table."""
-    predicted: Bools
-    """(w,) whether the run time rests on a prediction that is below the time limit."""
-    scores: Floats
-    """(w,) by the policy."""
+    run_times: RunTimes  # of the N jobs of the table
+    predicted: Bools  # (w,) whether the run time rests on a prediction that is below the time limit
+    scores: Floats  # (w,) by the policy
     scored: Scored | None
     """What a model's scores are made of; None: they are of a plain rule, or Slurm's own order."""
     queue: Order
     """(n,) positions of the managed jobs in the planned order of the whole queue: tier, then target priority."""
     front: Front
-    foreign: tuple[int, ...]
-    """Jobs of the journal that somebody else changed since."""
+    foreign: tuple[int, ...]  # jobs of the journal that somebody else changed since
     withdraw: tuple[int, ...]
     """Jobs that carry a value of ours but are out of scope now: to be undone."""
 

@@ -25,16 +25,14 @@ from rltuned.decide.scope import Veto
 class Front:
     """The K jobs that the placement is about."""
 
-    rows: Rows
-    """(K,) rows of the job table in the planned order."""
+    rows: Rows  # (K,) rows of the job table in the planned order
     placement: Placement | None
     """Its jobs are positions in `rows`. None: placement is off, or there is no job."""
     isolate: frozenset[int]
     """Rows of the job table: jobs that the placement spreads onto idle nodes."""
 
 
-FRONT: Final = 64
-"""Jobs of the queue's front that are placed, at most."""
+FRONT: Final = 64  # jobs of the queue's front that are placed, at most
 _NOTHING: Final = Front(np.zeros(0, dtype=np.intp), None, frozenset())
 
 

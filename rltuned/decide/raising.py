@@ -24,77 +24,55 @@ from rltuned.decide.managed import ManagedJobs, Order, ranks_of
 
 UNLIMITED: Final = 365 * 86_400.0
 """Seconds that a job without a limit is taken to run, as the features have it."""
-LEAST_SECONDS: Final = 60.0
-"""That any job is charged for before it has ended."""
+LEAST_SECONDS: Final = 60.0  # that any job is charged for before it has ended
 OF_LIMIT: Final = 0.05
 """Share of its time limit that a job is charged for at least, before it has ended: what a prediction that is wrong, or
 that somebody has poisoned, costs the lenders at most."""
 _SPARE: Final = 64
 """So much less than its priority is the room that all raised jobs leave above the first that they pass: priorities
 change each minute by what jobs age, and each that falls behind another one would be written again."""
-_WIDEST: Final = 2**32 - 1000
-"""Slurm's priorities are 32 bits wide."""
-_ROUNDING: Final = 1e-6
-"""GPU-seconds."""
-_FIRST: Final = np.iinfo(np.int64).max
-"""A key ahead of every job's."""
+_WIDEST: Final = 2**32 - 1000  # Slurm's priorities are 32 bits wide
+_ROUNDING: Final = 1e-6  # GPU-seconds
+_FIRST: Final = np.iinfo(np.int64).max  # a key ahead of every job's
 
 
 class Stop(enum.IntEnum):
     """Why a job goes no further ahead than it does."""
 
     NONE = 0
-    UNSEEN = 1
-    """The policy has not seen it."""
-    MOST = 2
-    """As many jobs as may be are raised already."""
-    LENT = 3
-    """The job before it has lent its part, or cannot lend as much."""
+    UNSEEN = 1  # the policy has not seen it
+    MOST = 2  # as many jobs as may be are raised already
+    LENT = 3  # the job before it has lent its part, or cannot lend as much
     DECIDED = 4
     """The site or its people decided more for the job before it, or that job is left alone."""
-    FRONT = 5
-    """Nobody whom it could pass is before it."""
-    SIBLING = 6
-    """A job of the same user that asks for the same is before it."""
-    FEW = 7
-    """It could go further, but most of those that it could pass would still be before it."""
-    AHEAD = 8
-    """A job that is wanted more stands there, or no priority lies between the two."""
+    FRONT = 5  # nobody whom it could pass is before it
+    SIBLING = 6  # a job of the same user that asks for the same is before it
+    FEW = 7  # it could go further, but most of those that it could pass would still be before it
+    AHEAD = 8  # a job that is wanted more stands there, or no priority lies between the two
 
 
 class Raise(NamedTuple):
     """One job that goes ahead."""
 
-    at: int
-    """Position among the pending jobs."""
-    low: int
-    """The least priority with which it passes whom it passes …"""
-    high: int
-    """… and the highest with which it passes nobody else."""
-    first: int
-    """Position of the first job that it passes."""
-    lenders: tuple[tuple[int, float], ...]
-    """Positions, and the GPUs that each lends."""
+    at: int  # position among the pending jobs
+    low: int  # the least priority with which it passes whom it passes …
+    high: int  # … and the highest with which it passes nobody else
+    first: int  # position of the first job that it passes
+    lenders: tuple[tuple[int, float], ...]  # positions, and the GPUs that each lends
 
 
 @dataclass(frozen=True)
 class Raised:
     """Whom a plan raises. n managed jobs."""
 
-    target: Ints
-    """(n,) priority that each shall have."""
-    raises: tuple[Raise, ...]
-    """The most wanted first."""
-    offers: Mapping[int, Offer]
-    """By id of the raised job."""
-    stop: npt.NDArray[np.int8]
-    """(n,) `Stop`."""
-    stopped_by: Ints
-    """(n,) id of the job that each stays behind, 0 where there is none."""
+    target: Ints  # (n,) priority that each shall have
+    raises: tuple[Raise, ...]  # the most wanted first
+    offers: Mapping[int, Offer]  # by id of the raised job
+    stop: npt.NDArray[np.int8]  # (n,) `Stop`
+    stopped_by: Ints  # (n,) id of the job that each stays behind, 0 where there is none
     lendable: Floats
     """(P,) GPU-seconds that each pending job can lend: its part of its wait less what it has lent."""
-    lent: Floats
-    """(P,) GPU-seconds that each has lent."""
+    lent: Floats  # (P,) GPU-seconds that each has lent
 
 
 def charged_seconds(median: Floats, limit: Floats) -> Floats:
@@ -173,12 +151,9 @@ class _Queue(NamedTuple):
     differs between its partitions stands in two places.
     """
 
-    at: Rows
-    """Positions among the pending jobs."""
-    behind: Ints
-    """−`_Rule.key`, ascending."""
-    twice: bool
-    """Whether a job stands in two places."""
+    at: Rows  # positions among the pending jobs
+    behind: Ints  # −`_Rule.key`, ascending
+    twice: bool  # whether a job stands in two places
 
 
 class _Rule:

@@ -18,12 +18,9 @@ from rltuned.decide.plan import Plan
 from rltuned.decide.see.supply import CENTURY, expected_ends
 from rltuned.job.elastic import STARTUP
 
-MOST_WAITING: Final = 64
-"""Jobs of the front of the queue that are looked at."""
-SOON: Final = 900.0
-"""Seconds: for a job that starts within these, what is idle is kept."""
-RESTART: Final = STARTUP
-"""Seconds that a job loses by going on with fewer nodes."""
+MOST_WAITING: Final = 64  # jobs of the front of the queue that are looked at
+SOON: Final = 900.0  # seconds: for a job that starts within these, what is idle is kept
+RESTART: Final = STARTUP  # seconds that a job loses by going on with fewer nodes
 _YEAR: Final = 365 * 86_400.0
 
 
@@ -31,10 +28,8 @@ _YEAR: Final = 365 * 86_400.0
 class Scaling:
     """How the run time of a job depends on its number of nodes."""
 
-    parallel: float
-    """Amdahl's p: the part of the run time on one node that the nodes share."""
-    sync: float
-    """What doubling the nodes costs, of the run time on one node."""
+    parallel: float  # Amdahl's p: the part of the run time on one node that the nodes share
+    sync: float  # what doubling the nodes costs, of the run time on one node
 
     def more_nodes(self, n: int) -> Floats:
         """(n,) run time on 1 to n nodes with the same GPUs on each and one global batch, over that on one node."""
@@ -65,26 +60,20 @@ class ResizeAdvice:
     advised: int
     saves: float
     """Share of its remaining run time that the change saves; below 0 where it gives nodes back."""
-    left: float
-    """Seconds of its time limit; a year where it has none."""
+    left: float  # seconds of its time limit; a year where it has none
 
 
 @dataclass(frozen=True)
 class Resizable:
     """A running job that can go on, on another number of nodes."""
 
-    held: tuple[int, ...]
-    """Rows of its nodes. With fewer nodes it keeps the first."""
+    held: tuple[int, ...]  # rows of its nodes. With fewer nodes it keeps the first.
     least: int
     most: int
-    gpus: int
-    """On each node."""
-    capable: Bools
-    """(M,) nodes that it may get."""
-    remaining: float
-    """Expected seconds on its present nodes."""
-    factors: Floats
-    """(most,) run time by number of nodes, from one, in any unit."""
+    gpus: int  # on each node
+    capable: Bools  # (M,) nodes that it may get
+    remaining: float  # expected seconds on its present nodes
+    factors: Floats  # (most,) run time by number of nodes, from one, in any unit
     cost: float
 
     def gained(self, nodes: int) -> float:
@@ -100,12 +89,9 @@ class Waiting(NamedTuple):
     """A job that waits for room."""
 
     nodes: int
-    gpus: int
-    """On each of its nodes."""
-    capable: Bools
-    """(M,) nodes that could run it."""
-    wait: float
-    """Seconds after which it is expected to start anyway."""
+    gpus: int  # on each of its nodes
+    capable: Bools  # (M,) nodes that could run it
+    wait: float  # seconds after which it is expected to start anyway
 
 
 def advised_nodes(running: Sequence[Resizable], free: Codes, waiting: Sequence[Waiting]) -> list[int]:

@@ -105,12 +105,10 @@ class Scope:
     """The verdict on every pending job. P pending jobs, in the order of `JobTable.pending`."""
 
     rows: npt.NDArray[np.intp]
-    veto: npt.NDArray[np.int8]
-    """(P,) index into `list(Veto)`, −1 for a managed job."""
+    veto: npt.NDArray[np.int8]  # (P,) index into `list(Veto)`, −1 for a managed job
     base: Ints
     """(P,) priority that the job has without rltuned, 0 for a held one; the highest of its partitions'."""
-    least: Ints
-    """(P,) the lowest of its partitions'."""
+    least: Ints  # (P,) the lowest of its partitions'
     tier: Ints
     startable: Bools
     """(P,) whether room or its turn is all that keeps the job from starting: passing another one costs nobody
@@ -120,8 +118,7 @@ class Scope:
     decided: Ints
     """(P,) the least that the site and its people decided for its place, over its partitions: terms of partition, QOS,
     association and nice, and a SiteFactor of somebody else."""
-    most_decided: Ints
-    """(P,) the most, over its partitions."""
+    most_decided: Ints  # (P,) the most, over its partitions
 
     @property
     def managed(self) -> npt.NDArray[np.intp]:

@@ -45,30 +45,24 @@ class UserJob:
     waited: float
     """Seconds since it could have started; 0 while a dependency, a hold or a begin time keeps it."""
     gpus: int
-    time_limit: float | None
-    """Seconds; None: none."""
+    time_limit: float | None  # seconds; None: none
     reason: str
     meaning: str
-    help: tuple[str, ...]
-    """What its owner can do; JOBID stands for its id."""
+    help: tuple[str, ...]  # what its owner can do; JOBID stands for its id
     place: int | None = None
     """In the managed queue, 1 first: as rltuned wants it, or, where it writes nothing, as Slurm has it. None: left
     alone."""
     slurm_place: int | None = None
     may_lend: float | None = None
     """GPU-seconds in all; once they are lent, nobody else's job passes it. None: rltuned lets nobody pass it."""
-    lent: float = 0.0
-    """GPU-seconds."""
-    loans: int = 0
-    """To how many jobs it has lent."""
+    lent: float = 0.0  # GPU-seconds
+    loans: int = 0  # to how many jobs it has lent
     lenders: int | None = None
     """How many jobs lend for it, as it goes ahead of them; None: it does not go ahead."""
-    note: str = ""
-    """Why it goes no further ahead, or why rltuned leaves it alone."""
+    note: str = ""  # why it goes no further ahead, or why rltuned leaves it alone
     start: tuple[float, float | None] | None = None
     """80 % interval of its start, epoch seconds. None, of its end: beyond the simulation; as a whole: not known."""
-    likely: float | None = None
-    """As likely before as after it, epoch seconds."""
+    likely: float | None = None  # as likely before as after it, epoch seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,22 +70,16 @@ class UserRecord:
     """One user's pending jobs, and those running ones that can resize themselves."""
 
     version: Literal[2]
-    time: float
-    """Of the reading of Slurm, epoch seconds."""
-    interval: float
-    """Seconds after which the next record is made."""
+    time: float  # of the reading of Slurm, epoch seconds
+    interval: float  # seconds after which the next record is made
     user: str
-    moves: bool
-    """Whether rltuned writes its order to Slurm."""
-    managed: int
-    """Jobs of all users that `UserJob.place` counts."""
+    moves: bool  # whether rltuned writes its order to Slurm
+    managed: int  # jobs of all users that `UserJob.place` counts
     jobs: tuple[UserJob, ...]
     left_out: int
-    outcomes: int = 0
-    """Earlier forecasts of all users that the start times are calibrated on."""
+    outcomes: int = 0  # earlier forecasts of all users that the start times are calibrated on
     probes: tuple[ProbeRecord, ...] = ()
-    not_simulated: str = ""
-    """As in `StartRecord`."""
+    not_simulated: str = ""  # as in `StartRecord`
     elastic: tuple[ResizeAdvice, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -111,10 +99,8 @@ class UserRecords:
 
     snapshot: Snapshot
     interval: float  # seconds from one record to the next
-    plan: Plan | None = None
-    """None: nothing was planned."""
-    moves: bool = False
-    """Whether the plan is written to Slurm."""
+    plan: Plan | None = None  # None: nothing was planned
+    moves: bool = False  # whether the plan is written to Slurm
     starts: StartRecord | None = None
     elastic: Mapping[str, Sequence[ResizeAdvice]] = field(default_factory=dict)  # by user
 

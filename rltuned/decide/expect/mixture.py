@@ -22,8 +22,7 @@ from rltuned.decide.see.features import RUN_TIME_HORIZON
 
 Known = npt.NDArray[np.float32]
 
-LAST: Final = 10
-"""Earlier jobs of each kind that count."""
+LAST: Final = 10  # earlier jobs of each kind that count
 
 _AGES: Final = (0, 1, 4)
 """The last job, the three before it, and those before them have a weight each."""
@@ -32,8 +31,7 @@ _WIDTHS: Final = np.array([0.02, 0.3, 1.3])
 _LIMIT_WIDTH: Final = 0.005
 _ANY: Final = (7.5, 2.5)
 """ln(seconds) and scale of a job that is like nothing known: around half an hour."""
-_LONGEST: Final = 19.0
-"""ln(seconds): longer than anything."""
+_LONGEST: Final = 19.0  # ln(seconds): longer than anything
 
 _LEVELS: Final = np.array([0.25, 0.2, 0.15, 0.15, 0.1])
 """What the weights start from, on a site of which nothing is known: by kind, the most telling one first …"""
@@ -41,15 +39,12 @@ _BY_AGE: Final = np.array([0.25, 0.35, 0.4])
 _BY_WIDTH: Final = np.array([0.5, 0.35, 0.15])
 """… by age, by scale; of the limit, and of being like nothing known:"""
 _OTHERS: Final = np.array([0.05, 0.1])
-_START: Final = 200
-"""Ended jobs that the start counts as."""
+_START: Final = 200  # ended jobs that the start counts as
 _AT_ONCE: Final = 256
 _ROUNDS: Final = 20
 _RARE: Final = 1e-30
-_CALIBRATE: Final = 1000
-"""Last ended jobs that calibrate the interval."""
-_CERTAIN: Final = 200
-"""With fewer than so many, the interval is not calibrated."""
+_CALIBRATE: Final = 1000  # last ended jobs that calibrate the interval
+_CERTAIN: Final = 200  # with fewer than so many, the interval is not calibrated
 
 _RESOLUTION: Final = np.float32(2000.0)
 """Of ln(seconds), where values and weights share 32 bits: 0.05 %."""

@@ -8,15 +8,13 @@ from rltuned.core.tables import Floats, Rows
 from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.see.features import known_run_times
 
-LEAST_ENDED: Final = 20
-"""With fewer ended jobs than this, the prediction error is not known."""
+LEAST_ENDED: Final = 20  # with fewer ended jobs than this, the prediction error is not known
 
 UNKNOWN_SPREAD: Final = 1.0
 """σ of ln(run time / expected) where the prediction error is not known: a factor of e either way, as predictions from
 history err."""
 
-COVER: Final = 0.8
-"""Share of jobs that the interval is to hold."""
+COVER: Final = 0.8  # share of jobs that the interval is to hold
 
 _SHORT: Final = 60.0
 """Seconds: whether a job takes one second or one minute makes no difference to a plan of hours. Where half of the jobs
@@ -29,11 +27,9 @@ class RunTimePredictions(NamedTuple):
     expected: Floats
     """The mean: what a job costs in the long run. Rules rank on it: the mean waiting of a queue depends on the mean
     time that each job holds its GPUs."""
-    median: Floats
-    """What an earlier job took, or the limit: half of the jobs take longer."""
+    median: Floats  # what an earlier job took, or the limit: half of the jobs take longer
     low: Floats
-    high: Floats
-    """`COVER` of the jobs end between these."""
+    high: Floats  # `COVER` of the jobs end between these
 
     def take(self, rows: Rows) -> "RunTimePredictions":
         """Of these jobs."""
@@ -52,20 +48,16 @@ class RunTimes(NamedTuple):
 class EndedJobs(NamedTuple):
     """Jobs that have ended, (n,) each, seconds."""
 
-    estimate: Floats
-    """What was predicted of them before they ran, as a plan's `estimates`; not NaN."""
+    estimate: Floats  # what was predicted of them before they ran, as a plan's `estimates`; not NaN
     time_limit: Floats
-    run_time: Floats
-    """What they took."""
+    run_time: Floats  # what they took
 
 
 class PredictionError(NamedTuple):
     """How run times differ from what was expected of them."""
 
-    bias: float = 0.0
-    """Mean of ln(run time / expected)."""
-    spread: float = UNKNOWN_SPREAD
-    """Its standard deviation."""
+    bias: float = 0.0  # mean of ln(run time / expected)
+    spread: float = UNKNOWN_SPREAD  # its standard deviation
 
 
 def prediction_error(expected: Floats, run_time: Floats) -> PredictionError:

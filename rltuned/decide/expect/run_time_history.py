@@ -22,8 +22,7 @@ from rltuned.core.tables import Category, Codes, Floats, Ints, JobTable, Rows
 from rltuned.decide.expect.mixture import LAST, Known, Mixture
 from rltuned.decide.expect.predictions import RunTimePredictions
 
-FORMAT: Final = 2
-"""Version of the JSON form."""
+FORMAT: Final = 2  # version of the JSON form
 
 MOST_KEYS: Final = 50_000
 """Keys that are kept, about 15 MiB; those of whoever was not seen for longest go first. A job has up to five."""
@@ -34,8 +33,7 @@ MOST_OF_ONE: Final = 1_000
 LEARN_FROM: Final = 10_000
 """Jobs that the weights are learned from: as many of the last ones of each user, and fewer only of whoever has fewer.
 So who ends thousands of jobs decides for nobody else what a job is like."""
-_FEW: Final = 500
-"""Jobs of one user that may be more than half of those of all others together."""
+_FEW: Final = 500  # jobs of one user that may be more than half of those of all others together
 _LEAST_NEW: Final = 100
 _NEW_SHARE: Final = 0.05
 """The weights are learned anew when so many jobs have ended, and this share of those that they are learned from."""
@@ -55,11 +53,9 @@ class Kind:
     user: str = ""
     """"" where a trace has no users: then the last jobs of the same kind count, whoever's they are."""
     account: str = ""
-    partition: str = ""
-    """A comma list for a pending job of several partitions."""
+    partition: str = ""  # a comma list for a pending job of several partitions
     gpus: int = 0
-    time_limit: float = math.inf
-    """Seconds; NaN or infinite: none."""
+    time_limit: float = math.inf  # seconds; NaN or infinite: none
     cpus: int = 0
 
 
@@ -70,12 +66,10 @@ _NOTHING: Final[Mapping[_Key, int]] = {}
 
 
 class _Ended(NamedTuple):
-    rows: tuple[int, ...]
-    """Of `RunTimeHistory._took`, by level."""
+    rows: tuple[int, ...]  # of `RunTimeHistory._took`, by level
     run_time: float
     end: float
-    asked: float
-    """When a prediction was wanted first: at its submission."""
+    asked: float  # when a prediction was wanted first: at its submission
     limit: float
 
 

@@ -20,14 +20,10 @@ class Model:
     row: Rows
     column: Rows
     value: Floats
-    rhs: Floats
-    """(R,) b."""
-    objective: Floats
-    """(V,) c."""
-    upper: Floats
-    """(V,) u."""
-    integer: Bools
-    """(V,)"""
+    rhs: Floats  # (R,) b
+    objective: Floats  # (V,) c
+    upper: Floats  # (V,) u
+    integer: Bools  # (V,)
     patterns: int
 
 

@@ -10,10 +10,8 @@ from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, Solv
 from rltuned.decide.place.solve import solve
 from rltuned.decide.place.ways import CROWD, CROWDING, WaySet, enumerate_ways
 
-SECONDS: Final = 0.5
-"""That the solver may take; the best solution so far counts."""
-GAP: Final = 0.01
-"""Relative, at which it may stop."""
+SECONDS: Final = 0.5  # that the solver may take; the best solution so far counts
+GAP: Final = 0.01  # relative, at which it may stop
 
 
 def place(problem: PlacementProblem, seconds: float = SECONDS, gap: float = GAP) -> Placement:

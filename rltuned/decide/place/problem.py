@@ -12,64 +12,45 @@ from rltuned.core.tables import Bools, Codes, Floats, JobTable, Rows, Snapshot
 
 LEAST_WEIGHT = 0.5
 """Weight of the last of many ranks, so that no penalty of a model outweighs starting a job (decision 0020)."""
-HALF_RANK = 16.0
-"""Rank at which the weight is half-way between 1 and `LEAST_WEIGHT`."""
+HALF_RANK = 16.0  # rank at which the weight is half-way between 1 and `LEAST_WEIGHT`
 
 
 class Kind(enum.StrEnum):
     """Kinds of placement (paper Algorithm 1)."""
 
-    PACK = "pack"
-    """By best fit, next to others."""
-    SPREAD = "spread"
-    """On idle nodes, which nobody else may join."""
+    PACK = "pack"  # by best fit, next to others
+    SPREAD = "spread"  # on idle nodes, which nobody else may join
 
 
 class SolveOutcome(enum.StrEnum):
     """How the solver ended. Where it found no solution, or none better, the greedy one counts."""
 
-    OPTIMAL = "optimal"
-    """Within the configured gap."""
-    FEASIBLE = "feasible"
-    """Time limit; the best solution so far."""
-    TIMEOUT = "timeout"
-    """Time limit without a solution."""
-    INFEASIBLE = "infeasible"
-    """No job can start now."""
-    ERROR = "error"
-    """The solver failed (numerically)."""
+    OPTIMAL = "optimal"  # within the configured gap
+    FEASIBLE = "feasible"  # time limit; the best solution so far
+    TIMEOUT = "timeout"  # time limit without a solution
+    INFEASIBLE = "infeasible"  # no job can start now
+    ERROR = "error"  # the solver failed (numerically)
 
 
 @dataclass(frozen=True)
 class PlacementProblem:
     """K jobs in rank order on M nodes of T GPU types. Capacities are what is free now."""
 
-    weight: Floats
-    """(K,) worth per GPU of starting the job, in (0, 1], decreasing with rank."""
-    nodes: Codes
-    """(K,) least number of nodes."""
-    gpus: Codes
-    """(K,) GPUs in all."""
-    gpus_per_node: Codes
-    """(K,) exact GPUs per node, 0: any split of the total."""
+    weight: Floats  # (K,) worth per GPU of starting the job, in (0, 1], decreasing with rank
+    nodes: Codes  # (K,) least number of nodes
+    gpus: Codes  # (K,) GPUs in all
+    gpus_per_node: Codes  # (K,) exact GPUs per node, 0: any split of the total
     gpu_type: Codes
     """(K,) column of the types, −1 any (but one type per job), T or more: a type that no node has."""
-    cpus: Codes
-    """(K,) CPUs in all, at least one per node."""
-    mem: Floats
-    """(K,) MiB in all."""
-    tmp: Floats
-    """(K,) MiB of local disk per node."""
+    cpus: Codes  # (K,) CPUs in all, at least one per node
+    mem: Floats  # (K,) MiB in all
+    tmp: Floats  # (K,) MiB of local disk per node
     exclusive: Bools
     """(K,) must have its nodes for itself (asked for whole nodes, or OverSubscribe is NO already)."""
-    eligible: Bools
-    """(K, M) nodes that the job may use: partition, features, node lists."""
-    free: Floats
-    """(M, T+3) free GPUs by type, CPUs, MiB of memory and of local disk."""
-    total: Floats
-    """(M, T+2) likewise what the nodes have in all, without the disk."""
-    idle: Bools
-    """(M,) wholly idle."""
+    eligible: Bools  # (K, M) nodes that the job may use: partition, features, node lists
+    free: Floats  # (M, T+3) free GPUs by type, CPUs, MiB of memory and of local disk
+    total: Floats  # (M, T+2) likewise what the nodes have in all, without the disk
+    idle: Bools  # (M,) wholly idle
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -115,15 +96,12 @@ class PlacementProblem:
 class Way:
     """One way of placing one job: how many nodes of which rows, and what it takes from each."""
 
-    job: int
-    """Row of the problem."""
+    job: int  # row of the problem
     kind: Kind
-    nodes: tuple[int, ...]
-    """Node rows, in ascending order."""
+    nodes: tuple[int, ...]  # node rows, in ascending order
     gpus: tuple[int, ...]
     """From each of them; CPUs and memory are `PlacementProblem.share` of these."""
-    gpu_type: int
-    """Column of the types, −1 for a job without GPUs."""
+    gpu_type: int  # column of the types, −1 for a job without GPUs
 
 
 @dataclass(frozen=True)
@@ -131,8 +109,7 @@ class Placement:
     """The solution: at most one way per job."""
 
     outcome: SolveOutcome
-    ways: tuple[Way, ...]
-    """In rank order of their jobs."""
+    ways: tuple[Way, ...]  # in rank order of their jobs
     objective: float
 
 

@@ -19,8 +19,7 @@ GUARD: Final = 0.15
 """Share of the limit kept back: GLPK looks at its clock between nodes of the tree and rounds of cuts, not within."""
 ROOT_SHARE: Final = 0.75
 """Share of what is left that the root relaxation may take: the search tree comes after."""
-LEAST_MS: Final = 2
-"""Time below which a search tree is not begun."""
+LEAST_MS: Final = 2  # time below which a search tree is not begun
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,14 @@ WASTE: Final = 0.1
 """Most that spread pays, per GPU of the job, for GPUs of its nodes that nobody else can use meanwhile."""
 CONTENTION: Final = 0.1
 """Most that a way pays, per GPU, for CPU or memory pressure of running co-tenants."""
-EXTRA_NODES: Final = 0.05
-"""Most that a way pays, per GPU, for using more nodes than the job needs."""
+EXTRA_NODES: Final = 0.05  # most that a way pays, per GPU, for using more nodes than the job needs
 ISOLATION: Final = 0.02
 """What spread pays per GPU: OverSubscribe=NO cannot be taken back (decision 0020), so it must gain something."""
 CROWDING: Final = 0.1
 """Cost of crowding by planned jobs, per GPU of the node and share of its CPUs or memory above `CROWD`."""
 CROWD: Final = 0.75
 """Share of a node's CPUs, or memory, that planned jobs may take together before each more of it costs."""
-ALTERNATIVES: Final = 3
-"""Nodes per job class offered beside those of the greedy passes."""
+ALTERNATIVES: Final = 3  # nodes per job class offered beside those of the greedy passes
 
 COLUMN_BUDGET: Final = 1024
 """Columns that GLPK solves in time; many different jobs get fewer alternatives each (decision 0020)."""
@@ -45,28 +43,21 @@ class Pattern(NamedTuple):
     job_class: int
     kind: Kind
     gpu_type: int
-    parts: _Parts = ()
-    """Row of each shared node, and the GPUs from it."""
-    tokens: _Parts = ()
-    """Node class of each node taken whole, and the GPUs from it."""
+    parts: _Parts = ()  # row of each shared node, and the GPUs from it
+    tokens: _Parts = ()  # node class of each node taken whole, and the GPUs from it
 
 
-_Found = tuple[float, Pattern] | None
-"""What a search found, and its cost."""
+_Found = tuple[float, Pattern] | None  # what a search found, and its cost
 
 
 @dataclass(frozen=True)
 class Classes:
     """Equal requests and equal nodes. C job classes, N node classes."""
 
-    job_of: Rows
-    """(K,) class of each job."""
-    jobs: tuple[Rows, ...]
-    """Rows of each job class, in rank order."""
-    node_of: Rows
-    """(M,) class of each node."""
-    nodes: tuple[Rows, ...]
-    """Rows of each node class, ascending."""
+    job_of: Rows  # (K,) class of each job
+    jobs: tuple[Rows, ...]  # rows of each job class, in rank order
+    node_of: Rows  # (M,) class of each node
+    nodes: tuple[Rows, ...]  # rows of each node class, ascending
 
     @cached_property
     def first_job(self) -> Rows:
@@ -120,17 +111,14 @@ class Columns:
     """All ways on offer: P patterns with what they take and what they cost. D = T + 3 dimensions."""
 
     patterns: tuple[Pattern, ...]
-    job_class: Rows
-    """(P,)"""
+    job_class: Rows  # (P,)
     part_pattern: Rows
     part_node: Rows
     part_use: Floats
     """One row per shared node of a pattern: which pattern, which node, (·, D) what it takes."""
     token_pattern: Rows
-    token_class: Rows
-    """One row per whole node of a pattern."""
-    cost: Floats
-    """(P,) sum of the penalties: waste, contention, extra nodes, isolation."""
+    token_class: Rows  # one row per whole node of a pattern
+    cost: Floats  # (P,) sum of the penalties: waste, contention, extra nodes, isolation
 
 
 @dataclass(frozen=True)
@@ -140,8 +128,7 @@ class WaySet:
     problem: PlacementProblem
     classes: Classes
     columns: Columns
-    greedy: Rows
-    """(K,) pattern that the greedy pass in rank order gives each job, −1 none."""
+    greedy: Rows  # (K,) pattern that the greedy pass in rank order gives each job, −1 none
 
 
 def pressure(problem: PlacementProblem) -> Floats:

@@ -53,14 +53,10 @@ def shapes(hidden: int) -> dict[str, tuple[int, ...]]:
 class Scored(NamedTuple):
     """Scores of n jobs, and what they are made of."""
 
-    scores: Floats
-    """(n,) higher first."""
-    terms: npt.NDArray[np.float32]
-    """(n, 8) x."""
-    moment: Floats
-    """(14,) m."""
-    coefficients: Floats
-    """(8,) c."""
+    scores: Floats  # (n,) higher first
+    terms: npt.NDArray[np.float32]  # (n, 8) x
+    moment: Floats  # (14,) m
+    coefficients: Floats  # (8,) c
 
 
 @dataclass(frozen=True)
@@ -70,8 +66,7 @@ class Actor:
     name: str
     weights: Weights
     """float32, with the names and shapes of `shapes`, and `RUN_TIME` where it was fitted."""
-    objective: Objective = DEFAULT
-    """What the site wants."""
+    objective: Objective = DEFAULT  # what the site wants
 
     def score(self, observation: Observation) -> Floats:
         """(n,) scores, higher first."""

@@ -24,12 +24,9 @@ class Rule:
     """
 
     name: str
-    key: Callable[[Queue], Floats]
-    """(n,) finite; smaller goes first."""
-    terms: str
-    """Which job goes first, by the terms of the key, for `explain`."""
-    ages: bool = False
-    """Whether two jobs that wait may change places by the passing of time alone."""
+    key: Callable[[Queue], Floats]  # (n,) finite; smaller goes first
+    terms: str  # which job goes first, by the terms of the key, for `explain`
+    ages: bool = False  # whether two jobs that wait may change places by the passing of time alone
     ties_by_submission: bool = True
     """Whether equal keys go by submission. If not, they share a score, and the plan leaves them as Slurm has them."""
 

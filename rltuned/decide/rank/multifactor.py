@@ -32,8 +32,7 @@ DAY: Final = 86_400.0
 class Weights:
     """slurm.conf(5), Priority*. The defaults are Slurm's: with them every job has priority 1, and the order is FIFO."""
 
-    age: float = 0.0
-    """PriorityWeightAge."""
+    age: float = 0.0  # PriorityWeightAge
     fairshare: float = 0.0
     job_size: float = 0.0
     partition: float = 0.0
@@ -42,14 +41,11 @@ class Weights:
     """PriorityWeightTRES, by name: "cpu", "mem", "gres/gpu". A typed GPU is a TRES of its own."""
     max_age: float = 7 * DAY
     """PriorityMaxAge, seconds: a job that waited this long has the whole weight of the age."""
-    half_life: float = 7 * DAY
-    """PriorityDecayHalfLife, seconds; 0: usage does not decay."""
-    favor_small: bool = False
-    """PriorityFavorSmall: the smaller a job, the larger its size factor."""
+    half_life: float = 7 * DAY  # PriorityDecayHalfLife, seconds; 0: usage does not decay
+    favor_small: bool = False  # PriorityFavorSmall: the smaller a job, the larger its size factor
     small_relative_to_time: bool = False
     """PriorityFlags=SMALL_RELATIVE_TO_TIME: size is per minute of the time limit."""
-    max_tres: bool = False
-    """PriorityFlags=MAX_TRES: of what a partition bills, the dearest only."""
+    max_tres: bool = False  # PriorityFlags=MAX_TRES: of what a partition bills, the dearest only
 
     @classmethod
     def parse(cls, text: str) -> "Weights":
@@ -90,8 +86,7 @@ USUAL: Final = Weights(
     max_age=DAY,
 )
 """What GPU sites typically have: age, fair share and QOS of the same weight, size an order of magnitude less."""
-FAIR_SHARE: Final = Weights(age=1_000, fairshare=100_000)
-"""Of a site where fair share decides."""
+FAIR_SHARE: Final = Weights(age=1_000, fairshare=100_000)  # of a site where fair share decides
 PRESETS: Final[Mapping[str, Weights]] = MappingProxyType({"usual": USUAL, "fair-share": FAIR_SHARE})
 
 
@@ -108,20 +103,15 @@ class PendingJobs:
 
     eligible: Floats
     """(n,) seconds on the clock of `now`: since when the job gathers age (AccrueTime); NaN while it does not."""
-    association: npt.NDArray[np.intp]
-    """(n,) row in `Associations` of its user in its account."""
-    nodes: Floats
-    """(n,) least number of nodes."""
-    cpus: Floats
-    """(n,) in all."""
+    association: npt.NDArray[np.intp]  # (n,) row in `Associations` of its user in its account
+    nodes: Floats  # (n,) least number of nodes
+    cpus: Floats  # (n,) in all
     partition: Floats
     """(n,) PriorityJobFactor of its partition over the highest of all partitions (`normalised`)."""
-    qos: Floats
-    """(n,) priority of its QOS over the highest of all QOS (`normalised`)."""
+    qos: Floats  # (n,) priority of its QOS over the highest of all QOS (`normalised`)
     tres: Floats
     """(n, T) share of its *partition's* TRES that it asks for, in the order of `Weights.tres`."""
-    time_limit: Floats
-    """(n,) seconds, above 0; infinite where neither job nor partition has one."""
+    time_limit: Floats  # (n,) seconds, above 0; infinite where neither job nor partition has one
 
     @classmethod
     def of(cls, n: int, **columns: Any) -> "PendingJobs":
@@ -182,12 +172,9 @@ class Association(NamedTuple):
     """One line of ``sacctmgr show assoc``: an account, or a user in an account."""
 
     account: str
-    user: str = ""
-    """ "": the account itself."""
-    parent: str = "root"
-    """Of an account. A user's is his account."""
-    shares: float = 1.0
-    """RawShares (Fairshare=)."""
+    user: str = ""  # "": the account itself
+    parent: str = "root"  # of an account. A user's is his account.
+    shares: float = 1.0  # RawShares (Fairshare=)
 
 
 @dataclass(frozen=True)
@@ -195,8 +182,7 @@ class Associations:
     """The tree of accounts and users; A rows, row 0 is root, parents stand before their children."""
 
     entries: tuple[Association, ...]
-    parent: npt.NDArray[np.intp]
-    """(A,) row of the parent; root's is itself."""
+    parent: npt.NDArray[np.intp]  # (A,) row of the parent; root's is itself
 
     @classmethod
     def of(cls, entries: Iterable[Association]) -> "Associations":

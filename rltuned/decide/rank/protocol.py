@@ -14,16 +14,12 @@ class QueueView:
     (n,) columns, finite but for `time_limit`; an `Observation` has them too.
     """
 
-    run_time: Floats
-    """Estimated run time r, seconds, at least 1."""
-    time_limit: Floats
-    """Seconds, infinite when unlimited."""
+    run_time: Floats  # estimated run time r, seconds, at least 1
+    time_limit: Floats  # seconds, infinite when unlimited
     gpus: Floats
     """GPUs that it takes in all (`rltuned.core.taken`), 0 for a CPU job that shares its nodes."""
-    wait: Floats
-    """Seconds since eligible, not negative."""
-    submit: Floats
-    """Submission, seconds since a moment that is the same for all jobs; not negative."""
+    wait: Floats  # seconds since eligible, not negative
+    submit: Floats  # submission, seconds since a moment that is the same for all jobs; not negative
     priority: Floats
     """What Slurm alone would give: multifactor's priority without the site factor, higher first."""
 

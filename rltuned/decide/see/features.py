@@ -34,8 +34,7 @@ FEATURES: Final = (
 )
 """The other 13, in the order of the columns, and behind them what the paper leaves out."""
 
-RUN_TIME_HORIZON: Final = 30 * 86400.0
-"""Seconds at which the time scales reach 1: 30 days."""
+RUN_TIME_HORIZON: Final = 30 * 86400.0  # seconds at which the time scales reach 1: 30 days
 
 UNLIMITED_RUN_TIME: Final = 365 * 86400.0
 """Run time of a job that has neither limit nor estimate, seconds: behind every job that has one."""
@@ -48,14 +47,10 @@ _URGENCY_SCALE: Final = float(np.log1p(RUN_TIME_HORIZON / 10.0))
 class Demand:
     """What n pending jobs ask for, in plain units."""
 
-    run_time: Floats
-    """(n,) r, seconds, finite, at least 1."""
-    wait: Floats
-    """(n,) w, seconds since eligible, finite, not negative."""
-    gpus: Floats
-    """(n,) g, that it takes in all."""
-    time_limit: Floats
-    """(n,) L, seconds, at least 1, infinite when unlimited."""
+    run_time: Floats  # (n,) r, seconds, finite, at least 1
+    wait: Floats  # (n,) w, seconds since eligible, finite, not negative
+    gpus: Floats  # (n,) g, that it takes in all
+    time_limit: Floats  # (n,) L, seconds, at least 1, infinite when unlimited
 
 
 def known_run_times(estimates: Floats, time_limit: Floats) -> Floats:

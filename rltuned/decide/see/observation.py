@@ -28,8 +28,7 @@ STATE_COLUMNS: Final = (
 CRITIC_COLUMNS: Final = ("submit_time", "requested_time", "requested_gpus", "can_schedule_now", "job_size")
 """What the critic of a training sees (paper §4.1): wait, requested time, requested GPUs, can schedule now, job size."""
 
-GPUS_SCALE: Final = log(4096.0)
-"""Where requested_gpus of the state reaches 1."""
+GPUS_SCALE: Final = log(4096.0)  # where requested_gpus of the state reaches 1
 _GPUS: Final = STATE_COLUMNS.index("requested_gpus")
 
 
@@ -40,31 +39,23 @@ class Observation:
     Rows past the number of visible jobs are zero and masked out.
     """
 
-    state: npt.NDArray[np.float32]
-    """(W, 8) sampled features, `columns` names them."""
-    mask: npt.NDArray[np.bool_]
-    """(W,) which rows are jobs."""
+    state: npt.NDArray[np.float32]  # (W, 8) sampled features, `columns` names them
+    mask: npt.NDArray[np.bool_]  # (W,) which rows are jobs
     rows: npt.NDArray[np.intp]
     """(n,) row in the snapshot's job table of each visible job; n = mask.sum()."""
-    columns: tuple[str, ...]
-    """Names of the 8 columns of `state`, in order."""
+    columns: tuple[str, ...]  # names of the 8 columns of `state`, in order
     features: npt.NDArray[np.float32]
     """(n, F) the features that were asked for, before sampling; `named` names them."""
     named: tuple[str, ...]
-    run_time: Floats
-    """(n,) estimated run time, s."""
-    time_limit: Floats
-    """(n,) s, at least 1, infinite when unlimited."""
+    run_time: Floats  # (n,) estimated run time, s
+    time_limit: Floats  # (n,) s, at least 1, infinite when unlimited
     gpus: Floats
     """(n,) GPUs that it takes in all; plain rules use max(gpus, 1) so that CPU jobs have a size."""
-    wait: Floats
-    """(n,) seconds since eligible."""
+    wait: Floats  # (n,) seconds since eligible
     submit: Floats
     """(n,) seconds since the start of the window (earliest submission among the visible)."""
-    priority: Floats
-    """(n,) what Slurm alone gives: the priority without the site factor."""
-    cluster_gpus: float
-    """Of all nodes, usable or not; at least 1."""
+    priority: Floats  # (n,) what Slurm alone gives: the priority without the site factor
+    cluster_gpus: float  # of all nodes, usable or not; at least 1
 
     def __len__(self) -> int:
         return len(self.rows)

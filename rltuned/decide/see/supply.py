@@ -16,8 +16,7 @@ MOST_GPUS: Final = 32767
 CENTURY: Final = 100 * 365 * 86400.0
 """Seconds that no job waited or ran for: makes times that are far off, or missing, finite."""
 
-MOST_MIB: Final = 1e15
-"""And memory and disk in 32-bit floats; no node has more."""
+MOST_MIB: Final = 1e15  # and memory and disk in 32-bit floats; no node has more
 
 
 @dataclass(frozen=True)
@@ -27,36 +26,21 @@ class PoolStats:
     GPUs are counted of the pool's type only, or all of them where the pool's jobs take any type.
     """
 
-    gpus: Floats
-    """(P+1,) configured GPUs: G of the formulas."""
-    free_gpus: Floats
-    """(P+1,) F."""
-    free_nodes: Floats
-    """(P+1,) share of the nodes that are wholly idle; 0 where there are none."""
-    cpus: Floats
-    """(P+1,) configured CPUs."""
-    mem: Floats
-    """(P+1,) configured MiB."""
-    configured_gpus: float
-    """GPUs of all nodes, usable or not: a scale that no drained node changes."""
-    release_time: Floats
-    """(E,) expected ends of running jobs, ascending, epoch seconds."""
-    released: Floats
-    """(P+1, E+1) GPUs that the first e of those ends give back."""
-    idle_candidates: int
-    """Candidates 0 … idle_candidates−1 are idle, the others run something."""
-    room_gpus: npt.NDArray[np.int16]
-    """(P, C) free GPUs of one type; −1: not of this pool."""
-    room_cpus: npt.NDArray[np.int32]
-    """(C,)"""
-    room_mem: npt.NDArray[np.float32]
-    """(C,) MiB"""
-    room_tmp: npt.NDArray[np.float32]
-    """(C,) MiB"""
-    gpus_of: Floats
-    """(P+1, M) configured GPUs on each node."""
-    free_of: Floats
-    """(P+1, M) free ones."""
+    gpus: Floats  # (P+1,) configured GPUs: G of the formulas
+    free_gpus: Floats  # (P+1,) F
+    free_nodes: Floats  # (P+1,) share of the nodes that are wholly idle; 0 where there are none
+    cpus: Floats  # (P+1,) configured CPUs
+    mem: Floats  # (P+1,) configured MiB
+    configured_gpus: float  # GPUs of all nodes, usable or not: a scale that no drained node changes
+    release_time: Floats  # (E,) expected ends of running jobs, ascending, epoch seconds
+    released: Floats  # (P+1, E+1) GPUs that the first e of those ends give back
+    idle_candidates: int  # candidates 0 … idle_candidates−1 are idle, the others run something
+    room_gpus: npt.NDArray[np.int16]  # (P, C) free GPUs of one type; −1: not of this pool
+    room_cpus: npt.NDArray[np.int32]  # (C,)
+    room_mem: npt.NDArray[np.float32]  # (C,) MiB
+    room_tmp: npt.NDArray[np.float32]  # (C,) MiB
+    gpus_of: Floats  # (P+1, M) configured GPUs on each node
+    free_of: Floats  # (P+1, M) free ones
 
     @property
     def fragmentation(self) -> Floats:

@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from rltuned.core.tables import Codes, Floats, JobTable
 
-WINDOW: Final = 256
-"""Rows of the observation (paper §4.1)."""
+WINDOW: Final = 256  # rows of the observation (paper §4.1)
 
 HEAD_SHARE: Final = 0.75
 """Share of a full window that goes to the head of the queue; the rest goes to the smallest jobs behind it."""
