@@ -29,7 +29,7 @@ from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
 from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config
-from rltuned.decide.place import SolveOutcome
+from rltuned.decide.place.problem import SolveOutcome
 from rltuned.decide.scope import Veto
 from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.priorities import MultifactorPriorities

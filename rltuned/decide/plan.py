@@ -17,7 +17,7 @@ from rltuned.decide.raising import Raised, charged_seconds, raise_jobs
 from rltuned.decide.rank.actor import Actor, Scored, on_means
 from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.scope import Scope
-from rltuned.decide.see import STATE_COLUMNS, Observation, observe
+from rltuned.decide.see.observation import STATE_COLUMNS, Observation, observe
 
 
 @dataclass(frozen=True)

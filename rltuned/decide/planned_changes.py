@@ -17,7 +17,8 @@ from rltuned.core.config import PlacementApply
 from rltuned.core.pools import Pools
 from rltuned.core.tables import Ints, Rows, Snapshot
 from rltuned.decide.managed import ManagedJobs
-from rltuned.decide.place import Placement, build, isolated, place
+from rltuned.decide.place.placing import isolated, place
+from rltuned.decide.place.problem import Placement, build
 from rltuned.decide.scope import Veto
 
 

@@ -21,10 +21,12 @@ from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import JobTable, NodeTable, Partition, Snapshot
 from rltuned.decide.decision import record
-from rltuned.decide.place import build, place
+from rltuned.decide.place.placing import place
+from rltuned.decide.place.problem import build
 from rltuned.decide.plan import plan
 from rltuned.decide.rank.protocol import Policy
-from rltuned.decide.see import STATE_COLUMNS, WINDOW, observe, pool_stats
+from rltuned.decide.see.observation import STATE_COLUMNS, WINDOW, observe
+from rltuned.decide.see.supply import pool_stats
 from rltuned.records.model_files import load
 from rltuned.slurm.commands import JOB_FIELDS, REGISTRY, SEPARATOR, SITE_FIELDS
 from rltuned.slurm.process import Answer, Runner

@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from rltuned.core.tables import Bools, Floats
 from rltuned.decide.see.features import RUN_TIME_HORIZON
-from rltuned.decide.see.observation import STATE_COLUMNS
+from rltuned.decide.see.observation import HEAD_SHARE, STATE_COLUMNS, WINDOW
 from rltuned.decide.see.supply import CENTURY
-from rltuned.decide.see.window import HEAD_SHARE, WINDOW
 from rltuned.simulate import backfill_kernel, loop_kernel
 from rltuned.simulate import kernel as k
 from rltuned.simulate.kernel import entry_point, inner
@@ -66,7 +65,7 @@ KIND: Final = np.dtype(
         ("per_mib", "f4"),
     ]
 )
-"""A distinct request, as `see.num_ways` reads it."""
+"""A distinct request, as `see.features.num_ways` reads it."""
 
 
 class Facts(NamedTuple):
@@ -191,7 +190,7 @@ def uniform(random: Array) -> float:
 
 @inner
 def could_start(s: k.State, f: Facts, kind: int) -> bool:
-    """Whether `see.num_ways` would count any way to place such a job now."""
+    """Whether `see.features.num_ways` would count any way to place such a job now."""
     wanted, found, together = f.kinds[kind].wanted, 0, np.float32(0.0)
     pool = f.kinds[kind].pool
     for at in range(s.pool_ptr[pool], s.pool_ptr[pool + 1]):
@@ -226,7 +225,7 @@ def could_start(s: k.State, f: Facts, kind: int) -> bool:
 
 @inner
 def sort_ends(s: k.State, f: Facts, w: Work) -> int:
-    """Sort the running jobs by expected end (`see.expected_ends`); nearly sorted already. Returns how many."""
+    """Sort the running jobs by expected end (`see.supply.expected_ends`); nearly sorted already. Returns how many."""
     now, n = s.clock[k.NOW], 0
     for at in range(w.running_count[0]):
         job = w.running[at]
@@ -437,7 +436,7 @@ def area(f: Facts, job: int) -> float:
 
 @inner
 def show(s: k.State, f: Facts, w: Work) -> int:
-    """Choose the jobs that are shown, as `see.select_window` does: all in the order of the queue, or 256 of them.
+    """Choose the jobs that are shown, as `observation.select_window` does: all in queue order, or 256 of them.
     Returns how many.
     """
     n: int = s.counts[k.QUEUED]

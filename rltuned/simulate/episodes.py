@@ -16,9 +16,8 @@ from rltuned.core.tables import Bools, Codes, Floats, Ints, Singles
 from rltuned.decide.rank.actor import MOMENT, RUN_TIME, Actor, on_means, plain_rule
 from rltuned.decide.rank.protocol import QueueView
 from rltuned.decide.see.features import RUN_TIME_HORIZON, known_run_times
-from rltuned.decide.see.observation import GPUS_SCALE, STATE_COLUMNS
+from rltuned.decide.see.observation import GPUS_SCALE, STATE_COLUMNS, WINDOW
 from rltuned.decide.see.supply import MOST_GPUS, MOST_MIB
-from rltuned.decide.see.window import WINDOW
 from rltuned.simulate import episode_kernel as e
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
@@ -162,7 +161,7 @@ def _restored(state: k.State) -> list[k.Array]:
 
 
 def _view(simulation: Simulation, estimates: Estimates) -> QueueView:
-    """All jobs as `see.demand` reads them: r is cut by the limit, finite, at least 1."""
+    """All jobs as `see.features.demand` reads them: r is cut by the limit, finite, at least 1."""
     n = len(simulation.jobs)
     return QueueView(
         run_time=known_run_times(estimates.run_time, estimates.time_limit),
@@ -175,7 +174,7 @@ def _view(simulation: Simulation, estimates: Estimates) -> QueueView:
 
 
 def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
-    """What `decide.see.features` and `see.sample` make of the jobs alone."""
+    """What `decide.see.features` and `see.observation` make of the jobs alone."""
     shape, jobs, asked = simulation.shape, simulation.jobs, simulation.asked
     n, usable = len(jobs), shape.nodes.usable
     configured = shape.nodes.gpus.sum(axis=1)
@@ -206,7 +205,7 @@ def _facts(simulation: Simulation, view: QueueView) -> e.Facts:
 
 
 def _kinds(shape: ClusterShape, jobs: Workload, asked: Requests) -> tuple[npt.NDArray[Any], Ints]:
-    """(U,) `episode_kernel.KIND`: distinct requests as `see.num_ways` reads them, and (N,) which each job has."""
+    """(U,) `episode_kernel.KIND`: distinct requests as `features.num_ways` reads them, and (N,) which a job has."""
     exclusive = np.array([partition.oversubscribe.value == "EXCLUSIVE" for partition in shape.partitions])
     # The columns of `JobTable` that `Simulation.snapshot` makes of a request.
     count, gpus = np.maximum(asked.nodes, 1), jobs.gpus

@@ -12,7 +12,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from rltuned.core.tables import Floats, Ints, Rows, Singles
-from rltuned.decide.see import FEATURES, Observation, observe
+from rltuned.decide.see.features import FEATURES
+from rltuned.decide.see.observation import Observation, observe
 from rltuned.lab.evaluate.case import Case
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker

@@ -26,8 +26,7 @@ import numpy.typing as npt
 from rltuned.core.tables import Floats, Ints
 from rltuned.decide.rank.heuristics import Rule, by_name
 from rltuned.decide.see.features import FEATURES
-from rltuned.decide.see.observation import Observation
-from rltuned.decide.see.window import WINDOW
+from rltuned.decide.see.observation import WINDOW, Observation
 from studies.peers.net import Net, untrained
 
 COLUMNS: Final = (

@@ -43,7 +43,7 @@ from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config, CycleSection, SlurmSection, Stage, StateSection
 from rltuned.core.ended import EndedJob
 from rltuned.decide.loans import Book, Offer
-from rltuned.decide.place import SolveOutcome
+from rltuned.decide.place.problem import SolveOutcome
 from rltuned.decide.scope import Veto
 from rltuned.lab.benchmarks import NOW
 from rltuned.records.decisions import RECORD

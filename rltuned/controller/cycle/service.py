@@ -40,7 +40,7 @@ from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config, Effective, SlurmSection
 from rltuned.core.errors import LockedError, SlurmUnavailableError
 from rltuned.core.safe_files import make_directory
-from rltuned.decide.place import SolveOutcome
+from rltuned.decide.place.problem import SolveOutcome
 from rltuned.decide.scope import Veto
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import HistoryReader, SlurmReader, SlurmWriter

@@ -1,15 +1,7 @@
-"""Who ranks the pending jobs: plain rules, and the actor that was learned.
+"""Who ranks the pending jobs: plain rules, and the actor that was learned. `multifactor` is Slurm's own priority.
 
-- `protocol`: what a `Policy` and a `Queue` are. `heuristics`: FIFO … F1, and `by_name`.
-- `multifactor`: the arithmetic of Slurm's own priority, with fair share; what the simulator's Slurm gives every job.
-- `actor`: NumPy inference of the learned ranking; no TensorFlow on the controller host. `objective`: what it is for.
-
-What may be changed freely: a rule's code as long as it stays the right way round (higher score first), the speed of
-the actor. What must stay: scores do not depend on the order of the rows, are finite, and agree with
-`rltuned.lab.train.ppo` to 1e-5.
-
-What must not be imported: TensorFlow, a clock, a process, a disk (model files are `records.model_files`), the rest of
-`decide` but what is seen.
+What must stay: higher score first; scores do not depend on the order of the rows, are finite, and agree with
+`rltuned.lab.train.ppo` to 1e-5. No TensorFlow, no disk: model files are `records.model_files`.
 """
 
 from rltuned.decide.rank.actor import Actor

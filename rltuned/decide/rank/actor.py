@@ -19,9 +19,8 @@ from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.tables import Floats
 from rltuned.decide.rank.protocol import Policy, Queue
 from rltuned.decide.see.features import RUN_TIME_HORIZON
-from rltuned.decide.see.observation import STATE_COLUMNS, Observation
+from rltuned.decide.see.observation import STATE_COLUMNS, WINDOW, Observation
 from rltuned.decide.see.supply import CENTURY
-from rltuned.decide.see.window import WINDOW
 
 AnyPolicy = TypeVar("AnyPolicy", bound=Policy)
 Weights = Mapping[str, npt.NDArray[np.float32]]

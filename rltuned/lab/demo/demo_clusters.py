@@ -44,7 +44,7 @@ from rltuned.core.tables import Bools, Floats, JobTable, Snapshot
 from rltuned.decide.decision import record
 from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told
-from rltuned.decide.place import SolveOutcome
+from rltuned.decide.place.problem import SolveOutcome
 from rltuned.decide.plan import Plan
 from rltuned.decide.rank import Policy
 from rltuned.decide.scope import Veto

@@ -9,8 +9,8 @@
 - `renew`: a site's own model and its verdict, renewed (`rltuned learn`).
 
 TensorFlow lives here and nowhere else, and is imported only when something is trained: `rltuned train --help` must not
-wait for it. Observations are built by `rltuned.simulate.episodes`, the compiled twin of `rltuned.decide.see.observe`,
-which serves in the daemon; tests hold the two equal.
+wait for it. Observations are built by `rltuned.simulate.episodes`, the compiled twin of
+`rltuned.decide.see.observation.observe`, which serves in the daemon; tests hold the two equal.
 
 What may be changed freely: distributions, losses, schedules, as long as the shipped model is made again and its
 metrics hold. What must stay: a seed decides everything, and TensorFlow and NumPy agree to 1e-5.

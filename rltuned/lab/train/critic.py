@@ -1,4 +1,4 @@
-"""The critic: what a queue is going to cost, of the (n, 5) `rltuned.decide.see.CRITIC_COLUMNS` of its jobs.
+"""The critic: what a queue is going to cost, of the (n, 5) `rltuned.decide.see.observation.CRITIC_COLUMNS` of its jobs.
 
 Each job's row goes through one layer, the mean over the jobs and their number through another, to a value. TensorFlow.
 The present training does not use it: its baseline is other orders of the same queue (`cost`).
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rltuned.decide.see import CRITIC_COLUMNS
+from rltuned.decide.see.observation import CRITIC_COLUMNS
 from rltuned.lab.train.quiet import tf
 
 HIDDEN: Final = 32

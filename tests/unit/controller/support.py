@@ -27,7 +27,7 @@ from rltuned.controller.write.journal import Journal
 from rltuned.controller.write.reconcile import Reconciler, view
 from rltuned.core.changes import Change, Field, SiteFactor
 from rltuned.core.config import Config
-from rltuned.decide.place import SolveOutcome
+from rltuned.decide.place.problem import SolveOutcome
 from rltuned.decide.scope import Veto
 
 

@@ -23,7 +23,7 @@ from rltuned.decide.plan import plan
 from rltuned.decide.raising import Stop
 from rltuned.decide.rank.actor import on_means, plain_rule
 from rltuned.decide.rank.heuristics import by_name
-from rltuned.decide.see import STATE_COLUMNS
+from rltuned.decide.see.observation import STATE_COLUMNS
 from rltuned.simulate.forecast.start_forecast import start_request
 
 from .conftest import NOW, make_snapshot, pending

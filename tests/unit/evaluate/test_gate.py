@@ -25,7 +25,7 @@ from rltuned.core.taken import alone
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.actor import MOMENT, plain_rule
 from rltuned.decide.rank.heuristics import by_name
-from rltuned.decide.see import STATE_COLUMNS
+from rltuned.decide.see.observation import STATE_COLUMNS
 from rltuned.lab.evaluate import gate, site
 from rltuned.lab.evaluate.evaluation import evaluate
 from rltuned.lab.evaluate.evaluation_report import show

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.place.instances import random_problem
 
-from rltuned.decide.place import Kind, Placement, SolveOutcome, Way, isolated, place
+from rltuned.decide.place.placing import isolated, place
+from rltuned.decide.place.problem import Kind, Placement, SolveOutcome, Way
 
 
 def _problem(seed=1, jobs=6, nodes=6):

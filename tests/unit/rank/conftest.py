@@ -7,7 +7,7 @@ import pytest
 from unit.generated_queues import QueueSettings, generate
 
 from rltuned.decide.rank.actor import RUN_TIME, Actor, shapes
-from rltuned.decide.see import observe
+from rltuned.decide.see.observation import observe
 from rltuned.records import model_files as files
 from rltuned.records.model_files import TrainingPart
 

@@ -12,7 +12,7 @@ from unit.rank.conftest import actor_of, expecting, observation
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.decide.rank import by_name
 from rltuned.decide.rank.actor import MOMENT, RUN_TIME, on_means, plain_rule, shapes, with_network
-from rltuned.decide.see import STATE_COLUMNS, Observation
+from rltuned.decide.see.observation import STATE_COLUMNS, Observation
 
 HORIZON = 30 * 86400.0
 COEFFICIENTS = (-1.5, 0.45, 0.625)
@@ -208,7 +208,7 @@ def test_the_summary_names_the_terms_that_count():
 
 def test_ranking_imports_no_tensorflow():
     code = (
-        "import sys, rltuned.decide.see, rltuned.records.model_files; "
+        "import sys, rltuned.decide.plan, rltuned.records.model_files; "
         "sys.exit(any(name.split('.')[0] in {'tensorflow', 'keras', 'scipy'} for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

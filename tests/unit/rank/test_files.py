@@ -14,7 +14,7 @@ from unit.rank.conftest import actor_of, golden, observation
 
 from rltuned.core.errors import ModelError
 from rltuned.decide.rank.actor import RUN_TIME
-from rltuned.decide.see import STATE_COLUMNS
+from rltuned.decide.see.observation import STATE_COLUMNS
 from rltuned.records import model_files as files
 from rltuned.records.model_files import MAX_MANIFEST_BYTES, MAX_WEIGHTS_BYTES, TrainingPart
 

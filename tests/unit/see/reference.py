@@ -8,7 +8,7 @@ import numpy as np
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.pools import job_pools
-from rltuned.decide.see import FEATURES
+from rltuned.decide.see.features import FEATURES
 
 DAYS_30 = 30 * 86400.0
 

@@ -13,7 +13,8 @@ from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import Partition, Snapshot
-from rltuned.decide.see import FEATURES, METADATA, demand, features, pool_stats
+from rltuned.decide.see.features import FEATURES, METADATA, demand, features
+from rltuned.decide.see.supply import pool_stats
 
 NOW = 1_000_000.0
 

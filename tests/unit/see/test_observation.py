@@ -10,8 +10,9 @@ from unit.see.test_features import odd_snapshots, snapshot_of, two_nodes
 
 from rltuned.core.plain_tables import job_table
 from rltuned.core.pools import job_pools
-from rltuned.decide.see import CRITIC_COLUMNS, FEATURES, STATE_COLUMNS, WINDOW, observe, pool_stats, select_window
-from rltuned.decide.see.window import OF_USER
+from rltuned.decide.see.features import FEATURES
+from rltuned.decide.see.observation import CRITIC_COLUMNS, OF_USER, STATE_COLUMNS, WINDOW, observe, select_window
+from rltuned.decide.see.supply import pool_stats
 
 
 def queue(n):

@@ -13,7 +13,7 @@ from rltuned.core.changes import OverSubscribe
 from rltuned.core.errors import RltunedError
 from rltuned.core.objective import Objective
 from rltuned.decide.rank.actor import RUN_TIME, Actor, on_means, plain_rule, shapes
-from rltuned.decide.see import STATE_COLUMNS, Observation, observe
+from rltuned.decide.see.observation import STATE_COLUMNS, Observation, observe
 from rltuned.simulate import backfill_kernel, episode_kernel, kernel, loop_kernel
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.episodes import Episode, Trajectory

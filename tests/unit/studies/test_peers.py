@@ -10,7 +10,7 @@ from unit.rank.conftest import observation
 from rltuned.core.config import Config
 from rltuned.core.errors import ModelError
 from rltuned.decide.rank import by_name
-from rltuned.decide.see import FEATURES
+from rltuned.decide.see.features import FEATURES
 from rltuned.lab.evaluate.case import cases
 from rltuned.lab.evaluate.windows import Window
 from rltuned.records import model_files as files
