@@ -253,11 +253,7 @@ def _adapter(form: Any) -> TypeAdapter[Any]:
 
 
 def read(form: Callable[..., _T], data: bytes | str, name: str) -> _T:
-    """The record of this form that was written as this JSON.
-
-    Raises:
-        RltunedError: it is none, or of another version; names the field.
-    """
+    """The record of this form that was written as this JSON. RltunedError names the field that is wrong."""
     try:
         found: _T = _adapter(form).validate_json(data, strict=True)
     except ValidationError as error:
@@ -290,17 +286,7 @@ def record(
     results: Iterable[tuple[Change, Outcome, str]] = (),
     starts: StartRecord | None = None,
 ) -> DecisionRecord:
-    """The decision record of a plan.
-
-    Args:
-        plan: the decision.
-        stage: in force; the configured one by default.
-        held_back: why it is not the configured one.
-        policy_why: why it is this policy, where the configuration says "auto".
-        forecast_trouble: why no start times are forecast although they should be.
-        results: what became of the changes, and what Slurm said.
-        starts: when jobs are expected to start.
-    """
+    """The decision record of a plan. `results`: what became of the changes, and what Slurm said of each."""
     jobs, observation, scored = plan.snapshot.jobs, plan.observation, plan.scored
     ids = jobs.job_id[plan.rows]
     seen = np.full(len(ids), -1, dtype=np.intp)

@@ -1,18 +1,16 @@
 """Why is this job at this place? A typed answer, from a decision record."""
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from rltuned.core.changes import Field, Outcome
-from rltuned.core.config import PlacementApply
 from rltuned.decide.decision import DecisionRecord, LenderRecord
 from rltuned.decide.raising import Stop
 from rltuned.decide.rank.heuristics import RULES
-from rltuned.decide.scope import MEANING
 
 STOP_MEANING: Final[Mapping[Stop, str]] = {
     Stop.UNSEEN: "too far back and too large to be seen by the policy in this cycle",
@@ -163,13 +161,13 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
             common["reason"] = record.reasons[left.reason[at]] if left.reason[at] >= 0 else ""
         for veto, ids in record.vetoed.items():
             if job_id in ids:
-                return Explanation(verdict=Verdict.NOT_MANAGED, veto=f"{veto}: {MEANING[veto]}", **common)
+                return Explanation(verdict=Verdict.NOT_MANAGED, veto=f"{veto}: {veto.meaning}", **common)
         return Explanation(verdict=Verdict.NOT_PENDING, **common)
     at = jobs.id.index(job_id)
     seen, stop = jobs.seen[at], Stop(jobs.stop[at])
     raised = next((one for one in record.raises if one.id == job_id), None)
     visible = _visible(record, seen) if seen >= 0 else {}
-    outcomes = record.outcomes.get(job_id, {})
+    outcomes, way = record.outcomes.get(job_id, {}), record.placement.ways.get(job_id)
     common["may_lend"] = jobs.may_lend[at]
     if raised is not None:
         common |= {"passes": raised.first, "charged": raised.seconds, "lenders": raised.lenders}
@@ -186,7 +184,7 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
         stopped=STOP_MEANING.get(stop, ""),
         stopped_by=jobs.stopped_by[at] or None,
         wait=jobs.wait[at],
-        placement=_placement(record, job_id),
+        placement="" if way is None else f"{way.kind} on {','.join(way.nodes)} now",
         outcome=", ".join(f"{name} {OUTCOME_MEANING.get(outcome, outcome)}" for name, outcome in outcomes.items()),
         **visible,
         **common,
@@ -213,7 +211,8 @@ def start_of(record: DecisionRecord, job_id: int) -> StartAnswer | None:
 
 
 def _visible(record: DecisionRecord, seen: int) -> dict[str, Any]:
-    window, weights = record.window, record.coefficients
+    window = record.window
+    columns, values = ((), ()) if window.terms is None else (record.columns, window.terms[seen])
     score = window.score[seen]
     better = sum(other > score for other in window.score)
     medians = np.median(np.array(window.values), axis=0).tolist()
@@ -230,19 +229,8 @@ def _visible(record: DecisionRecord, seen: int) -> dict[str, Any]:
         "estimated_from": FINISHED_JOBS if window.predicted[seen] else TIME_LIMIT,
         "gpus": window.gpus[seen],
         "features": features,
-        "terms": () if window.terms is None or weights is None else _terms(record.columns, window.terms[seen], weights),
+        "terms": tuple(
+            Term(name, value, weight, weight * value)
+            for name, value, weight in zip(columns, values, record.coefficients or (), strict=True)
+        ),
     }
-
-
-def _terms(names: Sequence[str], values: Sequence[float], coefficients: Sequence[float]) -> tuple[Term, ...]:
-    return tuple(
-        Term(name, value, coefficient, coefficient * value)
-        for name, value, coefficient in zip(names, values, coefficients, strict=True)
-    )
-
-
-def _placement(record: DecisionRecord, job_id: int) -> str:
-    way = record.placement.ways.get(job_id)
-    if record.placement.apply is PlacementApply.OFF or way is None:
-        return ""
-    return f"{way.kind} on {','.join(way.nodes)} now"

@@ -5,14 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.changes import (
-    MAX_FACTOR,
-    Applied,
-    Change,
-    Field,
-    OverSubscribe,
-    SiteFactor,
-)
+from rltuned.core.changes import MAX_FACTOR, Applied, Change, Field, OverSubscribe, SiteFactor
 from rltuned.core.config import PlacementApply
 from rltuned.core.pools import Pools
 from rltuned.core.tables import Ints, Rows, Snapshot
@@ -56,12 +49,8 @@ def changes_of(
 ) -> tuple[Change, ...]:
     """The changes, in the order of writing: what is given back, then the head of the queue first.
 
-    Args:
-        managed: n managed jobs.
-        queue: (n,) their positions in the planned order.
-        target: (n,) priorities that they shall have.
-        front: what the placement wants.
-        withdraw: jobs that are given back; none of them is changed.
+    `queue`: (n,) positions of the managed jobs in the planned order; `target`: (n,) priorities that they shall have;
+    `withdraw`: jobs that are given back, of which none is changed.
     """
     jobs, applied = managed.snapshot.jobs, managed.applied
     leaving = np.isin(jobs.job_id[managed.rows], list(withdraw))

@@ -14,7 +14,7 @@ from rltuned.core.changes import SPLIT
 from rltuned.core.config import Config, ScopeSection, Stage
 from rltuned.core.pools import MOST_REQUESTS, MOST_SETS, Pools
 from rltuned.core.reasons import Waits, parse
-from rltuned.core.tables import Bools, Category, Ints, JobTable, Partition, Snapshot
+from rltuned.core.tables import Bools, Category, Ints, JobTable, Partition, Rows, Snapshot
 
 
 class Veto(enum.StrEnum):
@@ -83,8 +83,6 @@ class Veto(enum.StrEnum):
     CANARY = "canary", "it is not part of the canary"
 
 
-MEANING: Final = {veto: veto.meaning for veto in Veto}
-
 NEAR: Final = 6 * 3600.0
 """Seconds: a job with a deadline that has to start within so long is left alone. One that may start later lends as any
 other does: else a deadline in a year's time would keep everybody from passing."""
@@ -104,7 +102,7 @@ _NOT_PASSED: Final = frozenset(
 class Scope:
     """The verdict on every pending job. P pending jobs, in the order of `JobTable.pending`."""
 
-    rows: npt.NDArray[np.intp]
+    rows: Rows
     veto: npt.NDArray[np.int8]  # (P,) index into `list(Veto)`, −1 for a managed job
     base: Ints
     """(P,) priority that the job has without rltuned, 0 for a held one; the highest of its partitions'."""
@@ -121,11 +119,11 @@ class Scope:
     most_decided: Ints  # (P,) the most, over its partitions
 
     @property
-    def managed(self) -> npt.NDArray[np.intp]:
+    def managed(self) -> Rows:
         """Positions (not rows) of managed jobs."""
         return np.flatnonzero(self.veto < 0)
 
-    def vetoed(self) -> dict[Veto, npt.NDArray[np.intp]]:
+    def vetoed(self) -> dict[Veto, Rows]:
         """Rows by veto."""
         return {veto: self.rows[self.veto == code] for code, veto in enumerate(Veto) if (self.veto == code).any()}
 
@@ -200,7 +198,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     return Scope(rows, veto, base, least, tier, startable, passable, decided + theirs, most_decided + theirs)
 
 
-def decided_terms(jobs: JobTable, rows: npt.NDArray[np.intp]) -> tuple[Ints, Ints]:
+def decided_terms(jobs: JobTable, rows: Rows) -> tuple[Ints, Ints]:
     """(n,) the least and the most that `JobTable.decided` adds up to, over the partitions of each job."""
     column = jobs.decided.take(rows)
     return (
@@ -218,7 +216,7 @@ def _added_up(terms: str) -> int:
     return total
 
 
-def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges) -> tuple[Ints, Bools, Bools]:
+def _claims(jobs: JobTable, rows: Rows, applied: AppliedChanges) -> tuple[Ints, Bools, Bools]:
     """Our site factor on each job (0: none), whether it is foreign, and whether its request has changed since."""
     site = np.zeros(len(rows), dtype=np.int64)
     foreign, other_request = np.zeros((2, len(rows)), dtype=np.bool_)
@@ -231,7 +229,7 @@ def _claims(jobs: JobTable, rows: npt.NDArray[np.intp], applied: AppliedChanges)
 
 def _allowed(
     column: Category,
-    rows: npt.NDArray[np.intp],
+    rows: Rows,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     *,
@@ -248,14 +246,14 @@ def _allowed(
     return column.take(rows).mapped(inside, none=not include)
 
 
-def _reserved(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -> Bools:
+def _reserved(jobs: JobTable, rows: Rows, scope: ScopeSection) -> Bools:
     codes = jobs.reservation.codes[rows]
     if scope.exclude_reservations == "all":
         return np.asarray(codes >= 0, dtype=np.bool_)
     return ~_allowed(jobs.reservation, rows, (), scope.exclude_reservations)
 
 
-def priority_tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
+def priority_tiers(snapshot: Snapshot, rows: Rows) -> Ints:
     """(n,) priority tier of each job; −1 where the partitions that it may run in differ in it, or are unknown."""
 
     def tier(parts: Sequence[Partition | None]) -> int:
@@ -265,7 +263,7 @@ def priority_tiers(snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> Ints:
     return snapshot.by_partitions(rows, tier, none=-1, kind=np.int64)
 
 
-def _canary(jobs: JobTable, rows: npt.NDArray[np.intp], scope: ScopeSection) -> Bools:
+def _canary(jobs: JobTable, rows: Rows, scope: ScopeSection) -> Bools:
     if isinstance(scope.canary, tuple):
         return _allowed(jobs.partition, rows, scope.canary, (), several=True)
     # A hash of the id, not of the position: a job stays in or out of the canary for its whole life.

@@ -20,7 +20,7 @@ from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.plan import Plan
 from rltuned.decide.raising import Stop
 from rltuned.decide.resizing import Registration, ResizeAdvice, advice
-from rltuned.decide.scope import MEANING, Veto
+from rltuned.decide.scope import Veto
 
 VERSION: Final = 2
 MOST_JOBS: Final = 500
@@ -31,7 +31,7 @@ _LONGEST: Final = (
     "`scontrol update JobId=JOBID TimeLimit=…`."
 )
 _VETOES: Final[Mapping[Veto, str]] = {
-    **MEANING,
+    **{veto: veto.meaning for veto in Veto},
     Veto.UNREADABLE: "what Slurm says of it cannot be understood",
     Veto.BLOCKED: "it cannot start now, whatever its priority",
 }

@@ -25,7 +25,6 @@ from rltuned.decide.explain import Explanation, Verdict, start_of
 from rltuned.decide.explain import explain as explain_job
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
-from rltuned.decide.scope import MEANING
 from rltuned.records import decisions
 from rltuned.simulate.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
 
@@ -149,7 +148,7 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
     meaning = "The last forecast did not look at it: it came later, runs, has ended, or is further back."
     for veto, ids in made.vetoed.items():
         if job_id in ids:
-            meaning = f"Nothing is forecast: {MEANING[veto]}."
+            meaning = f"Nothing is forecast: {veto.meaning}."
             break
     return JobAnswer(job_id, made.time, None, None, meaning, made.starts.outcomes, made.starts.not_simulated)
 

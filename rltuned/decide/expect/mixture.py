@@ -170,11 +170,7 @@ class Mixture:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """What `to_json` made.
-
-        Raises:
-            WorkloadError: something else.
-        """
+        """What `to_json` made; WorkloadError: it is something else."""
         made = cls()
         match value:
             case {"weights": list(weights), "wider": int(wider) | float(wider), "mean": [*mean]} if (

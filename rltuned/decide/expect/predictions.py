@@ -1,10 +1,11 @@
 """Run-time predictions, and how wrong they have been: what a plan and a forecast of start times expect of them."""
 
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from rltuned.core.tables import Floats, Rows
+from rltuned.decide.rank.actor import Actor
 from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.see.features import known_run_times
 
@@ -72,18 +73,10 @@ def prediction_error(expected: Floats, run_time: Floats) -> PredictionError:
     return PredictionError(float(error.mean()) * n / (n + 2 * LEAST_ENDED), float(error.std()))
 
 
-@runtime_checkable
-class PredictsRunTimes(Protocol):
-    """A policy that knows how estimates and limits relate to run times."""
-
-    def expected_run_time(self, run_time: Floats, time_limit: Floats) -> Floats:
-        """(N,) expected seconds of jobs with the estimate r and the limit L."""
-
-
 def expected_run_times(policy: Policy, estimates: Floats, time_limit: Floats) -> Floats:
     """(N,) expected seconds of jobs with these estimates (NaN: none) and limits, corrected by a policy that can."""
     run_times = known_run_times(estimates, time_limit)
-    return policy.expected_run_time(run_times, time_limit) if isinstance(policy, PredictsRunTimes) else run_times
+    return policy.expected_run_time(run_times, time_limit) if isinstance(policy, Actor) else run_times
 
 
 def uncertain_run_times(

@@ -168,11 +168,7 @@ class RunTimeHistory:
 
     @classmethod
     def from_json(cls, value: Any, most_keys: int = MOST_KEYS) -> Self:
-        """The history that `to_json` wrote.
-
-        Raises:
-            WorkloadError: something else, or of another version.
-        """
+        """The history that `to_json` wrote; WorkloadError: it is something else, or of another version."""
         match value:
             case {"format": version, "last": list(last), "log": list(log), "new": int(new), "mixture": mixture} if (
                 version == FORMAT and len(last) <= most_keys and len(log) <= 2 * LEARN_FROM and new >= 0

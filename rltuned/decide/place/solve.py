@@ -52,10 +52,7 @@ def solve(model: Model, time_limit: float, gap: float, known: float = -math.inf)
     objective) is within the gap of the root relaxation, none is searched for: OPTIMAL without counts.
 
     OPTIMAL: proven within the gap. FEASIBLE: the limit came first. TIMEOUT: so it did, and nothing was found.
-    Deterministic unless the limit strikes.
-
-    Raises:
-        PlacementError: the model has indices or coefficients that would make GLPK end the process.
+    Deterministic unless the limit strikes. PlacementError: the model would make GLPK end the process.
     """
     _check(model)
     glpk.glp_term_out(glpk.GLP_OFF)

@@ -101,11 +101,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 
 
 def by_name(name: str) -> Rule:
-    """The rule called `name`.
-
-    Raises:
-        ConfigError: no such rule; the message names those that exist.
-    """
+    """The rule called `name`; ConfigError names those that exist."""
     rule = RULES.get(name)
     if rule is None:
         raise ConfigError(f"there is no rule '{name}'; there are {', '.join(sorted(RULES))}")

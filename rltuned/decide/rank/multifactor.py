@@ -51,9 +51,7 @@ class Weights:
     def parse(cls, text: str) -> "Weights":
         """A name of `PRESETS`, or a list as "age=1000,fairshare=100000,max_age=86400,gres/gpu=500": the fields here
         (`favor_small=1`: yes), and TRES by their names, which alone may be negative.
-
-        Raises:
-            ConfigError: it is neither; names the part.
+        ConfigError names the part that is neither.
         """
         if text in PRESETS:
             return PRESETS[text]
@@ -186,10 +184,8 @@ class Associations:
 
     @classmethod
     def of(cls, entries: Iterable[Association]) -> "Associations":
-        """From associations, parents before their children; root itself need not be among them.
-
-        Raises:
-            ValueError: an association is named twice, or its parent is not named before it.
+        """From associations, parents before their children; root itself need not be among them. ValueError: one is
+        named twice, or its parent is not named before it.
         """
         ordered, parents, rows = [Association("root", shares=0.0)], [0], {("root", ""): 0}
         for each in entries:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rltuned.core.pools import Pools, job_pools
 from rltuned.core.tables import Codes, Floats, Ints, JobTable, Snapshot
-from rltuned.decide.see.features import FEATURES, Demand, demand, features
+from rltuned.decide.see.features import FEATURES, demand, features
 from rltuned.decide.see.supply import PoolStats, pool_stats
 
 STATE_COLUMNS: Final = (
@@ -74,15 +74,6 @@ class Observation:
         return found
 
 
-def sample(numeric: npt.NDArray[np.float32], named: tuple[str, ...], asked: Demand) -> npt.NDArray[np.float32]:
-    """(n, 8) `STATE_COLUMNS` from the (n, F) features of these names. requested_gpus is put on a scale that is the same
-    everywhere: a policy compares jobs of different pools, and a power of it means the same on each cluster.
-    """
-    state = numeric.take([named.index(name) for name in STATE_COLUMNS], axis=1)
-    state[:, _GPUS] = np.minimum(np.log(np.maximum(asked.gpus, 1.0)) / GPUS_SCALE, 1.0)
-    return state
-
-
 def observe(
     snapshot: Snapshot,
     rows: npt.NDArray[np.intp],
@@ -123,7 +114,10 @@ def observe(
     shown = len(rows)
     state = np.zeros((WINDOW, len(STATE_COLUMNS)), dtype=np.float32)
     mask = np.zeros(WINDOW, dtype=np.bool_)
-    state[:shown] = sample(numeric, named, asked)
+    state[:shown] = numeric.take([named.index(name) for name in STATE_COLUMNS], axis=1)
+    # On a scale that is the same everywhere: a policy compares jobs of different pools, and a power of it means the
+    # same on each cluster.
+    state[:shown, _GPUS] = np.minimum(np.log(np.maximum(asked.gpus, 1.0)) / GPUS_SCALE, 1.0)
     mask[:shown] = True
     return Observation(
         state=state,

@@ -13,7 +13,7 @@ from rltuned.core.changes import Outcome
 from rltuned.core.config import Config, StateSection
 from rltuned.core.errors import SlurmParseError
 from rltuned.core.unread import RowKind
-from rltuned.decide.scope import MEANING, Veto
+from rltuned.decide.scope import Veto
 
 KINDS = pytest.mark.parametrize("kind", ["strange", "nameless"])
 """How the row of a job cannot be understood: a value in it, or even whose it is."""
@@ -142,7 +142,7 @@ def test_a_cycle_goes_on_with_the_other_jobs_counts_the_strange_row_and_says_so_
     assert home.tick().managed == 12
     assert home.metric('rltuned_skipped_rows{kind="job"}') == 0
     assert len(home.events("rows.skipped")) == 2
-    assert "doctor" in MEANING[Veto.UNREADABLE]
+    assert "doctor" in Veto.UNREADABLE.meaning
 
 
 def test_a_job_that_becomes_strange_keeps_what_it_carries_until_it_can_be_read_again(tmp_path):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from unit.rank.conftest import expecting
 
 from rltuned.decide.expect.predictions import (
     LEAST_ENDED,
@@ -11,19 +12,7 @@ from rltuned.decide.expect.predictions import (
     uncertain_run_times,
 )
 from rltuned.decide.rank import by_name
-
-
-class Sceptic:
-    """Takes every run time for a tenth of the estimate."""
-
-    name = "sceptic"
-
-    def score(self, observation):
-        return by_name("sjf").score(observation)
-
-    def expected_run_time(self, run_time, time_limit):
-        assert (run_time <= time_limit).all()
-        return np.maximum(run_time / 10.0, 1.0)
+from rltuned.decide.rank.actor import plain_rule
 
 
 def ended_jobs(estimate, time_limit, run_time):
@@ -65,9 +54,10 @@ def test_run_times_are_as_the_policy_expects_them_and_as_they_turned_out():
     times, spread = uncertain_run_times(by_name("sjf"), estimates, limits, None)
     assert (times.tolist(), spread) == ([5000.0, 600.0, 7000.0], UNKNOWN_SPREAD)
     ended = ended_jobs(np.full(1000, 5000.0), 90_000.0, 1000.0)
-    times, spread = uncertain_run_times(Sceptic(), estimates, limits, ended)
-    # A tenth was expected, and they took twice that.
-    assert times == pytest.approx([1000.0, 120.0, 1400.0], rel=0.05)
+    sceptic = expecting(plain_rule("sceptic"), np.log(0.1), 1.0, 0.0)
+    times, spread = uncertain_run_times(sceptic, estimates, limits, ended)
+    # A tenth was expected, but of the one whose estimate is its limit, and they took twice that.
+    assert times == pytest.approx([1000.0, 600.0, 1400.0], rel=0.05)
     assert spread == pytest.approx(0.0, abs=1e-9)
     late = ended_jobs(np.full(1000, 10.0), 90_000.0, 90_000.0)
     times, _ = uncertain_run_times(by_name("sjf"), estimates, limits, late)
