@@ -99,17 +99,6 @@ def test_a_job_goes_just_before_the_first_that_can_lend_and_that_one_lends():
     assert made.stop(3) == (Stop.FRONT, 0)
 
 
-def test_the_first_lend_each_as_many_gpus_as_it_has_until_the_size_is_covered():
-    made = decided(4, [4], gpus=[1, 2, 4, 4], gpu_type="p100")
-    assert made.lenders(4) == {1: 1.0, 2: 2.0, 3: 1.0}
-    assert made.order == [4, 1, 2, 3]
-
-
-def test_where_all_that_are_passed_are_smaller_they_lend_all_that_they_have():
-    made = decided(2, [2], gpus=[1, 4], gpu_type="p100")
-    assert (made.lenders(2), made.targets) == ({1: 1.0}, {2: 1001})
-
-
 def test_a_job_that_has_lent_its_part_is_passed_by_nobody_else():
     made = decided(3, [3], book=has_lent(WHOLE))
     assert (made.order, made.lenders(3)) == ([1, 3, 2], {2: 1.0})
@@ -141,28 +130,6 @@ def test_a_raised_job_keeps_its_place_while_that_is_lent_and_moves_where_that_ha
     assert (made.targets, made.order) == ({7: 701}, [1, 2, 3, 7, 4, 5, 6])
 
 
-def test_who_goes_ahead_is_not_replaced_by_others_on_the_same_nodes():
-    columns = {"user": [*"abcd"], "cpus": [1, 2, 3, 4]}
-    assert decided(4, [4, 3], most=1, **columns).order == [4, 1, 2, 3]
-    made = decided(4, [4, 3], most=1, ours={3: 205}, **columns)
-    assert (made.targets, made.stop(4)) == ({3: 1005}, (Stop.MOST, 0))
-    # It has nobody left to pass: another one goes ahead.
-    made = decided(4, [4, 3], most=1, ours={3: 205}, decided=["qos=1", "qos=1", "", "qos=1"], **columns)
-    assert (made.order, made.stop(3)) == ([4, 1, 2, 3], (Stop.DECIDED, 2))
-    # Other nodes are no matter of its own.
-    elsewhere = {"gpu_type": ["p100", "m40", "p100", "m40"]}
-    assert decided(4, [4, 3], most=1, ours={3: 205}, **columns, **elsewhere).order == [1, 4, 2, 3]
-
-
-def test_where_a_job_goes_that_is_wanted_less_changes_nothing_for_one_that_cannot_go_there():
-    book = Book(time=NOW, given={1: Given(int(NOW - HOUR), WHOLE - 60.0, 1, ())})
-    made = decided(5, [4, 5], seconds=[100.0, 60.0], user=[*"abcdd"], cpus=[1, 1, 1, 1, 2], book=book)
-    assert (made.order, made.targets) == ([5, 1, 4, 2, 3], {4: 901, 5: 1001})
-    # Another user's job does not pass the one that is wanted more, though the first could lend to it.
-    made = decided(5, [4, 5], seconds=[100.0, 60.0], user=[*"abcde"], cpus=[1, 1, 1, 1, 2], book=book)
-    assert (made.order, made.stop(4), made.stop(5)) == ([1, 4, 5, 2, 3], (Stop.LENT, 1), (Stop.AHEAD, 0))
-
-
 def test_one_that_cannot_lend_as_much_as_the_other_would_use_is_not_passed():
     made = decided(3, [3], book=has_lent(WHOLE - 99.0))
     assert (made.order, made.stop(3)) == ([1, 3, 2], (Stop.LENT, 1))
@@ -170,13 +137,6 @@ def test_one_that_cannot_lend_as_much_as_the_other_would_use_is_not_passed():
     # One that has lent nothing yet, and can lend nothing, is passed where those before it cover the size.
     fresh = decided(3, [3], eligible_time=[NOW - HOUR, NOW, NOW])
     assert (fresh.order, fresh.lenders(3)) == ([3, 1, 2], {1: 1.0})
-
-
-def test_the_last_of_the_lenders_needs_its_part_only():
-    lent = Book(time=NOW, given={2: Given(int(NOW - HOUR), 4 * WHOLE - 100.0, 1, ())})
-    made = decided(3, [3], gpus=[1, 4, 2], gpu_type="p100", book=lent)
-    assert (made.order, made.lenders(3)) == ([3, 1, 2], {1: 1.0, 2: 1.0})
-    assert decided(3, [3], gpus=[1, 4, 2], gpu_type="p100", book=lent, seconds=101.0).order == [1, 2, 3]
 
 
 def test_of_one_user_half_of_those_that_may_be_raised_come_before_others():
@@ -187,27 +147,6 @@ def test_of_one_user_half_of_those_that_may_be_raised_come_before_others():
     # Also where all places are taken by that user's jobs.
     ours = {3: 250, 4: 350, 5: 450}
     assert list(decided(7, [3, 4, 5, 6, 7], user=users, ours=ours, **columns).targets) == [3, 4, 7]
-
-
-def test_what_one_raised_job_borrows_the_next_cannot():
-    made = decided(4, [3, 4], seconds=[200.0, 200.0])
-    assert made.order == [3, 1, 4, 2]
-    assert (made.lenders(3), made.lenders(4)) == ({1: 1.0}, {2: 1.0})
-    assert decided(4, [3, 4], seconds=[180.0, 180.0]).order == [3, 4, 1, 2]
-
-
-def test_what_is_promised_to_a_job_that_could_not_be_given_back_stays_promised():
-    offer = Offer(int(NOW - HOUR), 1, 1, 1.0, 300.0, (Part(1, int(NOW - HOUR), 1.0),), unwanted=True)
-    book = Book(time=NOW, offers={4: offer})
-    assert decided(4, [3], book=book, ours={4: 400}).order == [1, 3, 2, 4]
-    # The job itself has it: wanted again, it keeps its place.
-    assert decided(4, [4], book=book, ours={4: 400}).order == [4, 1, 2, 3]
-
-
-def test_nothing_can_be_lent_where_the_share_is_nought_and_own_jobs_pass_all_the_same():
-    assert decided(3, [3], share=0.0).targets == {}
-    mine = decided(3, [3], share=0.0, user=["a", "b", "b"], time_limit=[600.0, 600.0, 60.0])
-    assert (mine.order, mine.found.offers[3].parts) == ([1, 3, 2], ())
 
 
 def test_at_most_so_many_are_ahead_at_a_time():
@@ -231,37 +170,6 @@ def test_a_job_that_the_policy_has_not_seen_stays():
 
 
 # --- who is passed, and who not
-
-
-@pytest.mark.parametrize(
-    ("first", "third"),
-    [
-        ("partition=50", ""),
-        ("qos=50", ""),
-        ("assoc=50", ""),
-        ("", "nice=50"),
-        ("partition=50 or partition=0", ""),
-        ("partition=50", "partition=50 or partition=0"),
-        ("partition=100 nice=50", "qos=20"),
-    ],
-)
-def test_nobody_passes_a_job_for_which_more_was_decided(first, third):
-    made = decided(3, [3], decided=[first, "", third])
-    assert made.order[0] == 1
-    assert made.stop(3) == ((Stop.DECIDED, 2) if third.startswith("nice") else (Stop.DECIDED, 1))
-    # The other way round it is a loan as any other.
-    assert decided(3, [3], decided=[third if "or" not in third else "", "", first.split(" or")[0]]).order == [3, 1, 2]
-
-
-def test_not_even_the_own_user_passes_what_he_has_put_behind_with_a_nice():
-    made = decided(2, [2], user="a", time_limit=[600.0, 60.0], decided=["", "nice=50"])
-    assert (made.targets, made.stop(2)) == ({}, (Stop.DECIDED, 1))
-
-
-def test_what_somebody_else_adds_to_a_priority_was_decided_and_what_he_takes_away_too():
-    assert decided(3, [3], site_factor=[300, 0, 0], priority=[900, 900, 800]).order == [1, 3, 2]
-    lowered = decided(3, [3], site_factor=[-50, 0, 0], priority=[1000, 900, 800])
-    assert (lowered.order, lowered.lenders(3), lowered.targets) == ([3, 1, 2], {1: 1.0}, {3: 951})
 
 
 @pytest.mark.parametrize(
@@ -300,14 +208,6 @@ def test_passing_a_job_that_cannot_start_costs_nobody_anything(columns):
     assert (made.targets, made.lenders(3)) == ({3: 1001}, {1: 1.0})
 
 
-def test_the_own_jobs_are_passed_for_nothing():
-    made = decided(4, [4], user=["a", "b", "a", "a"], time_limit=[900.0, 900.0, 900.0, 60.0])
-    assert (made.order, made.lenders(4)) == ([4, 1, 2, 3], {2: 1.0})
-    # Own ones that have lent their part do not stop the user himself.
-    alone = decided(2, [2], user="a", time_limit=[900.0, 60.0], book=has_lent(WHOLE))
-    assert (alone.order, alone.lenders(2)) == ([2, 1], {})
-
-
 def test_of_one_users_jobs_that_ask_for_the_same_slurms_order_stands():
     made = decided(4, [4, 3], user=["a", "b", "c", "c"])
     assert made.order == [3, 4, 1, 2], "whatever the policy says"
@@ -323,47 +223,7 @@ def test_of_one_users_jobs_that_ask_for_the_same_slurms_order_stands():
     assert decided(3, [3], user=["a", "c", "c"], cpus=[1, 1, 2], seconds=50.0).order == [3, 1, 2]
 
 
-def test_jobs_that_share_no_nodes_do_not_matter():
-    kinds = ["p100", "k80", "k80"]
-    made = decided(3, [3], gpu_type=kinds, decided=["partition=900", "", ""], book=has_lent(WHOLE))
-    assert (made.targets, made.lenders(3)) == ({3: 901}, {2: 1.0})
-    assert decided(3, [3], gpu_type=kinds, book=has_lent(WHOLE, job=2)).targets == {}
-    # Any GPU may be a P100, too.
-    assert decided(3, [3], gpu_type=["p100", "k80", ""], book=has_lent(WHOLE)).order == [1, 3, 2]
-
-
-def test_a_job_moves_among_those_of_its_tier_only():
-    tiers = ["urgent", "gpu", "urgent", "gpu"]
-    made = decided(4, [4, 3], partition=tiers)
-    assert (made.targets, made.lenders(4), made.lenders(3)) == ({4: 901, 3: 1001}, {2: 1.0}, {1: 1.0})
-    assert made.order == [3, 1, 4, 2]
-    # One that may run in both tiers stands in both.
-    both = decided(3, [3], partition=["gpu,urgent", "gpu", "gpu"], book=has_lent(WHOLE))
-    assert (both.targets, both.lenders(3)) == ({3: 901}, {2: 1.0})
-
-
-def test_jobs_in_a_reservation_meet_those_in_one_only():
-    every = ScopeSection(exclude_reservations=())
-    made = decided(3, [3], reservation=["lab", "", ""], scope=every)
-    assert (made.targets, made.lenders(3)) == ({3: 901}, {2: 1.0})
-    made = decided(3, [3], reservation=["lab", "", "lab"], scope=every)
-    assert (made.targets, made.lenders(3)) == ({3: 1001}, {1: 1.0})
-
-
 # --- several partitions, arrays
-
-
-def test_of_a_job_in_several_partitions_each_place_counts_and_it_lends_once():
-    several = {"partition": ["gpu,share", "gpu", "gpu", "gpu"], "gpus": [1, 1, 1, 4], "gpu_type": "p100"}
-    base, least = [1000, 900, 800, 700], [850, 900, 800, 700]
-    made = decided(4, [4], base=base, base_least=least, **several)
-    assert (made.targets, made.lenders(4)) == ({4: 1001}, {2: 1.0, 1: 1.0, 3: 1.0})
-    # It has lent its part: the place in its worse partition is not passed either.
-    made = decided(4, [4], base=base, base_least=least, book=has_lent(WHOLE), **several)
-    assert (made.targets, made.lenders(4)) == ({4: 801}, {3: 1.0})
-    # In the better partition it is passed, though in the other one it stays behind: it lends.
-    made = decided(2, [2], partition=["gpu,share", "gpu"], base=[1000, 800], base_least=[500, 800])
-    assert (made.targets, made.lenders(2)) == ({2: 1001}, {1: 1.0})
 
 
 def test_a_job_that_stands_before_another_in_its_best_partition_is_not_raised_and_nobody_lends():
@@ -432,40 +292,6 @@ def test_a_job_that_stands_right_keeps_the_priority_that_it_has():
     assert decided(3, [3], priority=[902, 900, 800], ours={3: 101}, book=lent).targets == {3: 901}, "no other number"
 
 
-def test_several_that_pass_the_same_job_stand_in_the_order_of_the_policy():
-    made = decided(5, [5, 3, 4], seconds=60.0)
-    assert made.order == [5, 3, 4, 1, 2]
-    assert made.targets == {4: 1001, 3: 1001, 5: 1002}, "the third was submitted before the fourth"
-
-
-def test_of_jobs_of_the_same_priority_the_earlier_submission_is_the_first():
-    same = {"priority": [500, 500, 500], "submit_time": [NOW - HOUR, NOW - HOUR + 1, NOW - HOUR + 2]}
-    assert decided(3, [3], **same).targets == {3: 501}
-    # An older one needs no more than the priority of whom it passes.
-    older = {"priority": [500, 400], "submit_time": [NOW - HOUR, NOW - HOUR - 60.0]}
-    assert decided(2, [2], **older).targets == {2: 500}
-
-
-def test_where_no_priority_lies_between_two_jobs_it_goes_behind_the_next_with_room():
-    """The first has lent its part, the second has the same priority: there is no number between them."""
-    made = decided(4, [4], priority=[500, 500, 450, 400], book=has_lent(WHOLE))
-    assert (made.targets, made.lenders(4)) == ({4: 451}, {3: 1.0})
-    made = decided(3, [3], priority=[500, 500, 400], book=has_lent(WHOLE))
-    assert made.targets == {}
-    assert decided(3, [3], priority=[501, 500, 400], book=has_lent(WHOLE)).targets == {3: 501}
-
-
-def test_one_that_is_wanted_less_is_left_out_where_there_is_room_for_one_only():
-    """One number lies between the first, which has lent its part, and the second; there the older one comes first."""
-    columns = {"priority": [501, 500, 400, 300], "book": has_lent(WHOLE), "seconds": 60.0}
-    columns["submit_time"] = [NOW - HOUR, NOW - HOUR + 1, NOW - HOUR + 3, NOW - HOUR + 2]
-    made = decided(4, [3, 4], **columns)
-    assert (made.targets, made.order) == ({3: 501}, [1, 3, 2, 4])
-    # What would stand before it has been there in Slurm's own order, too.
-    made = decided(4, [4, 3], **columns)
-    assert (made.targets, made.order) == ({3: 501, 4: 501}, [1, 4, 3, 2])
-
-
 def test_of_those_without_room_the_last_is_left_out_which_may_make_room_for_the_others():
     """There is no number for 4 and for 5; once 5 is left out, there is one for 4."""
     made = decided(
@@ -479,28 +305,3 @@ def test_of_those_without_room_the_last_is_left_out_which_may_make_room_for_the_
         book=has_lent(WHOLE, job=4),
     )
     assert made.targets == {2: 505, 4: 506, 7: 507, 8: 508}
-
-
-def test_one_that_is_wanted_less_does_not_go_past_one_that_is_raised_and_lends_nothing():
-    # The third is wanted first, but the first cannot lend so much; to the fourth it could.
-    columns = {"eligible_time": [NOW - HOUR, NOW - 2 * HOUR, NOW - HOUR, NOW - HOUR], "seconds": [370.0, 60.0]}
-    made = decided(4, [3, 4], **columns)
-    assert (made.order, made.lenders(4)) == ([1, 3, 4, 2], {2: 1.0})
-    own = decided(4, [3, 4], user=["a", "b", "c", "c"], cpus=[1, 1, 1, 2], **columns)
-    assert (own.order, own.lenders(4)) == ([4, 1, 3, 2], {1: 1.0}), "the own one may"
-    nice = decided(
-        4,
-        [3, 4],
-        user=["a", "b", "c", "c"],
-        cpus=[1, 1, 1, 2],
-        decided=["nice=10"] * 2 + ["nice=9", "nice=10"],
-        **columns,
-    )
-    assert nice.order == [1, 3, 4, 2], "not if its user put it behind with a nice"
-
-
-def test_nothing_is_below_what_slurm_alone_gives():
-    rng = np.random.default_rng(3)
-    for _ in range(20):
-        made = decided(12, rng.permutation(np.arange(1, 13)).tolist(), priority=np.sort(rng.integers(1, 30, 12))[::-1])
-        assert (made.found.target >= made.managed.base).all()

@@ -225,15 +225,6 @@ def test_the_advice_of_two_thousand_nodes_takes_seconds():
     assert time.process_time() - began < 10.0
 
 
-def test_a_thousand_nodes_and_hundreds_of_jobs_are_no_work_without_end():
-    many = np.ones(1000, dtype=np.bool_)
-    running = [job(range(2 * at, 2 * at + 2), most=64, gpus=4, capable=many) for at in range(250)]
-    half = np.repeat(np.array([4, 8], dtype=np.int32), 500)
-    too_many = [waits(2000, 8, many)] * 32
-    assert sum(advised_nodes(running, half, too_many[:0])) > 1000
-    assert min(advised_nodes(running, half * 0, [*too_many, *[waits(4, 4, many)] * 32])) >= 1
-
-
 # --- of a plan
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rltuned.core.errors import WorkloadError
 from rltuned.core.plain_tables import job_table
-from rltuned.decide.expect.mixture import LAST
+from rltuned.decide.expect.mixture import LAST, mean_regression
 from rltuned.decide.expect.run_time_history import (
     LEARN_FROM,
     MOST_KEYS,
@@ -101,14 +101,6 @@ def test_what_limits_say_beside_earlier_run_times_is_learned_from_the_sites_own_
     assert again.predict(short) == pytest.approx(history.predict(short), rel=1e-3)
 
 
-def test_who_sometimes_runs_for_long_is_expected_to_take_longer_than_who_never_does() -> None:
-    often, never = replace(ANN, user="often"), replace(ANN, user="never")
-    jobs = [(often, 3000.0 if number % 3 == 0 else 60.0) for number in range(9)] + [(never, 90.0)] * 9
-    history = told(*jobs)
-    assert usual(history, often) < usual(history, never), "most of them are shorter"
-    assert history.predict(often) > 2.0 * history.predict(never), "but they cost more"
-
-
 @pytest.mark.parametrize(
     ("nearer", "farther"),
     [
@@ -132,13 +124,6 @@ def test_a_prediction_and_its_interval_are_bounded_by_limit_and_one_second() -> 
     assert (found.low <= found.median).all()
     assert (found.median <= found.high).all()
     assert found.median[2] == pytest.approx(9000.0, rel=1e-3)
-
-
-def test_jobs_that_always_take_as_long_have_a_narrower_interval() -> None:
-    steady = [(replace(ANN, user="steady", time_limit=1e6), 500.0)] * 10
-    wild = [(replace(ANN, user="wild", time_limit=1e6), 5.0 * 5.0**n) for n in range(8)]
-    found = told(*steady, *wild)
-    assert wide(found, steady[0][0]) < 0.7 * wide(found, wild[0][0])
 
 
 def test_weights_are_learned_from_how_jobs_were_like_earlier_ones() -> None:
@@ -326,3 +311,24 @@ def test_who_sends_many_kinds_of_jobs_drives_out_what_is_known_of_nobody_else() 
     assert all(np.isfinite(known.known(kind)[0]).all() for kind in kinds)
     assert len(known) <= MOST_KEYS
     assert len(known.to_json()["log"]) <= 2 * LEARN_FROM
+
+
+def test_the_regression_is_of_the_mean_and_not_of_the_mean_logarithm() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.uniform(0.0, 10.0, size=20_000)
+    values = np.exp(1.0 + 0.5 * x + rng.normal(size=len(x)))  # the mean is e^(1/2) times the median
+    columns = np.column_stack((np.ones(len(x)), x))
+    assert mean_regression(columns, values) == pytest.approx([1.5, 0.5], abs=0.05)
+    # A column that says the same twice, and a few values far off.
+    values[:5] = 1e9
+    twice = np.column_stack((columns, 2.0 * x))
+    at_three = float(np.exp(np.array([1.0, 3.0, 6.0]) @ mean_regression(twice, values)))
+    assert at_three == pytest.approx(float(np.exp(np.array([1.0, 3.0]) @ mean_regression(columns, values))), rel=1e-3)
+
+
+def test_a_weight_counts_as_so_many_of_the_same() -> None:
+    rng = np.random.default_rng(3)
+    columns = np.column_stack((np.ones(60), rng.normal(size=60)))
+    values, times = rng.exponential(size=60) + 0.1, rng.integers(1, 5, size=60)
+    found = mean_regression(columns, values, times.astype(np.float64))
+    np.testing.assert_allclose(found, mean_regression(np.repeat(columns, times, axis=0), np.repeat(values, times)))

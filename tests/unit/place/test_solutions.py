@@ -9,8 +9,8 @@ from unit.place.instances import random_problem
 from unit.place.proof import verify
 
 from rltuned.core.tables import Bools
-from rltuned.decide.place.placing import place, worth
-from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, SolveOutcome
+from rltuned.decide.place.placing import isolated, place, worth
+from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, SolveOutcome, Way
 from rltuned.decide.place.ways import enumerate_ways
 
 
@@ -151,3 +151,40 @@ def test_a_cut_off_solver_leaves_the_greedy_placement_and_says_so():
 def test_nothing_is_printed(capfd):
     place(random_problem(np.random.default_rng(3), 20, 8))
     assert capfd.readouterr() == ("", "")
+
+
+# --- what Slurm is told of a placement
+
+
+def _way(job, kind=Kind.PACK, nodes=(0,)):
+    return Way(job, kind, nodes, (1,) * len(nodes), 0)
+
+
+def _placed(*ways):
+    return Placement(SolveOutcome.OPTIMAL, ways, 0.0)
+
+
+def test_nothing_is_isolated_on_a_node_that_is_asleep_or_kept_off_the_others_for_it():
+    asleep, problem = np.array([False, True] + [False] * 4), problem_of([1] * 6, nodes=6, per_node=2)
+    placed = _placed(_way(0, Kind.SPREAD, (1,)), _way(1, Kind.SPREAD, (2,)), _way(2, nodes=(1,)), _way(3, nodes=(3,)))
+    assert isolated(placed, problem, asleep) == (1,)
+    assert isolated(placed, problem, np.zeros(6, dtype=np.bool_)) == isolated(placed, problem) == (0, 1)
+
+
+def test_only_jobs_that_spread_onto_idle_nodes_are_isolated():
+    problem = problem_of([1] * 6, nodes=6, per_node=2)
+    busy = problem.idle.copy()
+    busy[3] = False
+    alone = np.array([False] * 5 + [True])
+    problem = dataclasses.replace(problem, idle=busy, exclusive=alone)
+    found = isolated(
+        _placed(
+            _way(0, Kind.SPREAD, (1,)),
+            _way(2, Kind.SPREAD, (3,)),
+            _way(3, Kind.PACK, (4,)),
+            _way(4, nodes=(4, 5)),
+            _way(5, Kind.SPREAD, (0,)),
+        ),
+        problem,
+    )
+    assert found == (0,)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from unit.rank.conftest import actor_of, expecting, observation
+from unit.rank.conftest import actor_of, expecting
 
-from rltuned.core.objective import DEFAULT, Objective
+from rltuned.core.objective import Objective
 from rltuned.decide.rank import by_name
 from rltuned.decide.rank.actor import MOMENT, RUN_TIME, on_means, plain_rule, shapes, with_network
 from rltuned.decide.see.observation import STATE_COLUMNS, Observation
@@ -102,25 +102,6 @@ def test_a_network_whose_last_layer_is_zero_changes_nothing(seen):
     assert not np.array_equal(at_work.score(seen), rule.score(seen))
 
 
-def test_the_order_of_a_plain_rule_is_that_of_its_key(seen):
-    key = np.argsort(-plain_rule("short", requested_time=-1.0).score(seen), kind="stable")
-    assert (np.diff(np.minimum(seen.run_time, HORIZON)[key]) >= -1e-2).all()
-    with pytest.raises(ValueError, match="not in tuple"):
-        plain_rule("none", job_size=1.0)
-
-
-def test_the_coefficients_follow_the_queue_and_the_objective(seen):
-    actor = actor_of()
-    of_this = actor.explained(seen).coefficients
-    assert not np.allclose(of_this, actor.explained(observation(seed=1)).coefficients)
-    wanting = replace(actor, objective=Objective(0.0, 0.0, 0.0, 1.0))
-    assert not np.allclose(of_this, wanting.explained(seen).coefficients)
-    assert actor.objective == DEFAULT
-    rule = actor_of(hidden=0)
-    assert rule.is_rule
-    assert np.array_equal(rule.explained(seen).coefficients, rule.weights["constant"].astype(np.float64))
-
-
 def test_a_queue_of_twice_the_jobs_on_twice_the_gpus_has_the_same_backlog(seen):
     actor, at = actor_of(), MOMENT.index("backlog")
     twice = np.repeat(np.arange(len(seen)), 2)
@@ -130,14 +111,6 @@ def test_a_queue_of_twice_the_jobs_on_twice_the_gpus_has_the_same_backlog(seen):
 
 RUN_TIMES = np.array([100.0, 1000.0, 50.0, 3600.0])
 LIMITS = np.array([3600.0, 7200.0, np.inf, 3600.0])
-
-
-def test_the_expected_run_time_is_a_product_of_powers_of_estimate_and_limit():
-    expected = 2.0 * RUN_TIMES**0.5 * np.minimum(LIMITS, HORIZON) ** 0.25
-    assert (expected < LIMITS).all()
-    actual = expecting(actor_of(), np.log(2.0), 0.5, 0.25).expected_run_time(RUN_TIMES, LIMITS)
-    np.testing.assert_allclose(actual[:3], expected[:3], rtol=1e-6)
-    assert actual[3] == RUN_TIMES[3]  # that is its limit
 
 
 def test_no_job_is_expected_to_outlive_its_limit_or_to_run_for_less_than_a_second():

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.generated_queues import UNSEEN, QueueSettings, generate
 from unit.see.reference import reference_features
@@ -13,7 +12,7 @@ from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import Partition, Snapshot
-from rltuned.decide.see.features import FEATURES, METADATA, demand, features
+from rltuned.decide.see.features import FEATURES, demand, features
 from rltuned.decide.see.supply import pool_stats
 
 NOW = 1_000_000.0
@@ -37,36 +36,6 @@ def column(snapshot, name, estimates=None):
 
 def two_nodes(**columns):
     return node_table(["a", "b"], ["p100"], [[4], [4]], **columns)
-
-
-def test_there_are_the_seventeen_features_of_the_paper_and_two_more():
-    assert len(set(METADATA + FEATURES)) == 19
-    assert FEATURES[-2:] == ("requested_limit", "time_to_free")
-
-
-def test_the_time_until_gpus_come_free_counts_the_running_jobs_that_have_to_end():
-    # 8 GPUs; 3 are free, 2 come back in an hour, 3 in two.
-    jobs = job_table(
-        6,
-        state=[JobState.RUNNING] * 2 + [JobState.PENDING] * 4,
-        gpus=[2, 3, 3, 5, 6, 9],
-        held_nodes=[[0], [1], [], [], [], []],
-        end_time=[NOW + 3600.0, NOW + 7200.0, *[np.nan] * 4],
-    )
-    found = column(
-        snapshot_of(jobs, two_nodes(gpus_alloc=[[2], [3]], cpus_alloc=[2, 3])), "time_to_free", np.full(6, np.nan)
-    )
-    seconds = np.expm1(found.astype(float) * np.log1p(30 * 86400.0))
-    np.testing.assert_allclose(seconds, [0.0, 3600.0, 7200.0, 30 * 86400.0], rtol=1e-4)
-
-
-def test_a_job_with_nodes_of_its_own_looks_like_one_that_asks_for_all_their_gpus():
-    nodes = two_nodes(gpus_alloc=[[4], [0]], cpus_alloc=[8, 0])
-    jobs = job_table(4, gpus=[1, 4, 4, 8], nodes=[1, 1, 2, 2], exclusive=[True, False, True, False])
-    found = numeric(snapshot_of(jobs, nodes))
-    size = [FEATURES.index(name) for name in ("requested_gpus", "demand_supply_ratio", "job_size", "time_to_free")]
-    np.testing.assert_array_equal(found[0, size], found[1, size])
-    np.testing.assert_array_equal(found[2, size], found[3, size])
 
 
 def test_what_is_left_of_a_node_that_nobody_may_join_is_not_free_until_its_job_ends():
@@ -181,14 +150,3 @@ def odd_snapshots(draw):
         tmp=per(n, st.sampled_from([0.0, 1e9])),
     )
     return snapshot_of(jobs, nodes), np.array(per(n, ODD_DURATIONS), dtype=np.float64)
-
-
-@settings(max_examples=300, deadline=None)
-@given(odd_snapshots())
-def test_any_cluster_and_any_jobs_give_finite_values_between_0_and_1(case):
-    snapshot, estimates = case
-    values = numeric(snapshot, estimates)
-    assert values.dtype == np.float32
-    assert np.isfinite(values).all()
-    assert values.min(initial=0.0) >= 0.0
-    assert values.max(initial=1.0) <= 1.0

@@ -75,11 +75,6 @@ def test_which_jobs_are_seen_does_not_depend_on_their_order_in_the_table():
     )
 
 
-def test_equal_priorities_are_ordered_by_submission_and_then_by_job_id():
-    jobs = job_table(3, priority=7, submit_time=[50.0, 20.0, 20.0], job_id=[1, 9, 4])
-    assert select_window(jobs, np.arange(3), np.ones(3)).tolist() == [2, 1, 0]
-
-
 def test_the_state_is_256_by_8_and_the_critic_view_256_by_5_with_zero_padding():
     snapshot, estimates = generated(1, jobs=(40, 40))
     seen = observe(snapshot, snapshot.jobs.pending, estimates)
@@ -161,25 +156,6 @@ def test_the_gpus_of_the_cluster_are_counted_whether_a_node_is_usable_or_not():
         for usable in ([True, True], [True, False])
     )
     assert whole.cluster_gpus == drained.cluster_gpus == 8.0
-
-
-def test_the_number_of_ways_is_a_feature_and_the_state_has_whether_there_is_one():
-    nodes = two_nodes(gpus_alloc=[[2], [0]], cpus_alloc=[2, 0])
-    seen = observe(
-        snapshot_of(job_table(3, gpus=[1, 4, 8], gpus_per_node=[1, 4, 8]), nodes), np.arange(3), np.full(3, np.nan)
-    )
-    assert seen.features[:, FEATURES.index("num_ways_to_schedule")].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0])
-    assert state(seen, "can_schedule_now").tolist() == [1.0, 1.0, 0.0]
-
-
-def test_the_state_has_the_limit_beside_the_estimated_run_time():
-    jobs = job_table(3, time_limit=[3600.0, 3600.0, np.inf])
-    seen = observe(snapshot_of(jobs, two_nodes()), np.arange(3), np.array([600.0, 60.0, 600.0]))
-    at = np.argsort(seen.rows)
-    one, other, unlimited = state(seen, "requested_limit")[at]
-    assert one == other < unlimited == 1.0
-    assert state(seen, "requested_time")[at][0] == state(seen, "requested_time")[at][2]
-    assert seen.time_limit[at].tolist() == [3600.0, 3600.0, np.inf]
 
 
 def test_an_empty_queue_is_an_empty_observation():
