@@ -5,13 +5,12 @@ A way names concrete nodes only where it shares them. Nodes that it takes whole 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.core.tables import Floats, Ints, Rows
 from rltuned.decide.place.problem import Kind, PlacementProblem
@@ -70,39 +69,26 @@ class Classes:
         return np.array([rows[0] for rows in self.nodes], dtype=np.intp)
 
 
-def _group(columns: npt.NDArray[np.uint8]) -> tuple[Rows, tuple[Rows, ...]]:
+def _group(keys: Sequence[Hashable]) -> tuple[Rows, tuple[Rows, ...]]:
     """Equal rows: the group of each, and the rows of each group; groups in order of first appearance."""
-    index: dict[bytes, int] = {}
-    of = np.array([index.setdefault(row.tobytes(), len(index)) for row in columns], dtype=np.intp)
-    order = np.argsort(of, kind="stable")
-    cuts = np.flatnonzero(np.diff(of[order])) + 1
-    return of, tuple(np.split(order, cuts)) if len(of) else ()
-
-
-def _bytes(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
-    rows = [np.ascontiguousarray(column).view(np.uint8).reshape(len(column), -1) for column in columns]
-    return np.ascontiguousarray(np.concatenate(rows, axis=1))
+    rows: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    of, groups = np.empty(len(keys), dtype=np.intp), tuple(np.array(group, dtype=np.intp) for group in rows.values())
+    for number, group in enumerate(groups):
+        of[group] = number
+    return of, groups
 
 
 def classify(problem: PlacementProblem) -> Classes:
     """Group equal requests (all columns but the weight) and equal nodes (all capacities and who may use them)."""
-    requests = np.stack(
-        [
-            problem.nodes, problem.gpus, problem.gpus_per_node, problem.gpu_type,
-            problem.cpus, problem.mem, problem.tmp, problem.exclusive,
-        ],
-        axis=1,
-    ).astype(np.float64) + 0.0  # fmt: skip
-    job_of, jobs = _group(_bytes(requests, np.packbits(problem.eligible, axis=1)))
-    first = [rows[0] for rows in jobs]
-    node_of, nodes = _group(
-        _bytes(
-            problem.free + 0.0,
-            problem.idle,
-            problem.total + 0.0,
-            np.packbits(problem.eligible[first].T, axis=1),
-        )
-    )
+    p = problem
+    requests = (p.nodes, p.gpus, p.gpus_per_node, p.gpu_type, p.cpus, p.mem, p.tmp, p.exclusive)
+    eligible = [row.tobytes() for row in p.eligible]
+    job_of, jobs = _group(list(zip(*(column.tolist() for column in requests), eligible, strict=True)))
+    users = [column.tobytes() for column in p.eligible[[rows[0] for rows in jobs]].T]
+    capacities = np.column_stack((p.free, p.total, p.idle))
+    node_of, nodes = _group(list(zip(map(tuple, capacities.tolist()), users, strict=True)))
     return Classes(job_of, jobs, node_of, nodes)
 
 
