@@ -14,7 +14,7 @@ import numpy as np
 from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.tables import Floats
 from rltuned.decide.expect.predictions import COVER, expected_run_times
-from rltuned.decide.expect.run_time_history import Kind
+from rltuned.decide.expect.run_time_history import JobKind
 from rltuned.lab.evaluate.bootstrap import compare, counts
 from rltuned.records import model_files as files
 from rltuned.simulate.run_times import at_submission, ended_before, kinds_of
@@ -56,12 +56,12 @@ class MedianOfThree:
     def __init__(self) -> None:
         self._last: defaultdict[tuple[object, ...], deque[float]] = defaultdict(lambda: deque(maxlen=10))
 
-    def ended(self, kind: Kind, run_time: float) -> None:
+    def ended(self, kind: JobKind, run_time: float) -> None:
         """A job ended after so many seconds."""
         for key in self._keys(kind):
             self._last[key].append(run_time)
 
-    def predict(self, kind: Kind) -> float:
+    def predict(self, kind: JobKind) -> float:
         """Seconds; the limit where nothing is known."""
         for key, last in zip(self._keys(kind), _LAST, strict=True):
             if key in self._last:
@@ -69,7 +69,7 @@ class MedianOfThree:
         return _limit(kind)
 
     @staticmethod
-    def _keys(kind: Kind) -> tuple[tuple[object, ...], ...]:
+    def _keys(kind: JobKind) -> tuple[tuple[object, ...], ...]:
         same = kind.user, kind.partition, kind.gpus
         # A name that is not known is a key of its own job only.
         account, partition = (name or object() for name in (kind.account, kind.partition))
@@ -134,7 +134,7 @@ def _pinball(took: Floats, quantile: Floats, part: float) -> float:
     return float(np.mean(np.maximum(part * above, (part - 1.0) * above)))
 
 
-def _limit(kind: Kind) -> float:
+def _limit(kind: JobKind) -> float:
     return max(kind.time_limit, 1.0) if kind.time_limit > 0 else np.inf
 
 

@@ -18,7 +18,7 @@ from rltuned.core.config import PlacementApply, Stage
 from rltuned.core.errors import RltunedError
 from rltuned.core.tables import Floats, JobTable, Rows
 from rltuned.decide.loans import MOST_NAMED
-from rltuned.decide.place.problem import Kind, SolveOutcome
+from rltuned.decide.place.problem import PlacementKind, SolveOutcome
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
 
@@ -127,7 +127,7 @@ class LoanRecord(NamedTuple):
 class WayRecord:
     """How the placement has one job start now."""
 
-    kind: Kind
+    kind: PlacementKind
     nodes: tuple[str, ...]
 
 

@@ -109,7 +109,7 @@ class Told(NamedTuple):
 NOTHING_TOLD: Final = Told()
 
 
-class _Waiting(NamedTuple):
+class _LastReading(NamedTuple):
     """The queue of the last reading, to find out who left it."""
 
     jobs: JobTable
@@ -129,7 +129,7 @@ class Book:
     given: Mapping[int, Given] = field(default_factory=dict)  # by id of the lender
     inherited: Mapping[int, Inherited] = field(default_factory=dict)
     left: Mapping[int, Left] = field(default_factory=dict)
-    waiting: _Waiting | None = None  # not kept on disk
+    waiting: _LastReading | None = None  # not kept on disk
 
     # --- what it says
 
@@ -279,7 +279,7 @@ class _Step:
         book = self.passed_on(book, self.who_left())
         before = () if self.book.waiting is None else self.book.waiting.tasks
         running = {*self.snapshot.array_of, *filter(self.snapshot.is_unread, before)}
-        return replace(book, waiting=_Waiting(self.jobs, book.wait(self.snapshot, self.jobs.pending), running))
+        return replace(book, waiting=_LastReading(self.jobs, book.wait(self.snapshot, self.jobs.pending), running))
 
     def waits(self, job: int, submit_time: int) -> bool:
         """Whether this job still does; nothing tells that one does not whose row cannot be understood."""

@@ -8,7 +8,7 @@ import numpy as np
 from rltuned.core.tables import Floats, Rows
 from rltuned.decide.expect.mixture import LAST
 from rltuned.decide.expect.predictions import RunTimePredictions
-from rltuned.decide.expect.run_time_history import LEVELS, Kind, RunTimeHistory, kinds
+from rltuned.decide.expect.run_time_history import LEVELS, JobKind, RunTimeHistory, kinds
 from rltuned.simulate.workload.jobs import Estimates, Workload
 
 PAST_JOBS: Final = 20_000
@@ -24,7 +24,7 @@ class HistoryPredictor:
         """`time_limit`: (N,) seconds as in `Estimates`. `past`: what had ended before; it is copied, not changed."""
         self._history = past.copy() if past is not None else RunTimeHistory()
         self._kinds, self._submitted = kinds_of(jobs, time_limit), jobs.submit_time
-        numbers: dict[Kind, int] = {}
+        numbers: dict[JobKind, int] = {}
         self._number = np.array([numbers.setdefault(kind, len(numbers)) for kind in self._kinds], dtype=np.int64)
         """(N,) the same for jobs of one kind."""
 
@@ -92,6 +92,6 @@ def ended_before(
     return rows[order], ran[order], end[order]
 
 
-def kinds_of(jobs: Workload, time_limit: Floats) -> list[Kind]:
+def kinds_of(jobs: Workload, time_limit: Floats) -> list[JobKind]:
     """What is known of each job before it runs. `time_limit`: (N,) seconds as in `Estimates`."""
     return kinds(jobs.user, jobs.account, jobs.partition, jobs.gpus, time_limit, jobs.cpus)

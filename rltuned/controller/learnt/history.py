@@ -21,7 +21,7 @@ from rltuned.core.errors import RltunedError, SlurmError, SlurmParseError, Workl
 from rltuned.core.safe_files import read_json, write_atomic
 from rltuned.core.tables import JobTable
 from rltuned.decide.expect.predictions import EndedJobs, RunTimePredictions
-from rltuned.decide.expect.run_time_history import Kind, RunTimeHistory, predict_table
+from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory, predict_table
 from rltuned.decide.loans import Told
 from rltuned.slurm.port import HistoryReader
 
@@ -209,7 +209,9 @@ class Known:
     def learn(self, jobs: list[EndedJob], until: float) -> int:
         """Take in jobs in order of their ends. Returns how many were new."""
         new = {(job.job_id, job.end): job for job in jobs if (job.job_id, job.end) not in self._recent}
-        kinds = [Kind(job.user, job.account, job.partition, job.gpus, job.time_limit, job.cpus) for job in new.values()]
+        kinds = [
+            JobKind(job.user, job.account, job.partition, job.gpus, job.time_limit, job.cpus) for job in new.values()
+        ]
         last = list(zip(kinds, new.values(), strict=True))[-MOST_ENDED:]
         predicted = self.history.run_times([kind for kind, _ in last]).expected.tolist()
         for (_, job), expected in zip(last, predicted, strict=True):

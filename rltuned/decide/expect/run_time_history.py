@@ -47,7 +47,7 @@ with any limit, too; all of the user's; everybody's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JobKind:
     """What is known of a job before it runs, as far as predictions go."""
 
     user: str = ""
@@ -101,7 +101,7 @@ class RunTimeHistory:
         other._log, other._new, other._mixture = self._log.copy(), self._new, copy(self._mixture)
         return other
 
-    def ended(self, kind: Kind, run_time: float, end: float, submitted: float = math.nan) -> None:
+    def ended(self, kind: JobKind, run_time: float, end: float, submitted: float = math.nan) -> None:
         """A job ended after `run_time` seconds, at `end`; it was submitted at `submitted`, NaN: when it started. All on
         one clock.
         """
@@ -132,7 +132,7 @@ class RunTimeHistory:
         first = len(took) // 10 if len(took) > 0.9 * LEARN_FROM else 0
         self._mixture.learn(known[first:], np.array(limit)[first:], took[first:])
 
-    def run_times(self, kinds: Sequence[Kind]) -> RunTimePredictions:
+    def run_times(self, kinds: Sequence[JobKind]) -> RunTimePredictions:
         """What is expected of jobs of these kinds. NaN while nothing has ended."""
         limit = np.array([kind.time_limit for kind in kinds], dtype=np.float64)
         if not self._place or not kinds:
@@ -140,7 +140,7 @@ class RunTimeHistory:
         rows = np.array([self._rows(kind) for kind in kinds], dtype=np.intp)
         return self.run_times_by(self._took[rows], limit)
 
-    def known(self, kind: Kind) -> Known:
+    def known(self, kind: JobKind) -> Known:
         """(levels, `LAST`) ln(seconds) of the last jobs like it now, the last one first; NaN: none."""
         return self._took[self._rows(kind)]
 
@@ -148,7 +148,7 @@ class RunTimeHistory:
         """What is expected of n jobs of which (n, levels, `LAST`) was `known`; never NaN."""
         return self._mixture.run_times(known, time_limit)
 
-    def predict(self, kind: Kind) -> float:
+    def predict(self, kind: JobKind) -> float:
         """Seconds that the job is expected to run, in the mean; NaN while nothing has ended."""
         return float(self.run_times([kind]).expected[0])
 
@@ -207,7 +207,7 @@ class RunTimeHistory:
         keys.move_to_end(key)
         return row
 
-    def _rows(self, kind: Kind) -> list[int]:
+    def _rows(self, kind: JobKind) -> list[int]:
         """The row of each level, 0 where nothing is known. Of several partitions: of the one that tells most."""
         every = [
             [self._place.get(key[1], _NOTHING).get(key, 0) for key in _keys(kind, partition)]
@@ -240,7 +240,7 @@ def _with_last(last: Known, took: float) -> Known:
     return made
 
 
-def _keys(kind: Kind, partition: str) -> tuple[_Key, ...]:
+def _keys(kind: JobKind, partition: str) -> tuple[_Key, ...]:
     """The keys under which a job is remembered and looked up, most telling first."""
     seconds = kind.time_limit
     limit = round(seconds) if math.isfinite(seconds) else -1
@@ -320,7 +320,7 @@ def distinct_kinds(jobs: JobTable) -> tuple[Rows, Rows]:
 
 def kinds(
     user: Category, account: Category, partition: Category, gpus: Codes, time_limit: Floats, cpus: Codes
-) -> list[Kind]:
+) -> list[JobKind]:
     """What is known of each job, by (N,) columns."""
     texts = user.texts(), account.texts(), partition.texts()
-    return list(map(Kind, *texts, gpus.tolist(), time_limit.tolist(), cpus.tolist()))
+    return list(map(JobKind, *texts, gpus.tolist(), time_limit.tolist(), cpus.tolist()))

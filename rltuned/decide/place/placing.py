@@ -6,7 +6,7 @@ import numpy as np
 
 from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.decide.place.integer_program import formulate
-from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, SolveOutcome, Way
+from rltuned.decide.place.problem import Placement, PlacementKind, PlacementProblem, SolveOutcome, Way
 from rltuned.decide.place.solve import solve
 from rltuned.decide.place.ways import CROWD, CROWDING, WaySet, enumerate_ways
 
@@ -45,7 +45,7 @@ def isolated(placement: Placement, problem: PlacementProblem, asleep: Bools | No
     found: list[int] = []
     for way in placement.ways:
         nodes = np.array(way.nodes, dtype=np.intp)
-        if way.kind is not Kind.SPREAD or (asleep is not None and asleep[nodes].any()):
+        if way.kind is not PlacementKind.SPREAD or (asleep is not None and asleep[nodes].any()):
             continue
         # A job that is exclusive already has what NO would give it.
         if problem.idle[nodes].all() and not problem.exclusive[way.job]:

@@ -15,7 +15,7 @@ LEAST_WEIGHT = 0.5
 HALF_RANK = 16.0  # rank at which the weight is half-way between 1 and `LEAST_WEIGHT`
 
 
-class Kind(enum.StrEnum):
+class PlacementKind(enum.StrEnum):
     """Kinds of placement (paper Algorithm 1)."""
 
     PACK = "pack"  # by best fit, next to others
@@ -97,7 +97,7 @@ class Way:
     """One way of placing one job: how many nodes of which rows, and what it takes from each."""
 
     job: int  # row of the problem
-    kind: Kind
+    kind: PlacementKind
     nodes: tuple[int, ...]  # node rows, in ascending order
     gpus: tuple[int, ...]
     """From each of them; CPUs and memory are `PlacementProblem.share` of these."""
@@ -166,10 +166,12 @@ def _exclusive(snapshot: Snapshot, rows: Rows) -> Bools:
     whole = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
     # A list of partitions counts as exclusive if any of them is: idle nodes satisfy all of them.
     partition = np.array([bool(whole & set(name.split(","))) for name in jobs.partition.names] + [False])
-    return np.asarray(jobs.exclusive[rows] | _alone(jobs)[rows] | partition[jobs.partition.codes[rows]], dtype=np.bool_)
+    return np.asarray(
+        jobs.exclusive[rows] | _isolated(jobs)[rows] | partition[jobs.partition.codes[rows]], dtype=np.bool_
+    )
 
 
-def _alone(jobs: JobTable) -> Bools:
+def _isolated(jobs: JobTable) -> Bools:
     """(N,) jobs whose nodes nobody may join (sbatch(1) --exclusive, or OverSubscribe=NO by scontrol)."""
     values = {OverSubscribe.NO, OverSubscribe.EXCLUSIVE}
     alone = np.array([name in values for name in jobs.oversubscribe.names] + [False])
@@ -208,7 +210,7 @@ def _free(snapshot: Snapshot) -> tuple[Floats, Bools]:
     """(M, T+3) what is free, and (M,) which nodes are idle."""
     jobs, table = snapshot.jobs, snapshot.nodes
     holder = np.repeat(np.arange(len(jobs)), np.diff(jobs.node_ptr))
-    alone = (jobs.state[holder] == JobState.RUNNING) & _alone(jobs)[holder]
+    alone = (jobs.state[holder] == JobState.RUNNING) & _isolated(jobs)[holder]
     # Nobody may join a node whose job has it for itself, however much of it seems free.
     joinable = np.bincount(jobs.node_idx[alone], minlength=len(table)) == 0
     left = np.column_stack((table.gpus_free, table.cpus_free, table.mem_free)).astype(np.float64)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.core.tables import Floats, Ints, Rows
-from rltuned.decide.place.problem import Kind, PlacementProblem
+from rltuned.decide.place.problem import PlacementKind, PlacementProblem
 
 WASTE: Final = 0.1
 """Most that spread pays, per GPU of the job, for GPUs of its nodes that nobody else can use meanwhile."""
@@ -40,7 +40,7 @@ class Pattern(NamedTuple):
     """One way of one job class."""
 
     job_class: int
-    kind: Kind
+    kind: PlacementKind
     gpu_type: int
     parts: _Parts = ()  # row of each shared node, and the GPUs from it
     tokens: _Parts = ()  # node class of each node taken whole, and the GPUs from it
@@ -203,7 +203,7 @@ class _Enumerator:
 
     def chooses_whole(self, pattern: Pattern) -> bool:
         """Whether a pattern takes whole nodes for a job that need not."""
-        return pattern.kind is Kind.SPREAD and not self.exclusive[pattern.job_class]
+        return pattern.kind is PlacementKind.SPREAD and not self.exclusive[pattern.job_class]
 
     def use(self, c: int, gpu_type: int, gpus: int) -> Floats:
         """(D,) what class `c` takes from a node that gives it `gpus` GPUs; CPUs and memory in proportion."""
@@ -238,10 +238,10 @@ class _Enumerator:
         left = best_fit(avail[:, nodes])
         if count == 1:  # nearly every call: no whole order is needed
             at = int(left.argmin())
-            return float(left[at]), Pattern(c, Kind.PACK, t, ((int(nodes[at]), gpus),))
+            return float(left[at]), Pattern(c, PlacementKind.PACK, t, ((int(nodes[at]), gpus),))
         order = np.argsort(left, kind="stable")[:count]
         parts = tuple((node, gpus) for node in np.sort(nodes[order]).tolist())
-        return float(left[order].sum()), Pattern(c, Kind.PACK, t, parts)
+        return float(left[order].sum()), Pattern(c, PlacementKind.PACK, t, parts)
 
     def pack(self, c: int, cluster: _Cluster) -> Pattern | None:
         """Best fit next to others; None where it does not fit or must not share."""
@@ -293,7 +293,7 @@ class _Enumerator:
         fitting = order[len(gpus) - 1 :]
         fitting = fitting[most[fitting] >= gpus[-1]]
         nodes = [*order[: len(gpus) - 1].tolist(), int(fitting[np.argmin(most[fitting])])]
-        return len(nodes), Pattern(c, Kind.PACK, t, tuple(sorted(zip(nodes, gpus, strict=True))))
+        return len(nodes), Pattern(c, PlacementKind.PACK, t, tuple(sorted(zip(nodes, gpus, strict=True))))
 
     # -- whole nodes
 
@@ -318,9 +318,9 @@ class _Enumerator:
 
     def spread(self, c: int, cluster: _Cluster) -> Pattern | None:
         """Idle nodes for itself: as few as possible, and those on which least is left unused."""
-        return _least(self._alone(c, t, cluster) for t in self.types_of[c])
+        return _least(self._on_whole_nodes(c, t, cluster) for t in self.types_of[c])
 
-    def _alone(self, c: int, t: int, cluster: _Cluster) -> _Found:
+    def _on_whole_nodes(self, c: int, t: int, cluster: _Cluster) -> _Found:
         """Whole nodes of a type, those that can give the most and are the smallest first; and their GPUs."""
         classes = sorted(self._whole(c, t, cluster), key=lambda found: (-found[0], self.class_gpus[found[2]], found[2]))
         # More nodes of a class than GPUs, or than nodes, are never taken.
@@ -330,7 +330,7 @@ class _Enumerator:
         if gpus is None:
             return None
         tokens = tuple((n, taken) for (_, n), taken in zip(order[: len(gpus)], gpus, strict=True))
-        return sum(self.class_gpus[n] for n, _ in tokens), Pattern(c, Kind.SPREAD, t, tokens=tokens)
+        return sum(self.class_gpus[n] for n, _ in tokens), Pattern(c, PlacementKind.SPREAD, t, tokens=tokens)
 
 
 def _least(found: Iterable[_Found]) -> Pattern | None:
@@ -358,7 +358,7 @@ def _greedy(finder: _Enumerator, order: Iterable[int]) -> list[Pattern | None]:
     return result
 
 
-def _alone(finder: _Enumerator) -> list[Pattern | None]:
+def _by_class(finder: _Enumerator) -> list[Pattern | None]:
     """Ways of each class on the cluster as it is, nobody else of the queue being there."""
     every = range(len(finder.nodes))
     single = [
@@ -396,7 +396,7 @@ def _best_nodes(finder: _Enumerator, single: list[tuple[int, int]]) -> list[Patt
     order = np.argsort(scores, axis=1, kind="stable")[:, :offers]
     for row, (c, t) in enumerate(single):
         nodes = short[row, order[row]][np.isfinite(scores[row, order[row]])].tolist()
-        found += [Pattern(c, Kind.PACK, t, ((node, gpus[row]),)) for node in nodes]
+        found += [Pattern(c, PlacementKind.PACK, t, ((node, gpus[row]),)) for node in nodes]
     return found
 
 
@@ -409,7 +409,7 @@ def enumerate_ways(problem: PlacementProblem) -> WaySet:
     finder = _Enumerator(problem, classify(problem))
     ranked = _greedy(finder, range(len(problem)))
     largest = _greedy(finder, np.argsort(-problem.size, kind="stable").tolist())
-    found = dict.fromkeys(p for p in (*ranked, *largest, *_alone(finder)) if p is not None)
+    found = dict.fromkeys(p for p in (*ranked, *largest, *_by_class(finder)) if p is not None)
     patterns = _worthwhile(finder, {pattern: _cost(finder, pattern) for pattern in found})
     index = {pattern: j for j, pattern in enumerate(patterns)}
     return WaySet(
@@ -426,7 +426,7 @@ def _cost(finder: _Enumerator, pattern: Pattern) -> float:
     size, total = finder.size[c], finder.gpus[c]
 
     def share(gpus: int) -> float:
-        return size * (gpus / total if total else 1.0 / spots)
+        return float(size * (gpus / total if total else 1.0 / spots))
 
     waste = tenants = 0.0
     for n, gpus in pattern.tokens:
@@ -436,7 +436,8 @@ def _cost(finder: _Enumerator, pattern: Pattern) -> float:
     for node, gpus in pattern.parts:
         tenants += share(gpus) * float(finder.pressure[node])
     isolation = ISOLATION * size if finder.chooses_whole(pattern) else 0.0
-    return WASTE * waste + CONTENTION * tenants + EXTRA_NODES * size * (1.0 - finder.nodes[c] / spots) + isolation
+    more_nodes = EXTRA_NODES * size * (1.0 - finder.nodes[c] / spots)
+    return float(WASTE * waste + CONTENTION * tenants + more_nodes + isolation)
 
 
 def _worthwhile(finder: _Enumerator, cost: Mapping[Pattern, float]) -> dict[Pattern, float]:

@@ -15,28 +15,28 @@ from rltuned.decide.expect.mixture import LAST, mean_regression
 from rltuned.decide.expect.run_time_history import (
     LEARN_FROM,
     MOST_KEYS,
-    Kind,
+    JobKind,
     RunTimeHistory,
     predict_table,
 )
 
-ANN = Kind("ann", "physics", "gpu", 4, 3600.0, 8)
+ANN = JobKind("ann", "physics", "gpu", 4, 3600.0, 8)
 
 
-def told(*jobs: tuple[Kind, float]) -> RunTimeHistory:
+def told(*jobs: tuple[JobKind, float]) -> RunTimeHistory:
     history = RunTimeHistory()
     for at, (kind, seconds) in enumerate(jobs):
         history.ended(kind, seconds, 1e6 + 1e5 * at)
     return history
 
 
-def wide(history: RunTimeHistory, kind: Kind) -> float:
+def wide(history: RunTimeHistory, kind: JobKind) -> float:
     """ln(high / low) of the interval."""
     found = history.run_times([kind])
     return float(np.log(found.high / found.low)[0])
 
 
-def usual(history: RunTimeHistory, kind: Kind = ANN) -> float:
+def usual(history: RunTimeHistory, kind: JobKind = ANN) -> float:
     return float(history.run_times([kind]).median[0])
 
 
@@ -47,7 +47,7 @@ def runs(rng: np.random.Generator, jobs: int, again: float) -> RunTimeHistory:
         user = int(rng.integers(10))
         seconds = last[user] if rng.random() < again else float(np.exp(rng.normal(7.0, 2.0)))
         last[user] = seconds
-        history.ended(Kind(f"u{user}", "a", "gpu", 1, 1e6), seconds, now := now + 1e6, now - 5e5)
+        history.ended(JobKind(f"u{user}", "a", "gpu", 1, 1e6), seconds, now := now + 1e6, now - 5e5)
     history.renew()
     return history
 
@@ -70,7 +70,7 @@ def test_the_median_is_a_run_time_that_there_was_and_the_expected_one_is_the_mea
 
 
 @pytest.mark.parametrize("throw_away", [ANN, replace(ANN, time_limit=60.0)], ids=["the same limit", "a small limit"])
-def test_throw_away_runs_do_not_make_a_long_job_look_short(throw_away: Kind) -> None:
+def test_throw_away_runs_do_not_make_a_long_job_look_short(throw_away: JobKind) -> None:
     day = replace(ANN, time_limit=86_400.0)
     history = told(*((day, 72_000.0) for _ in range(10)))
     new_limit = replace(day, time_limit=86_460.0)
@@ -87,7 +87,7 @@ def test_throw_away_runs_do_not_make_a_long_job_look_short(throw_away: Kind) -> 
 
 def test_what_limits_say_beside_earlier_run_times_is_learned_from_the_sites_own_jobs() -> None:
     rng, history = np.random.default_rng(4), RunTimeHistory()
-    short, long = (Kind("new", "physics", "gpu", 4, limit, 8) for limit in (600.0, 36_000.0))
+    short, long = (JobKind("new", "physics", "gpu", 4, limit, 8) for limit in (600.0, 36_000.0))
     for number in range(1500):  # each by another user
         like = (short, long)[number % 2]
         seconds = like.time_limit * rng.uniform(0.4, 0.6)
@@ -110,14 +110,14 @@ def test_what_limits_say_beside_earlier_run_times_is_learned_from_the_sites_own_
         (replace(ANN, partition="dev"), replace(ANN, user="bob")),
     ],
 )
-def test_jobs_that_are_more_alike_tell_more(nearer: Kind, farther: Kind) -> None:
+def test_jobs_that_are_more_alike_tell_more(nearer: JobKind, farther: JobKind) -> None:
     history = told(*[(nearer, 100.0)] * 4, *[(farther, 1000.0)] * 2, *[(nearer, 100.0)] * 2)
     assert usual(history) == pytest.approx(100.0, rel=1e-3)
 
 
 def test_a_prediction_and_its_interval_are_bounded_by_limit_and_one_second() -> None:
     history = told((replace(ANN, user="bob", time_limit=math.inf), 0.0), *[(replace(ANN, time_limit=1e6), 9000.0)] * 9)
-    found = history.run_times([ANN, Kind("bob"), replace(ANN, time_limit=math.nan)])
+    found = history.run_times([ANN, JobKind("bob"), replace(ANN, time_limit=math.nan)])
     assert (found.median[0], found.high[0]) == (3600.0, 3600.0)
     assert found.expected.max() <= 1e6
     assert found.low.min() >= 1.0
@@ -127,7 +127,7 @@ def test_a_prediction_and_its_interval_are_bounded_by_limit_and_one_second() -> 
 
 
 def test_weights_are_learned_from_how_jobs_were_like_earlier_ones() -> None:
-    kind = Kind("u3", "a", "gpu", 1, 1e6)
+    kind = JobKind("u3", "a", "gpu", 1, 1e6)
     rng = np.random.default_rng(1)
     same, anything = runs(rng, 600, 0.95), runs(rng, 600, 0.0)
     for history in (same, anything):
@@ -143,7 +143,7 @@ def test_four_of_five_jobs_end_within_their_intervals(again: float) -> None:
     history, last, now, held = RunTimeHistory(), dict.fromkeys(range(10), 600.0), 0.0, []
     for number in range(1500):
         user = int(rng.integers(10))
-        kind = Kind(f"u{user}", "a", "gpu", 1, math.inf)
+        kind = JobKind(f"u{user}", "a", "gpu", 1, math.inf)
         last[user] = last[user] * 1.01 if rng.random() < again else float(np.exp(rng.normal(7.0, 2.0)))
         if number >= 500:
             found = history.run_times([kind])
@@ -162,7 +162,7 @@ def test_predictions_follow_users_who_change_their_habits_within_a_day() -> None
             usual_of = np.roll(usual_of, 1)
         for number in range(400):
             user = int(rng.integers(20))
-            kind = Kind(f"u{user}", "a", "gpu", 1, 7 * 86_400.0)
+            kind = JobKind(f"u{user}", "a", "gpu", 1, 7 * 86_400.0)
             seconds = float(usual_of[user] * np.exp(rng.normal(0.0, 0.3)))
             error[day, number] = abs(math.log(history.run_times([kind]).median[0] / seconds))
             now = (day + number / 400) * 86_400.0
@@ -186,8 +186,8 @@ def test_jobs_that_run_together_say_nothing_of_each_other() -> None:
 
 
 def test_without_users_jobs_of_the_same_kind_count_whoever_they_are() -> None:
-    nobody = Kind(partition="vc1", gpus=8, time_limit=600.0)
-    history = told((Kind(partition="vc2", gpus=8, time_limit=600.0), 500.0), *[(nobody, 30.0)] * 5)
+    nobody = JobKind(partition="vc1", gpus=8, time_limit=600.0)
+    history = told((JobKind(partition="vc2", gpus=8, time_limit=600.0), 500.0), *[(nobody, 30.0)] * 5)
     assert usual(history, nobody) == pytest.approx(30.0, rel=1e-3)
 
 
@@ -199,18 +199,18 @@ def test_a_job_of_several_partitions_takes_the_most_telling_one() -> None:
 def test_memory_is_bounded_and_the_least_used_goes_first() -> None:
     history = RunTimeHistory(most_keys=30)
     for number in range(1000):
-        history.ended(Kind(f"user{number}", "acct", "gpu", 1, 60.0), 5.0, 100.0 * number)
+        history.ended(JobKind(f"user{number}", "acct", "gpu", 1, 60.0), 5.0, 100.0 * number)
         history.ended(ANN, float(number), 100.0 * number)
     assert len(history) == 30
     assert 990.0 <= usual(history) <= 999.0
-    assert history.predict(Kind("user0", "", "", 1, 1e6)) == history.predict(Kind("nobody", "", "", 1, 1e6))
+    assert history.predict(JobKind("user0", "", "", 1, 1e6)) == history.predict(JobKind("nobody", "", "", 1, 1e6))
 
 
 def test_what_is_known_survives_a_round_through_json() -> None:
     history = runs(np.random.default_rng(4), 300, 0.7)
     again = RunTimeHistory.from_json(json.loads(json.dumps(history.to_json())))
     assert again.to_json() == history.to_json()
-    kinds = [Kind(f"u{n}", "a", "gpu", 1, limit) for n in range(12) for limit in (60.0, 1e6)]
+    kinds = [JobKind(f"u{n}", "a", "gpu", 1, limit) for n in range(12) for limit in (60.0, 1e6)]
     for known in (history, again):
         for _ in range(200):
             known.ended(kinds[3], 5.0, 1e12)
@@ -255,16 +255,16 @@ def test_any_other_json_is_refused(value: object) -> None:
 def test_a_live_queue_gets_nan_while_nothing_is_known_and_each_kind_the_same() -> None:
     jobs = job_table(3, user=["ann", "bob", "ann"], gpus=[4, 1, 4], partition="gpu", time_limit=[3600.0, 60.0, 20.0])
     assert np.isnan(predict_table(RunTimeHistory(), jobs).expected).all()
-    known = predict_table(told(*[(Kind("ann", gpus=4, partition="dev", time_limit=3600.0), 100.0)] * 5), jobs)
+    known = predict_table(told(*[(JobKind("ann", gpus=4, partition="dev", time_limit=3600.0), 100.0)] * 5), jobs)
     assert known.median[[0, 2]] == pytest.approx([100.0, 20.0], rel=1e-3)
     assert known.expected[1] <= 60.0
 
 
 @cache
-def site(jobs: int) -> tuple[RunTimeHistory, list[Kind], float]:
+def site(jobs: int) -> tuple[RunTimeHistory, list[JobKind], float]:
     """What is known when jobs of fifty users have ended, who have a run time each; their kinds, and the time then."""
     rng, history = np.random.default_rng(1), RunTimeHistory()
-    kinds = [Kind(f"u{number}", "a", "gpu", 1, 86_400.0, 8) for number in range(50)]
+    kinds = [JobKind(f"u{number}", "a", "gpu", 1, 86_400.0, 8) for number in range(50)]
     usual_time = rng.uniform(600.0, 30_000.0, len(kinds))
     for number in range(jobs):
         history.ended(kinds[number % 50], usual_time[number % 50] * rng.uniform(0.8, 1.2), 60.0 * (number + 1))
@@ -277,7 +277,7 @@ def sent(known: RunTimeHistory, now: float, jobs: int, seconds: float, *, alike:
     history = known.copy()
     for number in range(jobs):
         limit, cpus = (3600.0, 1) if alike else (60.0 * (1 + number % 5000), 1 + number % 63)
-        history.ended(Kind("mallory", "b", "gpu", 1, limit, cpus), seconds, now + 0.1 * number)
+        history.ended(JobKind("mallory", "b", "gpu", 1, limit, cpus), seconds, now + 0.1 * number)
         if number % 3000 == 0:
             history.renew()
     history.renew()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, Way
+from rltuned.decide.place.problem import Placement, PlacementKind, PlacementProblem, Way
 
 
 def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
@@ -24,7 +24,7 @@ def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:
             found.append(f"job {k} is placed twice")
         seen.add(k)
         tenants[where] += 1
-        whole[where] += way.kind is Kind.SPREAD
+        whole[where] += way.kind is PlacementKind.SPREAD
         if way.gpu_type >= 0:
             used[where, way.gpu_type] += way.gpus
         used[where, types : types + 2] += np.array([problem.share(k, gpus) for gpus in way.gpus]).reshape(-1, 2)
@@ -43,7 +43,7 @@ def _verify_way(problem: PlacementProblem, way: Way) -> list[str]:
     gpus, fixed = int(problem.gpus[k]), int(problem.gpus_per_node[k])
     where = np.array(way.nodes, dtype=np.intp)
     asked = int(problem.gpu_type[k])
-    whole = way.kind is Kind.SPREAD
+    whole = way.kind is PlacementKind.SPREAD
     shares = [problem.share(k, taken) for taken in way.gpus]
     checks = {
         "names a node twice or out of order": list(way.nodes) != sorted(set(way.nodes)),

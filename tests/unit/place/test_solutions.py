@@ -10,8 +10,10 @@ from unit.place.proof import verify
 
 from rltuned.core.tables import Bools
 from rltuned.decide.place.placing import isolated, place, worth
-from rltuned.decide.place.problem import Kind, Placement, PlacementProblem, SolveOutcome, Way
+from rltuned.decide.place.problem import Placement, PlacementKind, PlacementProblem, SolveOutcome, Way
 from rltuned.decide.place.ways import enumerate_ways
+
+PACK, SPREAD = PlacementKind.PACK, PlacementKind.SPREAD
 
 
 def problem_of(
@@ -99,11 +101,15 @@ def test_verify_finds_each_kind_of_violation():
     assert "wrong GPU type" in str(verify(problem, _broken(placed, gpu_type=-1)))
     more = dataclasses.replace(problem, cpus=problem.cpus + 40)
     assert "gives more than it has" in str(verify(more, placed))
-    on_one = (dataclasses.replace(first, nodes=(0,), kind=Kind.SPREAD), dataclasses.replace(second, nodes=(0,)), third)
+    on_one = (
+        dataclasses.replace(first, nodes=(0,), kind=SPREAD),
+        dataclasses.replace(second, nodes=(0,)),
+        third,
+    )
     assert "has others" in str(verify(problem, dataclasses.replace(placed, ways=on_one)))
     nowhere: Bools = np.zeros((3, 3), dtype=np.bool_)
     assert "may not use" in str(verify(dataclasses.replace(problem, eligible=nowhere), placed))
-    assert "not idle" in str(verify(dataclasses.replace(problem, idle=nowhere[0]), _broken(placed, kind=Kind.SPREAD)))
+    assert "not idle" in str(verify(dataclasses.replace(problem, idle=nowhere[0]), _broken(placed, kind=SPREAD)))
     alone = dataclasses.replace(problem, exclusive=np.ones(3, dtype=np.bool_))
     assert "must have for itself" in str(verify(alone, placed))
 
@@ -119,20 +125,20 @@ def test_a_job_spreads_when_the_only_neighbours_press_and_nobody_wants_the_rest_
     greedy_job = problem_of([1], nodes=2, cpus=[39])
     assert place(crowded).ways[0].nodes[0] in {2, 3}
     way = place(greedy_job).ways[0]
-    assert way.kind is Kind.SPREAD
+    assert way.kind is SPREAD
 
 
 def test_a_job_packs_when_nobody_presses():
-    assert place(problem_of([1], nodes=2)).ways[0].kind is Kind.PACK
+    assert place(problem_of([1], nodes=2)).ways[0].kind is PACK
 
 
 def test_nobody_joins_a_spread_job():
     # Both want most of a node's CPUs; a third and a fourth that would fit beside them have to go elsewhere.
     problem = problem_of([1, 1, 1, 1], nodes=3, cpus=[38, 38, 2, 2])
     placed = place(problem)
-    spread = {way.nodes[0] for way in placed.ways if way.kind is Kind.SPREAD}
+    spread = {way.nodes[0] for way in placed.ways if way.kind is SPREAD}
     assert len(spread) == 2
-    assert all(way.nodes[0] not in spread for way in placed.ways if way.kind is Kind.PACK)
+    assert all(way.nodes[0] not in spread for way in placed.ways if way.kind is PACK)
     assert len(placed.ways) == 4
 
 
@@ -156,7 +162,7 @@ def test_nothing_is_printed(capfd):
 # --- what Slurm is told of a placement
 
 
-def _way(job, kind=Kind.PACK, nodes=(0,)):
+def _way(job, kind=PACK, nodes=(0,)):
     return Way(job, kind, nodes, (1,) * len(nodes), 0)
 
 
@@ -166,7 +172,12 @@ def _placed(*ways):
 
 def test_nothing_is_isolated_on_a_node_that_is_asleep_or_kept_off_the_others_for_it():
     asleep, problem = np.array([False, True] + [False] * 4), problem_of([1] * 6, nodes=6, per_node=2)
-    placed = _placed(_way(0, Kind.SPREAD, (1,)), _way(1, Kind.SPREAD, (2,)), _way(2, nodes=(1,)), _way(3, nodes=(3,)))
+    placed = _placed(
+        _way(0, SPREAD, (1,)),
+        _way(1, SPREAD, (2,)),
+        _way(2, nodes=(1,)),
+        _way(3, nodes=(3,)),
+    )
     assert isolated(placed, problem, asleep) == (1,)
     assert isolated(placed, problem, np.zeros(6, dtype=np.bool_)) == isolated(placed, problem) == (0, 1)
 
@@ -179,11 +190,11 @@ def test_only_jobs_that_spread_onto_idle_nodes_are_isolated():
     problem = dataclasses.replace(problem, idle=busy, exclusive=alone)
     found = isolated(
         _placed(
-            _way(0, Kind.SPREAD, (1,)),
-            _way(2, Kind.SPREAD, (3,)),
-            _way(3, Kind.PACK, (4,)),
+            _way(0, SPREAD, (1,)),
+            _way(2, SPREAD, (3,)),
+            _way(3, PACK, (4,)),
             _way(4, nodes=(4, 5)),
-            _way(5, Kind.SPREAD, (0,)),
+            _way(5, SPREAD, (0,)),
         ),
         problem,
     )

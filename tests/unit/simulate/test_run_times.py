@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rltuned.core.tables import Floats
-from rltuned.decide.expect.run_time_history import Kind, RunTimeHistory
+from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory
 from rltuned.simulate.run_times import HistoryPredictor, at_submission, ended_before, past
 from rltuned.simulate.workload.jobs import Estimates, Source, workload
 from rltuned.simulate.workload.simulated_estimates import estimate
@@ -29,7 +29,7 @@ def test_a_simulations_predictor_learns_from_the_jobs_that_end() -> None:
 def test_predictors_that_share_a_past_do_not_disturb_each_other() -> None:
     jobs = workload(Source("t"), range(3), [50.0] * 3, 1, user="ann")
     before = RunTimeHistory()
-    before.ended(Kind("ann", gpus=1, time_limit=600.0), 40.0, 1e6)
+    before.ended(JobKind("ann", gpus=1, time_limit=600.0), 40.0, 1e6)
     first, second = (HistoryPredictor(jobs, np.full(3, 600.0), before) for _ in range(2))
     first.ended(np.array([0, 1]), np.array([500.0, 500.0]), np.array([2e6, 2e6]))
     assert first.predict(np.array([2])).median[0] == pytest.approx(500.0, rel=1e-3)
