@@ -150,8 +150,7 @@ def test_the_terms_take_little_room_and_none_in_the_log(queue):
     assert (lean(made).coefficients, lean(made).window.terms) == (None, None)
 
 
-WAITED = 5 * 3600.0 + 600.0
-"""Seconds."""
+WAITED = 5 * 3600.0 + 600.0  # seconds
 
 
 def lending(*, share=0.1, **columns):

@@ -37,8 +37,7 @@ SEEDS = 40
 MINUTES = float(os.environ.get("RLTUNED_TEST_LENDING_MINUTES", "0"))
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 PARTITIONS = {"a": {0, 1}, "b": {2, 3}, "a,b": {0, 1, 2, 3}}
-GPUS = 4
-"""Of each node."""
+GPUS = 4  # of each node
 
 
 @dataclass
@@ -52,12 +51,10 @@ class Job:
     partition: str
     gpus: int
     limit: float
-    run: float
-    """Seconds that it will take."""
+    run: float  # seconds that it will take
     median: float
     tasks: int = 0
-    at_once: int = 0
-    """Tasks of the array that may run at a time; 0: all."""
+    at_once: int = 0  # tasks of the array that may run at a time; 0: all
     array: int = 0
     nice: int = 0
     deadline: bool = False
@@ -66,8 +63,7 @@ class Job:
     site: int = 0
     eligible: float = 0.0
     state: JobState = JobState.PENDING
-    start: float = np.nan
-    """By the wall clock."""
+    start: float = np.nan  # by the wall clock
     began: float = 0.0
 
     @property
@@ -90,10 +86,8 @@ class Start:
     gpus: int
     began: float
     ended: float = np.inf
-    seen_to_end: float = 0.0
-    """Seconds between the two readings between which it ended."""
-    clean: bool = True
-    """No clock was wrong, and its end was not before the next reading."""
+    seen_to_end: float = 0.0  # seconds between the two readings between which it ended
+    clean: bool = True  # no clock was wrong, and its end was not before the next reading
 
 
 @dataclass
@@ -103,11 +97,9 @@ class Loan:
     start: Start
     lender: tuple[int, int]
     gpus: float
-    promised: float
-    """GPUs that the plan reckoned with."""
+    promised: float  # GPUs that the plan reckoned with
     seconds: float
-    late: bool
-    """The last plan did not want it any more."""
+    late: bool  # the last plan did not want it any more
 
     def used(self, now):
         if self.start.ended < np.inf:
@@ -133,8 +125,7 @@ class World:
 
     seed: int
     now: float = 1e9
-    jump: float = 0.0
-    """By which the wall clock is wrong."""
+    jump: float = 0.0  # by which the wall clock is wrong
     jobs: dict[int, Job] = field(default_factory=dict)
     next_id: int = 1
     book: Book = field(default_factory=Book)
@@ -145,8 +136,7 @@ class World:
     """By which the daemon's own clock is wrong: it began with the wall clock."""
     records: list[tuple[float, int, tuple[float, float] | None]] = field(default_factory=list)
     """What accounting will tell, and when: of each job start and run time, or that it never ran."""
-    started: list[Start] = field(default_factory=list)
-    """Since the last reading."""
+    started: list[Start] = field(default_factory=list)  # since the last reading
     loans: list[Loan] = field(default_factory=list)
     loose: set[tuple[int, int]] = field(default_factory=set)
     """Lenders of which too much may be charged: tasks of arrays that nobody saw, a lost book, an inheritance."""
@@ -155,8 +145,7 @@ class World:
     allowed: dict[tuple[int, int], float] = field(default_factory=Counter)
     """GPU-seconds that a lender may have lent beside its part: what it inherited."""
     arrays: set[int] = field(default_factory=set)
-    cancelled: set[int] = field(default_factory=set)
-    """Since the last reading."""
+    cancelled: set[int] = field(default_factory=set)  # since the last reading
     clock_changed: bool = False
     """Whether the daemon's own clock is another one since the last reading."""
     requeued: set[int] = field(default_factory=set)

@@ -30,12 +30,10 @@ class Row:
     start: float = np.nan
     submit: float = SUBMIT
     user: str = "lender"
-    minutes: int = 10
-    """Time limit."""
+    minutes: int = 10  # time limit
     tasks: int = 0
     limit: int = 0
-    array: int = 0
-    """Of a task that has a record of its own."""
+    array: int = 0  # of a task that has a record of its own
     gpus: int = 1
     eligible: float = np.nan
 
@@ -46,8 +44,7 @@ class World:
 
     rows: dict[int, Row] = field(default_factory=lambda: {1: Row()})
     now: float = NOW
-    jump: float = 0.0
-    """By which the wall clock is wrong."""
+    jump: float = 0.0  # by which the wall clock is wrong
     took: dict[int, tuple[float, float]] = field(default_factory=dict)
     cancelled: set[int] = field(default_factory=set)
     unread: set[int] = field(default_factory=set)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltuned.core.applied import AppliedChanges, LargestRequests, Request
-from rltuned.core.changes import Applied, Field, OverSubscribe, SiteFactor
+from rltuned.core.changes import Applied, Field, SiteFactor
 from rltuned.core.config import Config, CycleSection, LendSection, PlacementApply, PlacementSection, ScopeSection, Stage
 from rltuned.core.unread import RowKind, Unread
 from rltuned.decide.decision import record
@@ -16,8 +16,7 @@ from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
 from rltuned.decide.explain import Verdict, explain
 from rltuned.decide.loans import Book, Inherited
 from rltuned.decide.plan import Plan, plan
-from rltuned.decide.rank.actor import plain_rule
-from rltuned.decide.rank.heuristics import RULES, by_name
+from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.scope import Veto
 
 from .conftest import NOW, make_snapshot, pending
@@ -33,8 +32,7 @@ def replace_config(config, **sections):
     return config.model_copy(update=sections)
 
 
-WHOLE = configured(lend=LendSection(share=1.0))
-"""Each may lend all of its wait."""
+WHOLE = configured(lend=LendSection(share=1.0))  # each may lend all of its wait
 
 
 def queue_after(result: Plan) -> list[int]:
@@ -103,17 +101,6 @@ def test_what_a_cancelled_job_has_waited_counts_for_the_policy_and_for_lending()
     made = plan(snap, by_name("wfp3"), WHOLE, book=heir)
     assert queue_after(made) == [2, 1]
     assert made.raised.lendable.tolist() == pytest.approx([3600.0, 3599.0 + 900.0])
-
-
-@pytest.mark.parametrize(("partition", "order"), [("gpu", [1, 2]), ("whole", [2, 1])])
-def test_where_a_node_runs_one_job_the_shorter_one_is_the_smaller_one(partition, order):
-    """One of 1 GPU for 25 minutes, and one of 4 for 15."""
-    jobs = pending(2, gpus=[1, 4], gpu_type="p100", time_limit=[1500.0, 900.0], partition=partition)
-    snap = make_snapshot(jobs)
-    whole = replace(snap.partitions[0], name="whole", oversubscribe=OverSubscribe.EXCLUSIVE)
-    snap = replace(snap, partitions=(*snap.partitions, whole))
-    for policy in (by_name("saf"), plain_rule("area", requested_time=-1.0, requested_gpus=-1.0)):
-        assert queue_after(plan(snap, policy, QUIET)) == order
 
 
 def test_a_second_cycle_has_nothing_to_write():
@@ -294,32 +281,6 @@ def test_multifactor_leaves_slurms_order_alone_ties_included():
     assert list(result.rank) == [2, 3, 1, 0]
 
 
-def test_every_plain_rule_can_be_the_daemons_policy():
-    # GPU-seconds 8000, 1000, 3000, 2·10⁵; waits 1 h, 1 h, 10 min, 2 h. Slurm's own order is 1, 2, 3, 4.
-    limits, gpus = [2000.0, 1000.0, 3000.0, 50_000.0], [4, 1, 1, 4]
-    since = [NOW - 3600, NOW - 3600, NOW - 600, NOW - 7200]
-    snap = make_snapshot(
-        pending(4, time_limit=limits, gpus=gpus, gpus_per_node=gpus, submit_time=since, eligible_time=since)
-    )
-    expected = {
-        "fifo": [4, 1, 2, 3],
-        "sjf": [2, 1, 3, 4],
-        "saf": [2, 3, 1, 4],
-        # (3600/2000)³·4 = 23.3, (3600/1000)³ = 46.7, (600/3000)³ = 0.008, (7200/50000)³·4 = 0.012
-        "wfp3": [2, 1, 4, 3],
-        # 3600/(2·2000) = 0.9, 3600/1000 = 3.6, 600/3000 = 0.2, 7200/(2·50000) = 0.072
-        "unicep": [2, 1, 3, 4],
-        # 4 came first: 18.8; then 870·log10(3600) + …: 1 at 3107.2, 2 at 3097.0; 3 at 870·log10(6600) + 3.5 = 3326.2
-        "f1": [4, 2, 1, 3],
-        "multifactor": [1, 2, 3, 4],
-    }
-    assert set(expected) == set(RULES)
-    for name, order in expected.items():
-        result = plan(snap, by_name(name), QUIET)
-        assert (name, queue_after(result)) == (name, order)
-        assert (result.target >= snap.jobs.priority).all()
-
-
 def test_jobs_behind_the_window_keep_slurms_order():
     n = 600
     jobs = pending(n, time_limit=np.linspace(90_000, 600, n))
@@ -362,15 +323,6 @@ def test_an_empty_queue_is_an_empty_plan():
     result = plan(make_snapshot(pending(0)), by_name("saf"), Config())
     assert result.changes == ()
     assert explain(record(result), 17).verdict is Verdict.NOT_PENDING
-
-
-def test_explain_tells_rank_score_and_what_slurm_alone_would_do():
-    snap = make_snapshot(pending(5, time_limit=[7200.0, 3600.0, 600.0, 86400.0, 1200.0]))
-    answer = explain(record(plan(snap, by_name("sjf"), QUIET)), 3)
-    assert (answer.verdict, answer.slurm_rank, answer.rank) == (Verdict.RAISED, 3, 1)
-    assert (answer.slurm_priority, answer.target_priority, answer.better_scored) == (9_986, 10_029, 0)
-    assert {item.name for item in answer.features} >= {"requested_time", "time_to_free", "job_urgency"}
-    assert answer.run_time_estimate == 600.0
 
 
 @settings(max_examples=60)

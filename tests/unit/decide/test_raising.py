@@ -19,8 +19,7 @@ from rltuned.decide.raising import LEAST_SECONDS, UNLIMITED, Raised, Stop, charg
 from .conftest import NOW, make_snapshot, pending
 
 HOUR = 3600.0
-WHOLE = 360.0
-"""GPU-seconds that a job of one GPU may lend after an hour."""
+WHOLE = 360.0  # GPU-seconds that a job of one GPU may lend after an hour
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,10 @@ NODES, GPUS = 4, 8
 class Job(NamedTuple):
     user: str
     nodes: int
-    gpus: int
-    """On each node."""
+    gpus: int  # on each node
     limit: float
     predicted: float
-    waited: float
-    """At noon."""
+    waited: float  # at noon
     priority: int
 
 
@@ -49,8 +47,7 @@ JOBS = {
     105: Job("bob", 1, 4, 8 * HOUR, 3 * HOUR, 5 * HOUR, 5000),
     106: Job("cat", 1, 2, 12 * HOUR, 30 * MINUTE, 10 * MINUTE, 4000),
 }
-STARTED = 5
-"""Minutes after noon."""
+STARTED = 5  # minutes after noon
 RAN = {104: 30, 106: 12}
 """Minutes, of those that start then and end within the hour; 103 starts, too."""
 
@@ -99,8 +96,7 @@ def told(minute):
 
 class Cycle(NamedTuple):
     made: Plan
-    lent: dict[int, float]
-    """GPU-seconds by id of the waiting jobs."""
+    lent: dict[int, float]  # GPU-seconds by id of the waiting jobs
     lendable: dict[int, float]
 
 

@@ -18,8 +18,7 @@ class Shape:
     """Largest instance that a `Specification` takes."""
 
     jobs: int
-    choices: int
-    """Pairs of a job and one of its patterns."""
+    choices: int  # pairs of a job and one of its patterns
     nodes: int
     types: int
 

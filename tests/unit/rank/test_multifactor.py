@@ -44,12 +44,9 @@ class Recording:
     tree: Associations
     usage: np.ndarray
     fairshare: dict
-    rows: list
-    """sprio: one row per job and partition."""
-    asked: dict
-    """squeue: by job id."""
-    time: float
-    """Of slurmctld's last calculation."""
+    rows: list  # sprio: one row per job and partition
+    asked: dict  # squeue: by job id
+    time: float  # of slurmctld's last calculation
 
     @property
     def jobs(self):

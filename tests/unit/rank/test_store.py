@@ -84,12 +84,6 @@ def test_old_versions_go_but_never_the_one_in_force_nor_the_one_before(store, mo
     assert there[-1] == 2 + KEPT + 4
 
 
-def test_a_number_is_never_given_twice(store, models):
-    for number in range(1, KEPT + 5):
-        put(store, models(number), float(number))
-    assert store.current().number == KEPT + 4
-
-
 def test_a_damaged_version_does_not_come_into_force(store, models):
     first = put(store, models(1), 1.0)
     second = store.add(models(2), 2.0, "a test")
