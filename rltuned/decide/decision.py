@@ -21,6 +21,7 @@ from rltuned.decide.loans import MOST_NAMED
 from rltuned.decide.place.problem import PlacementKind, SolveOutcome
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
+from rltuned.decide.see.observation import STATE_COLUMNS
 
 VERSION: Final = 2
 OFF: Final = "off"
@@ -306,7 +307,7 @@ def record(
         share=plan.config.lend.part,
         most=plan.config.lend.most,
         features=observation.named,
-        columns=tuple(observation.columns),
+        columns=STATE_COLUMNS,
         jobs=JobColumns(
             id=tuple(ids.tolist()),
             base=tuple(plan.base.tolist()),

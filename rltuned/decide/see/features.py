@@ -12,9 +12,6 @@ from rltuned.core.tables import Bools, Codes, Floats, Snapshot
 from rltuned.core.taken import alone, taken_gpus
 from rltuned.decide.see.supply import CENTURY, MOST_GPUS, MOST_MIB, PoolStats
 
-METADATA: Final = ("job_id", "user", "virtual_cluster", "gpu_type")
-"""The four of Table 3 that are no numbers: they select the pool and feed the run-time estimate."""
-
 FEATURES: Final = (
     "requested_gpus",
     "requested_time",
@@ -32,7 +29,9 @@ FEATURES: Final = (
     "requested_limit",
     "time_to_free",
 )
-"""The other 13, in the order of the columns, and behind them what the paper leaves out."""
+"""The 13 of Table 3 that are numbers, in the order of the columns, and behind them what the paper leaves out. The other
+four (job id, user, virtual cluster, GPU type) select the pool and feed the run-time estimate.
+"""
 
 RUN_TIME_HORIZON: Final = 30 * 86400.0  # seconds at which the time scales reach 1: 30 days
 

@@ -45,11 +45,10 @@ class Observation:
     Rows past the number of visible jobs are zero and masked out.
     """
 
-    state: npt.NDArray[np.float32]  # (W, 8) sampled features, `columns` names them
+    state: npt.NDArray[np.float32]  # (W, 8) sampled features, `STATE_COLUMNS`
     mask: npt.NDArray[np.bool_]  # (W,) which rows are jobs
     rows: npt.NDArray[np.intp]
     """(n,) row in the snapshot's job table of each visible job; n = mask.sum()."""
-    columns: tuple[str, ...]  # names of the 8 columns of `state`, in order
     features: npt.NDArray[np.float32]
     """(n, F) the features that were asked for, before sampling; `named` names them."""
     named: tuple[str, ...]
@@ -123,7 +122,6 @@ def observe(
         state=state,
         mask=mask,
         rows=rows,
-        columns=STATE_COLUMNS,
         features=numeric,
         named=named,
         run_time=asked.run_time,

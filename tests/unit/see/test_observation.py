@@ -82,7 +82,6 @@ def test_the_state_is_256_by_8_and_the_critic_view_256_by_5_with_zero_padding():
     assert seen.critic.shape == (256, 5)
     assert not seen.critic[40:].any()
     assert np.array_equal(seen.critic[:40], seen.features[:, [FEATURES.index(name) for name in CRITIC_COLUMNS]])
-    assert seen.columns == STATE_COLUMNS
     assert seen.mask.tolist() == [True] * 40 + [False] * 216
     assert not seen.state[40:].any()
     assert seen.state[:40].any(axis=1).all()
