@@ -247,7 +247,7 @@ def _is_chance(cluster: RealCluster) -> bool:
     """Whether mean waits differ by chance as much as by rltuned."""
     if not {AGAIN, "rl"} <= cluster.ratios.keys():
         return False
-    again, ours = (abs(math.log(cluster.ratio(arm, clusters.AGAINST, "wait_mean").ratio)) for arm in (AGAIN, "rl"))
+    again, ours = (abs(math.log(cluster.ratio(arm, clusters.AGAINST).ratio or 1.0)) for arm in (AGAIN, "rl"))
     return again >= ours
 
 
