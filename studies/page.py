@@ -286,7 +286,7 @@ def _waits(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     of = {(one["trace"], one["gpus"], one["order"]): one for one in rows}
     for trace, size in dict.fromkeys((one["trace"], one["gpus"]) for one in rows):
         these = [of[trace, size, order] for order in waits.ORDERS]
-        cells = (_told(float(one[f"{what}_h"])) for what in ("mean", "p50", "p90") for one in these)
+        cells = (waits.told(float(one[f"{what}_h"])) for what in ("mean", "p50", "p90") for one in these)
         yield row((_where(these[0]), size, number(int(these[0]["jobs"])), *cells))
 
 
@@ -298,15 +298,7 @@ def _by_chance(one: Mapping[str, str], of: str, digits: int) -> str:
 
 def _hours(one: Mapping[str, str], *, ours: bool = False) -> str:
     """Mean wait in Slurm's own order, or in `ours`."""
-    return _told(float(one["slurm_wait_h"]) * (float(one["wait"]) if ours else 1.0))
-
-
-def _told(hours: float) -> str:
-    if hours >= 1.0:
-        return f"{hours:.1f} h" if hours < 20.0 else f"{hours:.0f} h"
-    if hours >= 1.0 / 60.0:
-        return f"{60.0 * hours:.{0 if hours >= 1.0 / 6.0 else 1}f} min"
-    return f"{3600.0 * hours:.0f} s"
+    return waits.told(float(one["slurm_wait_h"]) * (float(one["wait"]) if ours else 1.0))
 
 
 def _where(one: Mapping[str, str]) -> str:
@@ -358,7 +350,7 @@ def _in_hours(confirmed: Mapping[str, str], hours: Sequence[Mapping[str, str]]) 
         return
 
     def both(size: str, what: str, between: str) -> str:
-        slurm, ours = (_told(float(of[order, size][f"{what}_h"])) for order in (waits.ORDERS[0], waits.ORDERS[-1]))
+        slurm, ours = (waits.told(float(of[order, size][f"{what}_h"])) for order in (waits.ORDERS[0], waits.ORDERS[-1]))
         return f"{ours}{between}{slurm}"
 
     jobs = number(int(of[waits.ORDERS[0], "all"]["jobs"]))

@@ -77,6 +77,15 @@ def _rows(protocol: Protocol, order: str, hours: Floats, gpus: Floats) -> Iterat
             yield dict(zip(COLUMNS, (*about, *(f"{value:.4g}" for value in values)), strict=True))
 
 
+def told(hours: float) -> str:
+    """Hours, minutes or seconds, as people say them."""
+    if hours >= 1.0:
+        return f"{hours:.1f} h" if hours < 20.0 else f"{hours:.0f} h"
+    if hours >= 1.0 / 60.0:
+        return f"{60.0 * hours:.{0 if hours >= 1.0 / 6.0 else 1}f} min"
+    return f"{3600.0 * hours:.0f} s"
+
+
 def kept() -> list[dict[str, str]]:
     """Rows of the table, as they are written; none where nothing was measured."""
     if not TABLE.exists():

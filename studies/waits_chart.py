@@ -25,7 +25,7 @@ def picture(rows: Sequence[Mapping[str, str]]) -> str:
     """That of the first trace."""
     first = rows[0]
     jobs, nodes = number(int(first["jobs"])), first["nodes"].replace("x", " × ")
-    return chart(rows, first["trace"], f"Mean wait of {jobs} jobs of {first['trace']} on {nodes} GPUs")
+    return chart(rows, first["trace"], f"Mean wait of {jobs} jobs of {first['trace']} on {nodes} GPUs, simulated")
 
 
 def chart(rows: Sequence[Mapping[str, str]], trace: str, where: str) -> str:
@@ -55,5 +55,5 @@ def chart(rows: Sequence[Mapping[str, str]], trace: str, where: str) -> str:
         for bar, (order, kind) in enumerate(((slurm, "slurm"), (ours, "ours"))):
             long, y = hours[order, size] * scale, top + bar * (_BAR + 2)
             lines.append(f'<rect class="{kind}" x="{_LEFT}" y="{y}" width="{long:.1f}" height="{_BAR}"/>')
-            lines.append(f'<text x="{_LEFT + long + 6:.1f}" y="{y + 14}">{hours[order, size]:.1f} h</text>')
+            lines.append(f'<text x="{_LEFT + long + 6:.1f}" y="{y + 14}">{waits.told(hours[order, size])}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
