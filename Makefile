@@ -129,6 +129,7 @@ pages: venv  ## Write what is generated and kept again: the man page, reference.
 	$(BIN)/python -m studies
 	$(BIN)/python -m studies.manpage > docs/rltuned.1
 	$(BIN)/python -m studies.reference > docs/reference.md
+	$(BIN)/python -m studies.manpage --exit-codes > docs/exit-codes.md
 	$(BIN)/python -m studies.dashboards
 	$(BIN)/python packaging/licences.py > docs/licences.md
 

@@ -1,8 +1,8 @@
 r"""rltuned(1) as roff, generated from the command line itself, so that the two cannot differ.
 
-``python -m studies.manpage > docs/rltuned.1`` writes it; a test holds the committed page equal. Uses the macros of
-man(7). What click knows (usage, options, defaults) comes from the command tree; what it does not know (files,
-environment, exit codes) stands here.
+``python -m studies.manpage > docs/rltuned.1`` writes it, with ``--exit-codes`` docs/exit-codes.md; a test holds the
+committed pages equal. Uses the macros of man(7). What click knows (usage, options, defaults) comes from the command
+tree, exit codes from `ExitCode`; files and environment stand here.
 """
 
 import inspect
@@ -15,27 +15,13 @@ import click
 from rltuned import __version__
 from rltuned.cli.main import cli
 from rltuned.core.config import DEFAULT_PATH, Config
+from rltuned.core.errors import ExitCode
 
-EXIT_CODES = (
-    ("0", "Done. For doctor and status: no error was found."),
-    ("1", "Something that has no code of its own; the message says what."),
-    ("2", "Wrong usage: an option, its value, or a path for a result that cannot be written."),
-    ("3", "The configuration is wrong; the message names source, key and line."),
-    ("4", "The model was refused."),
-    ("5", "Slurm did not answer, or its answer could not be understood."),
-    ("6", "Slurm refused for lack of privilege."),
-    ("7", "The cluster is not configured so that rltuned can steer it; doctor names cause and remedy."),
-    ("8", "The journal cannot be read or written."),
-    ("9", "Another rltuned holds the lock."),
-    ("10", "doctor or status found an error, or restore had to leave something changed."),
-    ("11", "A trace cannot be read; the message names file, line and reason."),
-    ("12", "The description of a cluster is wrong; the message names the place and the reason."),
-    ("13", "An evaluation cannot be made as asked; the message says why."),
-    ("14", "gate found nothing that is certainly better than Slurm's own order; that is the verdict."),
-    ("15", "This user cannot use the state directory, or it cannot be locked; the message names the remedy."),
-    ("16", "explain: the job does not wait: it runs, has ended, or Slurm does not know it."),
-    ("130", "Interrupted."),
-)
+
+def exit_codes() -> str:
+    """docs/exit-codes.md."""
+    rows = "\n".join(f"| {code:d} | {code.__doc__} |" for code in ExitCode)
+    return f"# Exit codes\n\n| code | meaning |\n| ---: | --- |\n{rows}\n"
 
 
 def page() -> str:
@@ -73,8 +59,8 @@ def _lines() -> Iterator[str]:
     yield from (".TP", ".BR SIGTERM , \\ SIGINT")
     yield _text("The daemon finishes the running cycle and ends. The systemd unit then runs rltuned restore.")
     yield ".SH EXIT STATUS"
-    for code, meaning in EXIT_CODES:
-        yield from (".TP", f".B {code}", _text(meaning))
+    for code in ExitCode:
+        yield from (".TP", f".B {code:d}", _text(f"{code.__doc__}"))
     yield from (".SH SEE ALSO", ".BR scontrol (1),", ".BR squeue (1),", ".BR sprio (1),", ".BR slurm.conf (5)")
 
 
@@ -128,4 +114,4 @@ def _text(text: str, *, filled: bool = True) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(exit_codes() if "--exit-codes" in sys.argv else page())

@@ -13,19 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltuned.core.config import DEFAULT_PATH, Config, Effective, resolve
-from rltuned.core.errors import ConfigError, EvaluationError, RltunedError, StateError
+from rltuned.core.errors import ConfigError, EvaluationError, ExitCode, RltunedError, StateError
 from rltuned.core.objective import Objective
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-# docs/exit-codes.md
-EXIT_FINDINGS = 10
-"""`doctor` or `status` found an error, `restore` left something."""
-EXIT_UNPROVEN = 14
-"""`gate`, `learn`: nothing is certainly better than Slurm's own order; `tune`: than the site's slurm.conf."""
-EXIT_ABSENT = 16
-"""`explain`: the job does not wait."""
+EXIT_FINDINGS, EXIT_UNPROVEN, EXIT_ABSENT = ExitCode.FINDINGS, ExitCode.UNPROVEN, ExitCode.ABSENT
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -102,8 +96,10 @@ def moment(value: str) -> float:
 
 def span(value: str) -> float:
     """Seconds of 5m, 2h or 3d, 30 years at most; a type of click."""
+    from rltuned.controller.give_back.pause import LONGEST
+
     seconds = _span(value)
-    if seconds is None or not 0.0 < seconds < 1e9:
+    if seconds is None or not 0.0 < seconds <= LONGEST:
         raise click.BadParameter(f"{value!r} is no duration; write 5m, 2h or 3d")
     return seconds
 

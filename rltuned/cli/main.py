@@ -23,7 +23,7 @@ from rltuned.cli.report import report
 from rltuned.cli.traces import traces
 from rltuned.cli.train import train
 from rltuned.cli.tune import tune
-from rltuned.core.errors import RltunedError
+from rltuned.core.errors import ExitCode, RltunedError
 
 GROUPS: Final = {
     "For operators": (run, status, doctor, plan, pause, resume, restore, report),
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("rltuned: interrupted", err=True)
-        sys.exit(130)
+        sys.exit(ExitCode.INTERRUPTED)
     except RltunedError as error:
         from rltuned.controller.tell.logs import printable, prioritised
 
