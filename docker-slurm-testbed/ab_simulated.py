@@ -20,9 +20,10 @@ from fidelity import DRIFT, LATE
 from replay import MINUTE
 from testbed import TestbedError
 
+from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
-from rltuned.controller.cycle.policy_choice import load_policy
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.learnt.history import RunTimes
 from rltuned.controller.tell.logs import make
@@ -120,16 +121,17 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         runtime = Runtime(config, slurm.clock, log, metrics)
         history = RunTimes(slurm, runtime)
-        daemon = Daemon(
+        parts = Parts(
             runtime=runtime,
             policy=load_policy(config),
             reader=slurm,
-            writer_factory=lambda: slurm,
+            writer=lambda: slurm,
             journal=Journal.open(directory, None),
-            rng=random.Random(0),  # noqa: S311 - jitter of a back-off
             planner=partial(planned, history),
             told=history.told,
+            rng=random.Random(0),  # noqa: S311 - jitter of a back-off
         )
+        daemon = Daemon(parts)
         stack.callback(daemon.stop)
         cycle, refreshed = first, -np.inf
         while not slurm.done and slurm.simulation.now < until:

@@ -32,8 +32,7 @@ def config_check(path: Path | None, config_path: Path | None, *, as_json: bool) 
     chosen = path or config_path
     try:
         effective = load(chosen)
-        from rltuned.controller.cycle.auto_policy import Auto
-        from rltuned.controller.cycle.policy_choice import load_policy
+        from rltuned.controller.cycle.auto_policy import Refused, load_policy
 
         remarks = _of_this_host(effective)
         if chosen is None and not DEFAULT_PATH.exists():
@@ -44,8 +43,9 @@ def config_check(path: Path | None, config_path: Path | None, *, as_json: bool) 
             raise
         emit({"ok": False, "path": str(chosen or DEFAULT_PATH), "errors": str(error).splitlines(), "notes": []})
         raise click.exceptions.Exit(error.exit_code) from error
-    if isinstance(policy, Auto) and policy.reading.trouble:
-        remarks.append(f"{policy.reading.trouble}; until there is one, Slurm's own order stays")
+    verdict = None if policy.evidence is None else policy.evidence.verdict
+    if isinstance(verdict, Refused):
+        remarks.append(f"{verdict.why}; until there is one, Slurm's own order stays")
     config = effective.config
     if as_json:
         found = {"stage": config.cycle.stage, "policy": config.policy.name, "errors": [], "notes": remarks}

@@ -30,10 +30,11 @@ from typing import Any, Final
 import numpy as np
 from measures.printing_slurm import PrintingSlurm, let_a_minute_pass
 
+from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.lending import FILE_NAME
 from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
-from rltuned.controller.cycle.policy_choice import load_policy
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import SystemClock
 from rltuned.controller.learnt.history import Known
@@ -147,15 +148,16 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
     known = Known()
     known.learn([EndedJob(*job) for job in json.loads((directory / "ended").read_bytes())], clock.time())
     metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
-    daemon = Daemon(
+    parts = Parts(
         runtime=Runtime(config, clock, heard, metrics),
         policy=load_policy(config),
         reader=_OperatorReader(runner),
-        writer_factory=lambda: ScontrolWriter(runner),
+        writer=lambda: ScontrolWriter(runner),
         journal=Journal.open(config.state.directory, config.state.mirror),
-        rng=random.Random(0),
         planner=partial(planned, known),
+        rng=random.Random(0),
     )
+    daemon = Daemon(parts)
     taken: dict[str, list[float]] = {phase: [] for phase in (*PHASES, CPU)}
     commands: Counter[str] = Counter()
     applied = 0

@@ -1,8 +1,9 @@
 """The process and its loop.
 
-- `service`: the process around the loop: when cycles begin, signals, systemd.
-- `loop`: one cycle. `runtime`: what its parts share, and whether they may write.
-- `planning`: `decide.plan` with what is known of run times. `lending`: the book of loans, kept over restarts.
-- `policy_choice`: which policy ranks; `auto_policy`: what the gate's verdict stands for.
-- `once`: what ``rltuned plan``, ``explain`` and ``when`` show, without a daemon.
+`service` is the process: when cycles begin, signals, systemd. `loop` runs a cycle, which is a list of `steps`; `parts`
+puts together what they work with, and `state` says whether they may write (`runtime.may_write`). Beside them: the book
+of loans (`lending`), what backfill puts back (`undoing`), which policy ranks (`auto_policy`), and what is shown without
+a daemon (`once`).
+
+What must stay: a step acts on what the steps before it have read in this very cycle, and on nothing older.
 """

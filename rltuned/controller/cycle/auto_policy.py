@@ -1,24 +1,30 @@
-"""`policy.name = "auto"`: which policy a verdict of `rltuned gate` stands for, and whether it stands at all.
+"""The policy that a configuration names, loaded; where that is "auto", the one that a verdict of `rltuned gate` stands
+for, if it stands at all.
 
 A verdict counts for the model, the cluster and the time that it was made for (docs/good-for-us.md, decision 0093).
 Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and says so.
 """
 
 import enum
+import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from rltuned.core.config import DEFAULT_SHARE, Config, PolicySection
-from rltuned.core.errors import ModelError, RltunedError
+from rltuned.core.config import DEFAULT_SHARE, Config, did_you_mean
+from rltuned.core.errors import ConfigError, ModelError, RltunedError
 from rltuned.core.tables import Snapshot
 from rltuned.decide.rank import Policy, by_name
 from rltuned.decide.rank.actor import Actor
 from rltuned.decide.rank.heuristics import RULES
 from rltuned.records import model_files as files
+from rltuned.records import store
 from rltuned.records.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
-from rltuned.records.store import VERDICT_FILE, store_of
+
+if TYPE_CHECKING:  # its metrics have a label for each `Standing`
+    from rltuned.controller.cycle.runtime import Runtime
 
 AUTO: Final = "auto"
 OWN: Final = "multifactor"
@@ -46,7 +52,8 @@ class Choice(NamedTuple):
     runs: str
     """`MODEL`, `SLURM`, or a rule's name."""
     standing: Standing
-    why: str
+    why: str | None = None
+    """None: the configuration names it."""
     share: float = DEFAULT_SHARE
     """What a `lend.share` of "auto" stands for: that of the verdict, where that is gone by."""
 
@@ -57,24 +64,33 @@ class Choice(NamedTuple):
         return config.model_copy(update={"lend": config.lend.model_copy(update={"share": self.share})})
 
 
+class Refused(NamedTuple):
+    """Why there is no verdict."""
+
+    standing: Standing
+    why: str
+
+
+class Model(NamedTuple):
+    """The one that the configuration names."""
+
+    actor: Actor
+    sha256: str
+    """Of its manifest."""
+
+
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Evidence:
     """A verdict as it was found, beside the model that the configuration names."""
 
-    verdict: GateVerdict | None
-    standing: Standing
-    """`GOOD`, `MISSING` or `UNREADABLE`: what time and cluster do not change."""
-    trouble: str
-    """Why there is no verdict; "" where there is one."""
-    model_sha256: str
-    """Of the model's manifest; "" when it was refused."""
-    model_trouble: str
+    verdict: GateVerdict | Refused
+    model: Model | ModelError
 
     def choose(self, now: float, gpus: int) -> Choice:
         """What to run at this time on a cluster of so many GPUs, drained ones included."""
         verdict = self.verdict
-        if verdict is None:
-            return Choice(SLURM, self.standing, f"{self.trouble}; Slurm's own order stays")
+        if isinstance(verdict, Refused):
+            return Choice(SLURM, verdict.standing, f"{verdict.why}; Slurm's own order stays")
         if now > verdict.expires or verdict.made_at > now + SKEW:
             when = f"ended {(now - verdict.expires) / DAY:.1f} days ago"
             if now <= verdict.expires:
@@ -85,36 +101,98 @@ class Reading:
             return Choice(SLURM, Standing.OTHER_CLUSTER, f"{why}; Slurm's own order stays")
         if verdict.chosen != MODEL:
             return Choice(verdict.chosen, Standing.GOOD, verdict.reason, verdict.share)
-        left = "Slurm's own order stays" if verdict.fallback == SLURM else f"the plain rule {verdict.fallback} runs"
-        if self.model_sha256 != verdict.model_sha256:
-            why = self.model_trouble or f"the verdict is about another model than the one there is ('{verdict.model}')"
-            return Choice(verdict.fallback, Standing.OTHER_MODEL, f"{why}; {left}", verdict.fallback_share)
+        other = f"the verdict is about another model than the one there is ('{verdict.model}')"
+        if (trouble := self.not_judged(verdict, other)) is not None:
+            left = "Slurm's own order stays" if verdict.fallback == SLURM else f"the plain rule {verdict.fallback} runs"
+            return Choice(verdict.fallback, Standing.OTHER_MODEL, f"{trouble}; {left}", verdict.fallback_share)
         return Choice(MODEL, Standing.GOOD, verdict.reason, verdict.share)
 
+    def not_judged(self, verdict: GateVerdict, other: str) -> str | None:
+        """Why the model is not the one of the verdict: it was refused, or is an`other`."""
+        if isinstance(self.model, ModelError):
+            return str(self.model)
+        return None if self.model.sha256 == verdict.model_sha256 else other
 
-def read(config: Config) -> Reading:
-    """The verdict's file, and the sha256 of the model's manifest."""
-    sha256 = trouble = ""
+    def refuse_bad(self) -> None:
+        """Raise a ModelError where one of the two is there and cannot be used."""
+        if isinstance(self.model, ModelError):
+            raise self.model
+        if isinstance(self.verdict, Refused) and self.verdict.standing is Standing.UNREADABLE:
+            raise ModelError(self.verdict.why)
+
+
+def evidence(config: Config) -> Evidence:
+    """The verdict's file, and the model."""
+    path = _file(config)
+    verdict: GateVerdict | Refused
     try:
-        files.load(config.policy.model)
-        sha256 = files.manifest_sha256(config.policy.model)
-    except ModelError as error:
-        trouble = str(error)
-    path, found, standing, why = _file(config), None, Standing.UNREADABLE, ""
-    try:
-        found, standing = _verdict(path), Standing.GOOD
+        verdict = _verdict(path)
     except FileNotFoundError:
-        standing, why = Standing.MISSING, f"{path}: there is no verdict"
+        verdict = Refused(Standing.MISSING, f"{path}: there is no verdict")
     except OSError as error:
-        why = f"{path}: cannot be read: {error.strerror or error}"
+        verdict = Refused(Standing.UNREADABLE, f"{path}: cannot be read: {error.strerror or error}")
     except RltunedError as error:
-        why = f"{path}: refused: {error}"
-    return Reading(found, standing, why, sha256, trouble)
+        verdict = Refused(Standing.UNREADABLE, f"{path}: refused: {error}")
+    try:
+        return Evidence(verdict, _model(config))
+    except ModelError as error:
+        return Evidence(verdict, error)
+
+
+def _model(config: Config) -> Model:
+    """The model for what the site wants. ModelError: it is refused."""
+    settings = config.policy
+    actor = replace(files.load(settings.model), objective=settings.objective)
+    return Model(actor, files.manifest_sha256(settings.model))
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the configuration names, as things are on disk now: nothing can fail in a cycle."""
+
+    name: str
+    policies: Mapping[str, Policy]
+    """By what a `Choice` runs."""
+    evidence: Evidence | None = None
+    """Which of several counts; None: there is one."""
+
+    @classmethod
+    def only(cls, policy: Policy) -> Self:
+        """This one, whatever the evidence says."""
+        return cls(policy.name, {policy.name: policy})
+
+    def choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
+        """What ranks the jobs of this snapshot."""
+        choice = Choice(self.name, Standing.UNUSED)
+        if self.evidence is not None:
+            choice = self.evidence.choose(snapshot.time, int(snapshot.nodes.gpus.sum()))
+        return self.policies[choice.runs], choice
+
+
+def load_policy(config: Config) -> Loaded:
+    """The policy that the configuration names. ConfigError, ModelError: there is none; never for "auto"."""
+    name = config.policy.name
+    if name == MODEL:
+        return Loaded.only(_model(config).actor)
+    if name in RULES:
+        return Loaded.only(by_name(name))
+    if name != AUTO:
+        known = (AUTO, MODEL, *sorted(RULES))
+        meant = did_you_mean(name, known)
+        raise ConfigError(f"policy.name: there is no policy '{name}'; there are {', '.join(known)}{meant}")
+    found = evidence(config)
+    policies: dict[str, Policy] = {SLURM: by_name(OWN)}
+    if not isinstance(found.verdict, Refused):
+        rules = {found.verdict.chosen, found.verdict.fallback} - {MODEL, SLURM}
+        policies |= {rule: by_name(rule) for rule in rules}
+    if isinstance(found.model, Model):
+        policies[MODEL] = found.model.actor
+    return Loaded(AUTO, policies, found)
 
 
 def _file(config: Config) -> Path:
     model = config.policy.model
-    return (config.state.directory if store_of(model) is None else Path(model).parent) / VERDICT_FILE
+    return (config.state.directory if store.store_of(model) is None else Path(model).parent) / store.VERDICT_FILE
 
 
 def understood(path: Path) -> str:
@@ -138,34 +216,69 @@ def _verdict(path: Path) -> GateVerdict:
     return found
 
 
-class Auto:
-    """The policies that the configured verdict may stand for, as things are on disk now, and which of them it is."""
+@dataclass
+class PolicyChoice:
+    """The policy in force."""
 
-    name = AUTO
+    runtime: "Runtime"
+    policy: Loaded
+    _chosen: Choice | None = None
+    """What the policy "auto" stood for in the last cycle."""
+    _store: object = None
+    """`store.mark` of the cycle before; None: there was none, or the policy is in no store."""
 
-    def __init__(self, config: Config) -> None:
-        """Each policy is loaded now, so that none can fail in a cycle."""
-        self.reading = read(config)
-        verdict = self.reading.verdict
-        wanted = {SLURM} | ({verdict.chosen, verdict.fallback} if verdict is not None else set())
-        if self.reading.model_trouble:
-            wanted.discard(MODEL)
-        self.policies: dict[str, Policy] = {
-            runs: served(config.policy) if runs == MODEL else by_name(OWN if runs == SLURM else runs) for runs in wanted
-        }
+    def replace(self, policy: Loaded) -> None:
+        """Put another policy into force."""
+        self.policy, self._chosen = policy, None
 
+    def follow_store(self) -> None:
+        """Take what `rltuned learn` or `rltuned model use` has brought into force; a bad one leaves the old one.
 
-def served(settings: PolicySection) -> Actor:
-    """The model that is configured, for what the site wants. Raises ModelError."""
-    return replace(files.load(settings.model), objective=settings.objective)
+        A version that changes while it is read shows another mark in the next cycle, and is read again.
+        """
+        config = self.runtime.config
+        section = config.policy
+        seen = store.mark(section.model) if section.name in {AUTO, MODEL} else None
+        if seen == self._store:
+            return
+        self._store, number = seen, store.number_of(section.model)
+        metrics, log = self.runtime.metrics, self.runtime.log
+        metrics.model_version.set(number)
+        if seen is None:
+            return
+        try:
+            policy = load_policy(config)
+            if policy.evidence is not None:
+                policy.evidence.refuse_bad()
+        except RltunedError as error:
+            metrics.reloads.labels("refused").inc()
+            log.error("model.refused", sentence="The old model stays in force.", reason=str(error))  # noqa: TRY400
+            return
+        self.replace(policy)
+        metrics.reloads.labels("applied").inc()
+        log.info("model.taken", sentence=f"The model store's version {number} is in force.", version=number)
 
-
-def chosen(policy: Policy | Auto, snapshot: Snapshot) -> tuple[Policy, Choice]:
-    """What ranks the jobs of this snapshot: the policy itself, or the one that "auto" stands for now."""
-    if not isinstance(policy, Auto):
-        return policy, Choice(policy.name, Standing.UNUSED, "")
-    choice = policy.reading.choose(snapshot.time, int(snapshot.nodes.gpus.sum()))
-    return policy.policies[choice.runs], choice
+    def choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
+        """Return the policy of this cycle; what "auto" has become is said once."""
+        config, metrics, log = self.runtime.config, self.runtime.metrics, self.runtime.log
+        policy, choice = self.policy.choose(snapshot)
+        last, self._chosen = self._chosen, choice
+        for one in Standing:
+            metrics.verdict.labels(one.value).set(one is choice.standing)
+        verdict = None if self.policy.evidence is None else self.policy.evidence.verdict
+        metrics.verdict_end.set(verdict.expires if isinstance(verdict, GateVerdict) else math.nan)
+        if last is not None and last._replace(why=choice.why) == choice:
+            return policy, choice
+        if choice.standing is Standing.GOOD:
+            log.info("policy.chosen", sentence=f"Policy '{policy.name}': {choice.why}")
+        elif choice.standing is not Standing.UNUSED:
+            log.warning(
+                "verdict.not_used",
+                sentence=f"Policy '{policy.name}': {choice.why}.",
+                standing=choice.standing.value,
+                remedy=remedy(config),
+            )
+        return policy, choice
 
 
 def remedy(config: Config) -> str:

@@ -4,7 +4,6 @@ What is about to be offered is on disk before a job is raised. Where the file is
 than the journal, every waiting job counts as having lent all that it could, and the book starts anew.
 """
 
-import contextlib
 import json
 import math
 from collections.abc import Collection, Mapping
@@ -27,8 +26,6 @@ from rltuned.decide.plan import Plan
 from rltuned.decide.raising import lendable
 
 FILE_NAME: Final = "loans.json"
-BEFORE: Final = "borrowed.json"
-"""What the version before wrote: of it, the largest requests are taken over once."""
 MOST_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -70,11 +67,12 @@ class Lending:
         """Take over what an earlier daemon has left; `keep`: the files are this daemon's, not so in a dry run. Where
         the book does not tell who lends for a job that is raised by the journal, it is lost.
         """
-        self._runtime, self._keeps, self._trouble = runtime, keep, ""
+        self._runtime, self._keeps = runtime, keep
+        self._trouble: str | None = None
         self._directory = directory = runtime.config.state.directory
         self._shrunk: dict[int, Request] = {}
         self.book, self.largest = Book(), NONE_KNOWN
-        lost = ""
+        lost: str | None = None
         try:
             found = read_book(directory)
             if found is not None:
@@ -83,7 +81,7 @@ class Lending:
                 lost = f"{directory / FILE_NAME} is not there"
         except RltunedError as error:
             lost = str(error)
-        self._lost = self._take_over() or lost
+        self._lost = lost
         self._unknown = _raised(journal) - self.book.offers.keys()
         if self.book == Book() and not self._lost:
             self._keep(self.book)  # from now on, a file that is not there is one that was lost
@@ -91,21 +89,6 @@ class Lending:
     def let_go(self) -> None:
         """Keep to memory from now on: the files may be another process's."""
         self._keeps = False
-
-    def _take_over(self) -> str:
-        """Take the largest requests of the version before, once. Why the book is lost with it, or ""."""
-        path = self._directory / BEFORE
-        try:
-            data = _read(path)
-            if data is None:
-                return ""
-            self.largest = _largest(data)
-        except (OSError, ValueError, TypeError, AttributeError, OverflowError):
-            self._runtime.log.warning("loans.before_lost", detail=f"{path} cannot be used, and is dropped")
-        if self._keeps:
-            with contextlib.suppress(OSError):  # then the next start takes the book for lost once more
-                path.unlink()
-        return f"{path} is of a version that lent in another way"
 
     def advance(self, snapshot: Snapshot, now: float, told: Told, config: Config, journal: Journal) -> None:
         """Bring the book to this reading, which the journal was compared with; `now` by the clock that never jumps.
@@ -126,11 +109,11 @@ class Lending:
             managed = managed_jobs(snapshot, config, replace(journal.applied(), largest=self.largest))
             lent = lendable(managed, Book(time=now), config.lend.part)
             self.book = self.book.lost(snapshot, lent).offering(self.book.offers)
-            self._lost = ""
+            self._lost = None
 
-    def promise(self, plan: Plan) -> str:
+    def promise(self, plan: Plan) -> str | None:
         """Put on disk what is about to be offered, beside what the jobs carry that are still to be given back. Why it
-        cannot be, or "".
+        cannot be.
         """
         book = plan.book.offering(plan.book.offers, self.book)
         trouble = self._keep(book, durable=True)
@@ -156,15 +139,15 @@ class Lending:
         self._shrunk = self.largest.shrunk(plan.snapshot.jobs)
         self._keep(self.book)
 
-    def _keep(self, book: Book, *, durable: bool = False) -> str:
+    def _keep(self, book: Book, *, durable: bool = False) -> str | None:
         if not self._keeps:
-            return ""
+            return None
         largest = {
             str(job): (submit, gpus, limit if math.isfinite(limit) else None)
             for job, (submit, gpus, limit) in self._shrunk.items()
         }
         text = json.dumps({"book": book.as_dict(), "largest": largest}, separators=(",", ":"), allow_nan=False)
-        path, trouble = self._directory / FILE_NAME, ""
+        path, trouble = self._directory / FILE_NAME, None
         try:
             write_atomic(path, text.encode(), durable=durable)
         except OSError as error:

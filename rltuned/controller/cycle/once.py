@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rltuned.controller.cycle.auto_policy import chosen
+from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.lending import planned_on
-from rltuned.controller.cycle.policy_choice import load_policy
 from rltuned.controller.health.clock import SystemClock
 from rltuned.controller.tell.user_records import fetch, only_own
 from rltuned.controller.write.journal import Journal
@@ -69,9 +68,9 @@ def decide(config: Config, tell: Tell) -> tuple[DecisionRecord, JobTable]:
     except RltunedError as error:
         tell(f"run times are the time limits: {error}")
         known = Known()
-    policy, choice = chosen(load_policy(config), snapshot)
+    policy, choice = load_policy(config).choose(snapshot)
     made = planned(known, snapshot, policy, choice.applied(config), applied, book)
-    return record_of(made, policy_why=choice.why), snapshot.jobs
+    return record_of(made, policy_why=choice.why or ""), snapshot.jobs
 
 
 def plan(config: Config, tell: Tell, *, user: str = "", partition: str = "") -> dict[str, Any]:

@@ -3,9 +3,7 @@
 import logging
 import os
 import random
-import select
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Final
 
 import prometheus_client
@@ -21,9 +20,10 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.date import DateTrigger
 
 from rltuned import __version__
+from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
-from rltuned.controller.cycle.policy_choice import load_policy
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import Clock, Moment, SystemClock
 from rltuned.controller.health.heartbeat import elsewhere
@@ -45,8 +45,6 @@ from rltuned.decide.scope import Veto
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import HistoryReader, SlurmReader, SlurmWriter
 
-CYCLE: Final = "cycle"
-"""Id of the scheduler's job: a cycle that is due while the one before runs is left out."""
 AT_ONCE: Final = DateTrigger(datetime(1970, 1, 1, tzinfo=UTC))
 """A time that has passed, wherever the wall clock is set to."""
 LOOK_AGAIN: Final = 5.0
@@ -78,63 +76,54 @@ def serve(
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # this one has no annotations
     # Its warning about a cycle that is still running is ``cycle.overrun`` here.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    effective = load()
-    config = effective.config
+    config = load().config
     policy = load_policy(config)
     log = make(config.log.level, config.log.format, sys.stderr)
-    notifier = Notifier.of(os.environ, os.getpid())
     with ExitStack() as stack:
         journal, owns = open_journal(config, clock, stack, dry_run=dry_run)
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         runtime = Runtime(config, clock, log, metrics)
-        # A dry run has no lock, and may run beside the daemon whose directory it is.
-        publisher = None
-        if config.users.directory is not None and not (once or dry_run):
-            publisher = UserFiles(config.users.directory, runtime)
-            stack.callback(publisher.close)
         reader = connect_reader(config.slurm)
         run_times = RunTimes(reader, runtime) if isinstance(reader, HistoryReader) else None
-        known = run_times if run_times is not None else Known()
-        worker = start_times = None
-        if not once and not dry_run:
-            worker = ForecastWorker(runtime)
-            start_times = StartTimes(worker, known.ended, runtime)
-            start_times.load()
-        rng = random.Random()  # noqa: S311 - when a cycle begins, and a back-off ends
-        daemon = Daemon(
+        known = Known() if run_times is None else run_times
+        parts = Parts(
             runtime=runtime,
             policy=policy,
             reader=reader,
-            writer_factory=None if dry_run else lambda: connect_writer(config.slurm),
+            writer=None if dry_run else lambda: connect_writer(config.slurm),
             journal=journal,
-            rng=rng,
-            notifier=notifier,
+            owns=owns,
             planner=partial(planned, known),
             told=known.told,
-            owns=owns,
-            publish=publisher.publish if publisher is not None else None,
-            start_times=start_times,
-            worker=worker,
+            notifier=Notifier.of(os.environ, os.getpid()),
         )
+        # A dry run has no lock, and may run beside the daemon whose directory it is.
+        if not (once or dry_run):
+            if config.users.directory is not None:
+                publisher = UserFiles(config.users.directory, runtime)
+                stack.callback(publisher.close)
+                parts.publish = publisher.publish
+            parts.worker = ForecastWorker(runtime)
+            parts.start_times = StartTimes(parts.worker, known.ended, runtime)
+            parts.start_times.load()
+        daemon = Daemon(parts)
         stack.callback(daemon.stop)
-        probes = {"/healthz": daemon.alive, "/readyz": daemon.ready}
-        endpoint = serve_metrics(metrics, config.metrics, probes) if not once else None
-        if endpoint is not None:
-            stack.callback(endpoint.close)
-        if worker is not None:
-            stack.callback(worker.close)
-        if run_times is not None:
-            stack.callback(run_times.stop)
-            # One cycle in the foreground goes by what is known: reading weeks of jobs would keep somebody waiting.
-            if once:
-                run_times.load()
-            else:
-                run_times.start()
         if once:
+            # By what is known: reading weeks of jobs would keep somebody waiting.
+            if run_times is not None:
+                run_times.load()
             report = daemon.tick()
             if report is None or report.outcome is CycleOutcome.FAILED:
                 raise SlurmUnavailableError(report.sentence if report is not None else "no cycle was run")
             return
+        endpoint = serve_metrics(metrics, config.metrics, {"/healthz": daemon.alive, "/readyz": daemon.ready})
+        if endpoint is not None:
+            stack.callback(endpoint.close)
+        if parts.worker is not None:
+            stack.callback(parts.worker.close)
+        if run_times is not None:
+            stack.callback(run_times.stop)
+            run_times.start()
         log.info(
             "daemon.started",
             sentence=f"rltuned {__version__}: policy {policy.name}, stage {config.cycle.stage}"
@@ -142,7 +131,7 @@ def serve(
             + (f", metrics on {endpoint.host}:{endpoint.port}" if endpoint is not None else ""),
             metrics_port=endpoint.port if endpoint is not None else None,
         )
-        _run(daemon, load, notifier, clock, rng, worker)
+        _run(daemon, load)
         log.info("daemon.stopped", sentence="The running cycle was finished. `rltuned restore` gives the queue back.")
 
 
@@ -196,21 +185,15 @@ class Pace:
         return True
 
 
-def _run(
-    daemon: Daemon,
-    load: Callable[[], Effective],
-    notifier: Notifier,
-    clock: Clock,
-    rng: random.Random,
-    worker: ForecastWorker | None,
-) -> None:
+def _run(daemon: Daemon, load: Callable[[], Effective]) -> None:
     """Cycles and reloads, one at a time, in their own thread; signals and the watchdog here, where nobody waits."""
+    clock, notifier = daemon.runtime.clock, daemon.parts.notifier
     asked, ending = threading.Event(), threading.Event()
+    # One job at a time. When one is due is said here, by a clock that never jumps (docs/decisions/0171).
     scheduler = BackgroundScheduler(
-        executors={"default": ThreadPoolExecutor(1)},
-        job_defaults={"max_instances": 1, "misfire_grace_time": None},
-        timezone=UTC,
+        executors={"default": ThreadPoolExecutor(1)}, job_defaults={"misfire_grace_time": None}, timezone=UTC
     )
+    at_once = partial(scheduler.add_job, trigger=AT_ONCE, replace_existing=True)
 
     def reload() -> None:
         asked.clear()  # a signal from now on is about what is written from now on
@@ -225,53 +208,46 @@ def _run(
 
     with _signals() as wait:
         scheduler.start()
-        pace = Pace(clock.monotonic(), rng)
-        scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE)
+        pace = Pace(clock.monotonic(), daemon.parts.rng)
+        at_once(daemon.tick, id="cycle")
         notifier.status(f"{daemon.stage}: first cycle runs", "READY=1")
         pause = min(LOOK_AGAIN, notifier.watchdog_seconds / 3) if notifier.watchdog_seconds else LOOK_AGAIN
         while True:
             caught = wait(min(pause, pace.left(clock.monotonic(), daemon.config.cycle.interval)))
             if pace.is_due(clock.monotonic(), daemon.config.cycle.interval):
-                scheduler.add_job(daemon.tick, AT_ONCE, id=CYCLE, replace_existing=True)
+                at_once(daemon.tick, id="cycle")
             else:
-                scheduler.add_job(daemon.look_again, AT_ONCE, id="look again", replace_existing=True)
+                at_once(daemon.look_again, id="look again")
             if daemon.liveness.healthy():
                 notifier.send("WATCHDOG=1")
-            if caught & {signal.SIGTERM, signal.SIGINT}:
+            if caught in {signal.SIGTERM, signal.SIGINT}:
                 break
-            if signal.SIGHUP in caught and not asked.is_set():
+            if caught == signal.SIGHUP and not asked.is_set():
                 asked.set()
-                scheduler.add_job(reload, AT_ONCE)  # after the cycle that runs
+                at_once(reload)  # after the cycle that runs
         notifier.send("STOPPING=1")
         ending.set()
         daemon.request_stop()
-        if worker is not None:
-            worker.close()  # a cycle may wait for it
+        if daemon.parts.worker is not None:
+            daemon.parts.worker.close()  # a cycle may wait for it
         scheduler.shutdown(wait=True)
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[float], set[int]]]:
-    """Collects SIGTERM, SIGINT and SIGHUP; the value waits for so many seconds and returns what came."""
-    # Python runs handlers in the main thread, where taking a lock could deadlock: they only leave a byte in a socket.
-    receive, send = socket.socketpair()
-    receive.setblocking(False)
-    send.setblocking(False)
+def _signals() -> Iterator[Callable[[float], int | None]]:
+    """Collects SIGTERM, SIGINT and SIGHUP; the value waits for so many seconds and returns one that came."""
+    # Python runs handlers in the main thread, where taking a lock could deadlock: this queue's `put` is reentrant.
+    caught: SimpleQueue[int] = SimpleQueue()
     wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda *_: None) for number in wanted}
-    descriptor = signal.set_wakeup_fd(send.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda number, _: caught.put(number)) for number in wanted}
 
-    waiting = select.poll()  # select() would refuse descriptors above 1,023
-    waiting.register(receive, select.POLLIN)
-
-    def wait(seconds: float) -> set[int]:
-        return set(receive.recv(4096)) & set(wanted) if waiting.poll(1000 * seconds) else set()
+    def wait(seconds: float) -> int | None:
+        with suppress(Empty):
+            return caught.get(timeout=seconds)
+        return None
 
     try:
         yield wait
     finally:
-        signal.set_wakeup_fd(descriptor)
         for number, handler in before.items():
             signal.signal(number, handler)
-        receive.close()
-        send.close()

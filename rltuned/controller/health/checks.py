@@ -7,18 +7,17 @@ import os
 import pwd
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltuned.controller.cycle.auto_policy import AUTO, Standing, remedy
-from rltuned.controller.cycle.auto_policy import read as read_verdict
+from rltuned.controller.cycle.auto_policy import AUTO, Refused, Standing, evidence, remedy
 from rltuned.controller.give_back import pause
 from rltuned.controller.health.clock import Clock, Moment
-from rltuned.controller.health.heartbeat import Heartbeat, elsewhere, fresh_heartbeat, read_heartbeat
+from rltuned.controller.health.heartbeat import Heartbeat, elsewhere, is_fresh, read_heartbeat
 from rltuned.controller.health.lock import FILE_NAME as LOCK
-from rltuned.controller.health.lock import NEEDS_LOCKS, holder
+from rltuned.controller.health.lock import NEEDS_LOCKS, Holder, holder
 from rltuned.controller.health.lock import trouble as lock_trouble
 from rltuned.controller.health.primacy import Primacy, look_once, own_names
 from rltuned.controller.health.rpc_budget import LEAST_BURST, LOOK_RPCS, SHARE, SNAPSHOT_RPCS, STATUS_RPCS, Budget
@@ -84,16 +83,8 @@ def prerequisites(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEn
 
     `cycles`: the last ones, where there are any.
     """
-    return [
-        *_release(facts),
-        *_privilege(facts),
-        *_priority(facts),
-        *_scheduler(facts),
-        *_side_effects(facts),
-        *_federation(facts),
-        *_accounting(facts),
-        *_limiter(facts, config, cycles),
-    ]
+    rows = (next((row for row in group if row[0]), None) for group in _table(facts))
+    return [*(Finding(*row[1:]) for row in rows if row is not None), *_limiter(facts, config, cycles)]
 
 
 def blocking(findings: Sequence[Finding]) -> list[Finding]:
@@ -101,142 +92,144 @@ def blocking(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
-def _release(facts: ClusterFacts) -> list[Finding]:
-    name = f"Slurm {facts.version} ({facts.cluster_name})"
-    if facts.release in TRIED:
-        return [Finding(Severity.OK, "release", f"{name}, tested on clusters")]
-    on_clusters, on_answers = (", ".join(f"{major}.{minor:02}" for major, minor in of) for of in (TRIED, READ))
-    if facts.release in READ:
-        cause = f"{name}, tested on its answers only; clusters were of {on_clusters}"
-        return [Finding(Severity.NOTE, "release", cause, _WATCH)]
-    cause = f"{name} was not tested; tested are {on_clusters} on clusters, {on_answers} on their answers"
-    return [Finding(Severity.WARNING, "release", cause, _WATCH)]
-
-
+_Row = tuple[object, Severity, str, str, str]
+"""Whether it is so, and the finding then."""
 _WATCH = "watch it in stage shadow first"
-
-
-def _privilege(facts: ClusterFacts) -> list[Finding]:
-    if facts.privilege is not Privilege.NONE:
-        return [Finding(Severity.OK, "privilege", f"{facts.user} is {facts.privilege}")]
-    if not facts.accounting:
-        remedy = "without slurmdbd only root and SlurmUser may; run rltuned as SlurmUser"
-    elif not facts.accounting_reachable:
-        remedy = "slurmdbd does not answer, so the privilege is unknown: start it, or run rltuned as SlurmUser"
-    else:
-        remedy = f"sacctmgr modify user {facts.user} set AdminLevel=Operator (or `add user` first)"
-    cause = f"{facts.user} may not change other users' jobs"
-    return [Finding(Severity.ERROR, "privilege", cause, remedy)]
-
-
-def _priority(facts: ClusterFacts) -> list[Finding]:
-    if facts.priority_type != "priority/multifactor":
-        cause = f"PriorityType is {facts.priority_type or 'unset'}: there are no priorities to hand out"
-        remedy = "set PriorityType=priority/multifactor in slurm.conf and restart slurmctld"
-        return [Finding(Severity.ERROR, "priority plugin", cause, remedy)]
-    if facts.site_factor_plugin:
-        cause = f"PrioritySiteFactorPlugin={facts.site_factor_plugin} overwrites the site factors that rltuned sets"
-        return [Finding(Severity.ERROR, "site factor plugin", cause, "remove it from slurm.conf")]
-    if "INCR_ONLY" in facts.priority_flags:
-        cause = (
-            "PriorityFlags=INCR_ONLY: a job keeps the highest priority that it ever had, until somebody changes it; "
-            "what rltuned changes could not be given back"
-        )
-        remedy = "remove INCR_ONLY from PriorityFlags and run `scontrol reconfigure`"
-        return [Finding(Severity.ERROR, "priority flags", cause, remedy)]
-    if not facts.priority_weights.keys() - _NO_WEIGHTS:
-        cause = (
-            "each PriorityWeight is 0, as by default: every term of every job's priority is 0, which looks like an "
-            "explicit priority (no-priority), so rltuned can raise no job"
-        )
-        remedy = "set PriorityWeightAge=1000 (or others) in slurm.conf and run `scontrol reconfigure`"
-        return [Finding(Severity.WARNING, "priority weights", cause, remedy)]
-    return [Finding(Severity.OK, "priority plugin", facts.priority_type)]
-
-
+_RECONFIGURE = "and run `scontrol reconfigure`"
 _NO_WEIGHTS = {"max_age", "half_life", *FLAGS}
 """Of `ClusterFacts.priority_weights`."""
 
 
-def _scheduler(facts: ClusterFacts) -> list[Finding]:
-    if facts.scheduler_type != "sched/backfill":
-        cause = f"SchedulerType is {facts.scheduler_type or 'unset'}: jobs behind a large one wait although they fit"
-        return [Finding(Severity.WARNING, "scheduler", cause, "set SchedulerType=sched/backfill")]
-    if "bf_continue" not in facts.scheduler_parameters:
-        cause = "SchedulerParameters lacks bf_continue: each update of a job makes backfill start over"
-        remedy = "add bf_continue to SchedulerParameters and run `scontrol reconfigure`"
-        return [Finding(Severity.ERROR, "backfill", cause, remedy)]
-    return [Finding(Severity.OK, "backfill", "sched/backfill with bf_continue")]
-
-
-def simulation(facts: ClusterFacts, snapshot: Snapshot) -> list[Finding]:
-    """What the figures of gate, tune and report, and start times, do not know."""
-    cause = not_simulated.sentence(facts.not_simulated, snapshot.partitions, snapshot.nodes)
-    remedy = "verdicts, replays and start times are without it: compare a report's replay with what really happened"
-    return [Finding(Severity.NOTE, "simulator", cause, remedy)] if cause else []
-
-
-def _side_effects(facts: ClusterFacts) -> Iterator[Finding]:
-    """What lets others change what rltuned writes, or with it; what else follows priority than the order of starts."""
-    if "enable_user_top" in facts.scheduler_parameters:
-        cause = (
-            "SchedulerParameters=enable_user_top: with `scontrol top` a user moves any job to the place of their own "
-            "best one, also where rltuned has lent that place to a small job"
-        )
-        remedy = "remove enable_user_top from SchedulerParameters and run `scontrol reconfigure`"
-        yield Finding(Severity.ERROR, "scontrol top", cause, remedy)
-    if facts.preempts_by:
-        cause = (
-            f"{facts.preempts_by}: a job stops running ones of lower priority, so one that rltuned has raised would "
-            "stop others"
-        )
-        remedy = (
-            "take PRIORITY and WITHIN out of each PreemptMode: slurm.conf, `scontrol show partition`, "
-            "`sacctmgr show qos format=name,preemptmode`"
-        )
-        yield Finding(Severity.ERROR, "preemption", cause, remedy)
-    if plugins := facts.job_submit_plugins:
-        cause = (
-            f"JobSubmitPlugins={plugins}: they run on each of rltuned's writes; the first one after a start is of one "
-            "job, which is compared before and after"
-        )
-        yield Finding(Severity.NOTE, "job_submit plugins", cause, "let them pass updates by this user as is")
-
-
-def _federation(facts: ClusterFacts) -> list[Finding]:
-    if not facts.federation:
-        return []
-    cause = f"the cluster is in the federation '{facts.federation}': its jobs have siblings in other clusters"
-    remedy = "rltuned stays in stage shadow here: it was never tried with siblings"
-    return [Finding(Severity.ERROR, "federation", cause, remedy)]
-
-
-def controllers(facts: ClusterFacts, primacy: Primacy | None) -> list[Finding]:
-    """Which of several controllers acts, and what that means for the daemon of this host (`primacy.look_once`)."""
-    if primacy is None:
-        return []
-    hosts = ", ".join(facts.controllers)
-    if not primacy.concerns(facts.controllers):
-        cause = f"controllers are {hosts}, and this host is none of them: nothing keeps its daemon and theirs apart"
-        return [Finding(Severity.NOTE, "controllers", cause, "run rltuned on one host, or on each controller's")]
-    doing = "the daemon of this host stands by" if primacy.stands_by else "the daemon of this host writes"
-    return [Finding(Severity.OK, "controllers", f"{hosts}; {primacy.acting or 'none'} acts: {doing}")]
-
-
-def _accounting(facts: ClusterFacts) -> list[Finding]:
+def _table(facts: ClusterFacts) -> Iterator[Sequence[_Row]]:
+    """Groups of rows: of each the first that holds is said."""
+    ok, note, warning, error = Severity
+    name = f"Slurm {facts.version} ({facts.cluster_name})"
+    on_clusters, on_answers = (", ".join(f"{major}.{minor:02}" for major, minor in of) for of in (TRIED, READ))
+    answers_only = f"{name}, tested on its answers only; clusters were of {on_clusters}"
+    untested = f"{name} was not tested; tested are {on_clusters} on clusters, {on_answers} on their answers"
+    yield (
+        (facts.release in TRIED, ok, "release", f"{name}, tested on clusters", ""),
+        (facts.release in READ, note, "release", answers_only, _WATCH),
+        (True, warning, "release", untested, _WATCH),
+    )
+    remedy = f"sacctmgr modify user {facts.user} set AdminLevel=Operator (or `add user` first)"
     if not facts.accounting:
-        cause = "there is no slurmdbd: no operators, no fair share, and Slurm does not count GPUs as TRES"
-        remedy = "set AccountingStorageType=accounting_storage/slurmdbd and AccountingStorageTRES=gres/gpu"
-        return [Finding(Severity.ERROR, "accounting", cause, remedy)]
-    if not facts.accounting_reachable:
-        return [Finding(Severity.WARNING, "accounting", "slurmdbd does not answer", "look at slurmdbd's log")]
-    if facts.free_accounts:
-        cause = "users may give jobs any account: each is charged and compared by what it says"
-        return [Finding(Severity.WARNING, "accounting", cause, "set AccountingStorageEnforce=associations")]
-    if not any(name.startswith("gres/gpu") for name in facts.accounting_tres):
-        cause = "AccountingStorageTRES has no gres/gpu: GPUs are read from each job's request, which is less exact"
-        return [Finding(Severity.WARNING, "accounting", cause, "add gres/gpu to AccountingStorageTRES")]
-    return [Finding(Severity.OK, "accounting", "slurmdbd answers, GPUs are TRES")]
+        remedy = "without slurmdbd only root and SlurmUser may; run rltuned as SlurmUser"
+    elif not facts.accounting_reachable:
+        remedy = "slurmdbd does not answer, so the privilege is unknown: start it, or run rltuned as SlurmUser"
+    none = facts.privilege is Privilege.NONE
+    yield (
+        (none, error, "privilege", f"{facts.user} may not change other users' jobs", remedy),
+        (True, ok, "privilege", f"{facts.user} is {facts.privilege}", ""),
+    )
+    yield (
+        (
+            *(facts.priority_type != "priority/multifactor", error, "priority plugin"),
+            f"PriorityType is {facts.priority_type or 'unset'}: there are no priorities to hand out",
+            "set PriorityType=priority/multifactor in slurm.conf and restart slurmctld",
+        ),
+        (
+            *(facts.site_factor_plugin, error, "site factor plugin"),
+            f"PrioritySiteFactorPlugin={facts.site_factor_plugin} overwrites the site factors that rltuned sets",
+            "remove it from slurm.conf",
+        ),
+        (
+            *("INCR_ONLY" in facts.priority_flags, error, "priority flags"),
+            (
+                "PriorityFlags=INCR_ONLY: a job keeps the highest priority that it ever had, until somebody changes it;"
+                " what rltuned changes could not be given back"
+            ),
+            f"remove INCR_ONLY from PriorityFlags {_RECONFIGURE}",
+        ),
+        (
+            *(not facts.priority_weights.keys() - _NO_WEIGHTS, warning, "priority weights"),
+            (
+                "each PriorityWeight is 0, as by default: every term of every job's priority is 0, which looks like an"
+                " explicit priority (no-priority), so rltuned can raise no job"
+            ),
+            f"set PriorityWeightAge=1000 (or others) in slurm.conf {_RECONFIGURE}",
+        ),
+        (True, ok, "priority plugin", facts.priority_type, ""),
+    )
+    scheduler = facts.scheduler_type or "unset"
+    yield (
+        (
+            *(facts.scheduler_type != "sched/backfill", warning, "scheduler"),
+            f"SchedulerType is {scheduler}: jobs behind a large one wait although they fit",
+            "set SchedulerType=sched/backfill",
+        ),
+        (
+            *("bf_continue" not in facts.scheduler_parameters, error, "backfill"),
+            "SchedulerParameters lacks bf_continue: each update of a job makes backfill start over",
+            f"add bf_continue to SchedulerParameters {_RECONFIGURE}",
+        ),
+        (True, ok, "backfill", "sched/backfill with bf_continue", ""),
+    )
+    # What lets others change what rltuned writes, or with it; what else follows priority than the order of starts.
+    yield (
+        (
+            *("enable_user_top" in facts.scheduler_parameters, error, "scontrol top"),
+            (
+                "SchedulerParameters=enable_user_top: with `scontrol top` a user moves any job to the place of their"
+                " own best one, also where rltuned has lent that place to a small job"
+            ),
+            f"remove enable_user_top from SchedulerParameters {_RECONFIGURE}",
+        ),
+    )
+    yield (
+        (
+            *(facts.preempts_by, error, "preemption"),
+            (
+                f"{facts.preempts_by}: a job stops running ones of lower priority, so one that rltuned has raised would"
+                " stop others"
+            ),
+            (
+                "take PRIORITY and WITHIN out of each PreemptMode: slurm.conf, `scontrol show partition`,"
+                " `sacctmgr show qos format=name,preemptmode`"
+            ),
+        ),
+    )
+    yield (
+        (
+            *(facts.job_submit_plugins, note, "job_submit plugins"),
+            (
+                f"JobSubmitPlugins={facts.job_submit_plugins}: they run on each of rltuned's writes; the first one"
+                " after a start is of one job, which is compared before and after"
+            ),
+            "let them pass updates by this user as is",
+        ),
+    )
+    yield (
+        (
+            *(facts.federation, error, "federation"),
+            f"the cluster is in the federation '{facts.federation}': its jobs have siblings in other clusters",
+            "rltuned stays in stage shadow here: it was never tried with siblings",
+        ),
+    )
+    gpus = any(tres.startswith("gres/gpu") for tres in facts.accounting_tres)
+    yield (
+        (
+            *(not facts.accounting, error, "accounting"),
+            "there is no slurmdbd: no operators, no fair share, and Slurm does not count GPUs as TRES",
+            "set AccountingStorageType=accounting_storage/slurmdbd and AccountingStorageTRES=gres/gpu",
+        ),
+        (
+            *(not facts.accounting_reachable, warning, "accounting"),
+            "slurmdbd does not answer",
+            "look at slurmdbd's log",
+        ),
+        (
+            *(facts.free_accounts, warning, "accounting"),
+            "users may give jobs any account: each is charged and compared by what it says",
+            "set AccountingStorageEnforce=associations",
+        ),
+        (
+            *(not gpus, warning, "accounting"),
+            "AccountingStorageTRES has no gres/gpu: GPUs are read from each job's request, which is less exact",
+            "add gres/gpu to AccountingStorageTRES",
+        ),
+        (True, ok, "accounting", "slurmdbd answers, GPUs are TRES", ""),
+    )
 
 
 def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]") -> list[Finding]:
@@ -272,12 +265,30 @@ def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]"
     return [Finding(Severity.NOTE, subject, cause, remedy)]
 
 
+def simulation(facts: ClusterFacts, snapshot: Snapshot) -> list[Finding]:
+    """What the figures of gate, tune and report, and start times, do not know."""
+    cause = not_simulated.sentence(facts.not_simulated, snapshot.partitions, snapshot.nodes)
+    remedy = "verdicts, replays and start times are without it: compare a report's replay with what really happened"
+    return [Finding(Severity.NOTE, "simulator", cause, remedy)] if cause else []
+
+
+def controllers(facts: ClusterFacts, primacy: Primacy | None) -> list[Finding]:
+    """Which of several controllers acts, and what that means for the daemon of this host (`primacy.look_once`)."""
+    if primacy is None:
+        return []
+    hosts = ", ".join(facts.controllers)
+    if not primacy.concerns(facts.controllers):
+        cause = f"controllers are {hosts}, and this host is none of them: nothing keeps its daemon and theirs apart"
+        return [Finding(Severity.NOTE, "controllers", cause, "run rltuned on one host, or on each controller's")]
+    doing = "the daemon of this host stands by" if primacy.stands_by else "the daemon of this host writes"
+    return [Finding(Severity.OK, "controllers", f"{hosts}; {primacy.acting or 'none'} acts: {doing}")]
+
+
 def examine(reader: SlurmReader, config: Config, clock: Clock, names: frozenset[str] | None = None) -> list[Finding]:
     """Everything that ``rltuned doctor`` reports; writes nothing. `names`: short names of this host (`primacy`)."""
-    now = clock.time()
-    cycles = _last_cycles(config, now)
+    cycles = _last_cycles(config, clock.time())
     findings = [*_examine(reader, config, clock, names, cycles)]
-    return [_status(cycles, config, now, findings), *findings]
+    return [_status(cycles, config, clock.time(), findings), *findings]
 
 
 def _last_cycles(config: Config, now: float) -> "list[CycleEntry]":
@@ -308,76 +319,90 @@ def _status(cycles: "Sequence[CycleEntry]", config: Config, now: float, findings
 
 
 def _examine(
-    reader: SlurmReader,
-    config: Config,
-    clock: Clock,
-    names: frozenset[str] | None,
-    cycles: "Sequence[CycleEntry]",
-) -> list[Finding]:
-    now = clock.time()
-    findings: list[Finding] = []
-    seen = gpus = facts = snapshot = None
+    reader: SlurmReader, config: Config, clock: Clock, names: frozenset[str] | None, cycles: "Sequence[CycleEntry]"
+) -> Iterator[Finding]:
+    facts = seen = snapshot = None
     elsewhere = False
     try:
         facts = reader.facts()
-        findings += prerequisites(facts, config, cycles)
+        yield from prerequisites(facts, config, cycles)
         primacy = look_once(reader, facts, names or own_names())
-        findings += controllers(facts, primacy)
+        yield from controllers(facts, primacy)
         elsewhere = primacy is not None and primacy.stands_by
         seen = reader.status(None)
         # All that a cycle reads: what cannot be understood would otherwise show in the daemon's log only.
-        snapshot = reader.snapshot(now)
-        gpus = int(snapshot.nodes.gpus.sum())
-        findings += [answers(snapshot), *reasons(snapshot), *node_sets(snapshot), *gpu_types(snapshot)]
-        findings += [*simulation(facts, snapshot), *loans(snapshot, config)]
+        snapshot = reader.snapshot(clock.time())
+        for check in (answers, reasons, node_sets, gpu_types):
+            yield from check(snapshot)
+        yield from simulation(facts, snapshot)
+        yield loans(snapshot, config)
         with contextlib.suppress(SlurmError):  # the privilege, or slurmdbd, has its own finding
-            findings.extend(finding for _, finding in scope_names(reader, config, facts))
+            for _, finding in scope_names(reader, config, facts):
+                yield finding
     except SlurmParseError as error:
-        findings.append(Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT))
+        yield Finding(Severity.ERROR, "answers", f"no cycle is possible: {error}", _REPORT)
     except SlurmError as error:
-        findings.append(
-            Finding(Severity.ERROR, "slurmctld", str(error), "start it, or look at slurm.bin_dir and slurm.conf")
-        )
-    told, journal = kept(config, clock, gpus)
-    findings += told
+        remedy = "start it, or look at slurm.bin_dir and slurm.conf"
+        yield Finding(Severity.ERROR, "slurmctld", str(error), remedy)
+    told = kept(config, clock, None if snapshot is None else int(snapshot.nodes.gpus.sum()))
+    yield from told.findings
+    journal, living = told.journal, told.living
     if journal is None:
-        return findings
+        return
     if facts is not None and journal.cluster not in {"", facts.cluster_name}:
         cause = f"it is of cluster {journal.cluster}, and {facts.cluster_name} answers: nothing is written"
-        return [*findings, Finding(Severity.ERROR, "journal", cause, "look where slurm.conf and DNS lead to")]
-    if seen is not None:
-        found = remains(journal, seen)
-        if elsewhere:  # what the journal does not know is the other host's daemon's
-            found = replace(found, orphans=())
-        heartbeat = _living(config, Moment.of(clock))
-        wanted = heartbeat is not None and heartbeat.condition.writing
-        if wanted and facts is not None and snapshot is not None:
-            findings += in_force(cycles, facts, snapshot.health)
-        findings += leftovers(found, running=heartbeat is not None, wanted=wanted)
-    return findings
+        yield Finding(Severity.ERROR, "journal", cause, "look where slurm.conf and DNS lead to")
+        return
+    if seen is None:
+        return
+    found = remains(journal, seen)
+    if elsewhere:  # what the journal does not know is the other host's daemon's
+        found = replace(found, orphans=())
+    wanted = living is not None and living.condition.writing
+    if wanted and facts is not None and snapshot is not None:
+        yield from in_force(cycles, facts, snapshot.health)
+    yield from leftovers(found, running=living is not None, wanted=wanted)
 
 
-def kept(config: Config, clock: Clock, gpus: int | None = None) -> tuple[list[Finding], Journal | None]:
-    """What the daemon's files say, without Slurm; the journal, if it can be read. `gpus`: of the cluster, if known."""
-    now = Moment.of(clock)
-    found = list(_verdict(gpus, config, now.time)) if config.policy.name == AUTO else []
-    found += [*forecast(config, now.time), *state_files(config), *paused(config, now), *_daemon(config, now)]
-    if _living(config, now) is not None:
-        found += users(config, now.time)
+@dataclass(slots=True)
+class Kept:
+    """What the daemon's files say, each read once."""
+
+    now: Moment
+    holder: Holder | None
+    """Of the lock: the daemon, or a restore."""
+    heartbeat: Heartbeat | None
+    journal: Journal | None = None
+    """None: it cannot be read."""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def living(self) -> Heartbeat | None:
+        """The sign of life of a daemon that runs."""
+        return self.heartbeat if self.holder is not None and is_fresh(self.heartbeat, self.now) else None
+
+
+def kept(config: Config, clock: Clock, gpus: int | None = None) -> Kept:
+    """Look at the files, without Slurm. `gpus`: of the cluster, if known."""
+    now, state = Moment.of(clock), config.state
+    found = Kept(now, holder(state.directory), read_heartbeat(now, state.directory, state.mirror))
+    told = found.findings
+    if config.policy.name == AUTO:
+        told += _verdict(gpus, config, now.time)
+    told += [*forecast(config, now.time), *state_files(config), *paused(config, now), *_daemon(config, found)]
+    if found.living is not None:
+        told += users(config, now.time)
     try:
-        journal = Journal.read(config.state.directory, config.state.mirror)
+        found.journal = journal = Journal.read(state.directory, state.mirror)
     except JournalError as error:
-        return [*found, Finding(Severity.ERROR, "journal", str(error), "look at the disk")], None
+        told.append(Finding(Severity.ERROR, "journal", str(error), "look at the disk"))
+        return found
     if journal.damage:
         remedy = "nothing is lost that the other copy has; the daemon writes it anew when it starts"
-        return [*found, Finding(Severity.WARNING, "journal", journal.damage, remedy)], journal
-    return [*found, Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs")], journal
-
-
-def _living(config: Config, now: Moment) -> Heartbeat | None:
-    """The sign of life of a daemon that runs."""
-    sign = fresh_heartbeat(0.0, now, config.state.directory, config.state.mirror)
-    return sign if holder(config.state.directory) is not None else None
+        told.append(Finding(Severity.WARNING, "journal", journal.damage, remedy))
+    else:
+        told.append(Finding(Severity.OK, "journal", f"{len(journal.entries)} jobs"))
+    return found
 
 
 _REPORT = (
@@ -387,17 +412,17 @@ _REPORT = (
 _NAMED = 5
 
 
-def answers(snapshot: Snapshot) -> Finding:
+def answers(snapshot: Snapshot) -> list[Finding]:
     """Whether all that a cycle reads can be understood."""
     unread = snapshot.unread
     if not unread:
         jobs, nodes, partitions = len(snapshot.jobs), len(snapshot.nodes), len(snapshot.partitions)
         cause = f"all understood: {jobs} jobs, {nodes} nodes, {partitions} partitions"
-        return Finding(Severity.OK, "answers", cause)
+        return [Finding(Severity.OK, "answers", cause)]
     counts = ", ".join(f"{count} {kind}" for kind, count in unread.counts.items())
     named = "; ".join(map(str, unread.rows[:_NAMED])) + ("; …" if len(unread) > _NAMED else "")
     cause = f"{len(unread)} rows of Slurm's answers cannot be understood and are left alone ({counts}): {named}"
-    return Finding(Severity.WARNING, "answers", cause, _REPORT)
+    return [Finding(Severity.WARNING, "answers", cause, _REPORT)]
 
 
 def reasons(snapshot: Snapshot) -> list[Finding]:
@@ -493,44 +518,41 @@ def gpu_types(snapshot: Snapshot) -> list[Finding]:
     return [Finding(Severity.NOTE, subject, cause, remedy)]
 
 
-def loans(snapshot: Snapshot, config: Config) -> list[Finding]:
+def loans(snapshot: Snapshot, config: Config) -> Finding:
     """What waiting jobs have lent."""
     from rltuned.controller.cycle.lending import read_book  # noqa: PLC0415 - NumPy, as the snapshot
 
-    subject = "loans"
     try:
         found = read_book(config.state.directory)
     except RltunedError as error:
-        return [Finding(Severity.WARNING, subject, str(error))]
+        return Finding(Severity.WARNING, "loans", str(error))
     if found is None:
-        return [Finding(Severity.OK, subject, "no job has lent anything")]
-    lent = found[0].lent(snapshot.jobs, snapshot.jobs.pending)
-    lenders = int((lent > 0).sum())
-    running = len(found[0].loans)
-    cause = f"{lenders} waiting jobs have lent {lent.sum() / 3600:.1f} GPU-hours; {running} borrowers run"
-    return [Finding(Severity.OK, subject, cause)]
+        return Finding(Severity.OK, "loans", "no job has lent anything")
+    book, _ = found
+    lent = book.lent(snapshot.jobs, snapshot.jobs.pending)
+    hours, lenders = lent.sum() / 3600, int((lent > 0).sum())
+    cause = f"{lenders} waiting jobs have lent {hours:.1f} GPU-hours; {len(book.loans)} borrowers run"
+    return Finding(Severity.OK, "loans", cause)
 
 
 def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
     """What the policy "auto" stands for now, on a cluster of so many GPUs."""
-    reading = read_verdict(config)
-    verdict = reading.verdict
+    found, todo = evidence(config), remedy(config)
+    verdict = found.verdict
     if gpus is None:  # Slurm does not say: the cluster is taken for the one that was judged
-        gpus = verdict.gpus if verdict is not None else 0
-    choice, todo = reading.choose(now, gpus), remedy(config)
-    if verdict is None or choice.standing is not Standing.GOOD:
-        yield Finding(Severity.WARNING, "verdict", choice.why, todo)
+        gpus = 0 if isinstance(verdict, Refused) else verdict.gpus
+    choice = found.choose(now, gpus)
+    if isinstance(verdict, Refused) or choice.standing is not Standing.GOOD:
+        yield Finding(Severity.WARNING, "verdict", str(choice.why), todo)
         return
     left = (verdict.expires - now) / DAY
     yield Finding(Severity.OK, "verdict", f"'{choice.runs}' for another {left:.0f} days: {choice.why}")
     if left < SOON_DAYS:
         cause = f"the verdict ends in {left:.1f} days; then Slurm's own order stays"
         yield Finding(Severity.NOTE, "verdict", cause, todo)
-    if reading.model_sha256 != verdict.model_sha256:
-        cause = (
-            reading.model_trouble or "the model that is there was never judged here; the verdict is about another one"
-        )
-        yield Finding(Severity.NOTE, "verdict", cause, todo)
+    other = "the model that is there was never judged here; the verdict is about another one"
+    if (trouble := found.not_judged(verdict, other)) is not None:
+        yield Finding(Severity.NOTE, "verdict", trouble, todo)
     if verdict.estimates != config.estimates.source:
         cause = f"judged with estimates '{verdict.estimates}', and estimates.source is '{config.estimates.source}'"
         yield Finding(Severity.NOTE, "verdict", cause, todo)
@@ -616,21 +638,20 @@ def paused(config: Config, now: Moment) -> list[Finding]:
     return [Finding(severity, "paused", found.sentence(now), "rltuned resume")]
 
 
-def _daemon(config: Config, now: Moment) -> Iterator[Finding]:
-    heartbeat = read_heartbeat(now, config.state.directory, config.state.mirror)
-    held = holder(config.state.directory)
-    if held is None and (strange := elsewhere(config.state.directory, now)):
-        yield Finding(Severity.ERROR, "daemon", strange, NEEDS_LOCKS)
-        return
+def _daemon(config: Config, found: Kept) -> Iterator[Finding]:
+    held, heartbeat, now = found.holder, found.heartbeat, found.now
     if held is None:
-        yield Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
+        strange = elsewhere(config.state.directory, now)
+        if strange is not None:
+            yield Finding(Severity.ERROR, "daemon", strange, NEEDS_LOCKS)
+        else:
+            yield Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
         return
-    age = None if heartbeat is None else now.since(heartbeat.at)
-    if heartbeat is None or age is None or age > heartbeat.stale_after:
-        told = "none yet" if age is None else f"{age:.0f} s old"
+    if (sign := found.living) is None:
+        told = "none yet" if heartbeat is None else f"{now.since(heartbeat.at):.0f} s old"
         yield Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {told}", "systemctl restart rltuned")
         return
-    condition = heartbeat.condition
+    condition = sign.condition
     if condition.inactive > config.write.give_back_after:
         cause = f"{held}; it lives, but the last plan that it could carry out is {condition.inactive:.0f} s old"
         yield Finding(Severity.ERROR, "daemon", cause, "its log (journalctl -u rltuned) names the cause")

@@ -80,16 +80,20 @@ def read_heartbeat(now: Moment, *directories: Path | None) -> Heartbeat | None:
     return min(found, key=lambda heartbeat: now.since(heartbeat.at), default=None)
 
 
+def is_fresh(sign: Heartbeat | None, now: Moment, max_age: float = 0.0) -> bool:
+    """Whether there is a heartbeat that is no older than `max_age` seconds, and several cycles."""
+    return sign is not None and now.since(sign.at) <= max(max_age, sign.stale_after)
+
+
 def fresh_heartbeat(max_age: float, now: Moment, *directories: Path | None) -> Heartbeat | None:
-    """The latest heartbeat, unless it is older than `max_age` seconds (several cycles at least)."""
-    heartbeat = read_heartbeat(now, *directories)
-    stale = heartbeat is None or now.since(heartbeat.at) > max(max_age, heartbeat.stale_after)
-    return None if stale else heartbeat
+    """The latest heartbeat, if it `is_fresh`."""
+    sign = read_heartbeat(now, *directories)
+    return sign if is_fresh(sign, now, max_age) else None
 
 
-def elsewhere(directory: Path, now: Moment) -> str:
-    """Whose daemon on another host lives in this directory, although its lock is free here; "" for nobody's."""
+def elsewhere(directory: Path, now: Moment) -> str | None:
+    """Whose daemon on another host lives in this directory, although its lock is free here; None: nobody's."""
     sign = fresh_heartbeat(0.0, now, directory)
     if sign is None or sign.at.host == now.host or (now.boot and sign.at.boot == now.boot):
-        return ""  # the same machine, perhaps another container: locks are seen
+        return None  # the same machine, perhaps another container: locks are seen
     return f"{directory}: process {sign.pid} on {sign.at.host} works in it, and its lock is not seen on this host"

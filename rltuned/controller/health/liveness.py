@@ -6,16 +6,15 @@ A reading of Slurm from before that time must not be acted on: what it shows has
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
-from rltuned.core.changes import Change, JobStatus, WriteResult
 from rltuned.core.errors import SlurmUnavailableError
-from rltuned.core.tables import Snapshot
-from rltuned.slurm.port import ClusterFacts, SlurmReader, SlurmWriter
+from rltuned.slurm.port import SlurmReader, SlurmWriter
 
 STALE_SECONDS: Final = 300.0
 """Least age at which the heartbeat counts as stale."""
@@ -23,20 +22,19 @@ BEAT_SECONDS: Final = 5.0
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
 
-_Answer = TypeVar("_Answer")
 OUTDATED: Final = "the dead-man timer may have been at work since the reading"
 
 
 class Liveness:
     """The daemon's signs of life, and the time in which it gave none. All times are monotonic seconds."""
 
-    def __init__(self, runtime: Runtime, condition: Callable[[float], Condition | None]) -> None:
-        """`condition`: of the daemon, inactive for so many seconds; None: it must not beat.
-
-        That is where it has no writer or no lock: a heartbeat would keep the dead-man timer from giving back.
-        """
-        self._runtime, self._condition = runtime, condition
+    def __init__(self, runtime: Runtime, *, silent: bool = False) -> None:
+        self._runtime = runtime
         now = runtime.clock.monotonic()
+        self.silent = silent
+        """Without a writer or a lock: a heartbeat would keep the dead-man timer from giving back."""
+        self.condition = Condition(writing=False)
+        """What the heartbeat says, beside how long the daemon has been inactive."""
         self.in_cycle = False
         self.outdated = True
         """The dead-man timer may have given jobs back since the last reading. True at the start: it may have found no
@@ -53,11 +51,6 @@ class Liveness:
         self._moved_at = self._runtime.clock.monotonic()
         self.beat()
 
-    def saw(self, answer: _Answer) -> _Answer:
-        """Note progress by an answer of Slurm's."""
-        self.progress()
-        return answer
-
     def healthy(self) -> bool:
         """Whether the loop moves: not stuck in a step, and not overdue."""
         config = self._runtime.config
@@ -68,16 +61,17 @@ class Liveness:
     def beat(self) -> None:
         """Show a sign of life, unless the last one is young."""
         now = self._runtime.clock.monotonic()
-        if now - self._beat_at < BEAT_SECONDS or (condition := self._condition(self.inactive)) is None:
+        if self.silent or now - self._beat_at < BEAT_SECONDS:
             return
         self._beat_at = now
+        condition = replace(self.condition, inactive=self.inactive)
         if beat(self._directories(), Moment.of(self._runtime.clock), self.stale_after, condition):
             self.outdated |= self.stale_after < now - self._shown_at < math.inf
             self._shown_at = now
 
     def end(self) -> None:
         """Take the heartbeat away, unless it is somebody else's."""
-        if self._condition(0.0) is not None:
+        if not self.silent:
             stop_beating(self._directories())
 
     @property
@@ -118,43 +112,21 @@ class Liveness:
         return [root for root in (state.directory, state.mirror) if root is not None]
 
 
-class WatchedReader:
-    """Reads Slurm, and notes progress after each answer."""
+class Watched:
+    """A reader or a writer of Slurm's, of which each answer shows that the loop moves."""
 
-    def __init__(self, reader: SlurmReader, liveness: Liveness) -> None:
-        self._reader, self._liveness = reader, liveness
+    def __init__(self, port: SlurmReader | SlurmWriter, liveness: Liveness) -> None:
+        self._port, self._liveness = port, liveness
 
-    def ping(self) -> None:
-        """See `SlurmReader`."""
-        self._reader.ping()
-        self._liveness.progress()
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """The port's method. SlurmUnavailableError also where the status of jobs came too late."""
+        ask = getattr(self._port, name)
 
-    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
-        """See `SlurmReader`."""
-        return self._liveness.saw(self._reader.facts(known))
+        def watched(*arguments: object) -> Any:
+            answer = ask(*arguments)
+            self._liveness.progress()
+            if name == "status" and self._liveness.outdated:
+                raise SlurmUnavailableError(f"the jobs' status came too late: {OUTDATED}")
+            return answer
 
-    def backfills(self) -> bool:
-        """See `SlurmReader`."""
-        return self._liveness.saw(self._reader.backfills())
-
-    def snapshot(self, now: float) -> Snapshot:
-        """See `SlurmReader`."""
-        return self._liveness.saw(self._reader.snapshot(now))
-
-    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
-        """See `SlurmReader`. SlurmUnavailableError also where the answer came too late."""
-        answer = self._liveness.saw(self._reader.status(job_ids))
-        if self._liveness.outdated:
-            raise SlurmUnavailableError(f"the jobs' status came too late: {OUTDATED}")
-        return answer
-
-
-class WatchedWriter:
-    """Writes to Slurm, and notes progress after each answer."""
-
-    def __init__(self, writer: SlurmWriter, liveness: Liveness) -> None:
-        self._writer, self._liveness = writer, liveness
-
-    def write(self, changes: Sequence[Change]) -> list[WriteResult]:
-        """See `SlurmWriter`."""
-        return self._liveness.saw(self._writer.write(changes))
+        return watched

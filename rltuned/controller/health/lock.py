@@ -64,7 +64,7 @@ class Lock:
             make_directory(directory)
             fd = _open(path)
         except OSError as error:
-            raise StateError(f"{path}: cannot be opened: {error.strerror}{_whose(path)}") from error
+            raise StateError(f"{path}: cannot be opened: {error.strerror}{_remedy(path)}") from error
         # Whoever asks for the holder shares the lock for a moment: that is waited for.
         until = time.monotonic() + PATIENCE
         try:
@@ -145,15 +145,15 @@ def holder(directory: Path) -> Holder | None:
     return None
 
 
-def trouble(directory: Path) -> str:
-    """Why the lock cannot be had, where that is a matter of the file system; else ""."""
+def trouble(directory: Path) -> str | None:
+    """Why the lock cannot be had, where that is a matter of the file system."""
     try:
         _holder(directory / FILE_NAME)
     except (FileNotFoundError, PermissionError):
-        return ""
+        return None
     except OSError as error:
         return f"{directory / FILE_NAME}: cannot be locked: {error.strerror}"
-    return ""
+    return None
 
 
 def _holder(path: Path) -> Holder | None:
@@ -174,8 +174,8 @@ def _read(path: Path) -> Holder | None:
         return None
 
 
-def _whose(path: Path) -> str:
-    """What of the way to a file belongs to somebody else, and the remedy; "" when all is ours."""
+def _remedy(path: Path) -> str:
+    """The end of a sentence: what of the way to a file belongs to somebody else, and what to do."""
     me = os.geteuid()
     for place in (path, *path.parents[:2]):
         try:

@@ -35,8 +35,8 @@ class Primacy:
 
     names: frozenset[str]
     """Of this host, short."""
-    acting: str = ""
-    """The controller that acts, as slurm.conf calls it; "" before the first look."""
+    acting: str | None = None
+    """The controller that acts, as slurm.conf calls it; None before the first look."""
     _leads: bool | None = None
     """Whether that is this host; None before the first look."""
     _answered: dict[str, float] = field(default_factory=dict)
@@ -75,15 +75,15 @@ class Primacy:
         """Whether slurmctld acts on another host."""
         return self._leads is False
 
-    def why(self, orphans: int | None, now: float) -> str:
-        """Why nothing may be written, "" when it may. To be asked once after each reading of the queue.
+    def why(self, orphans: int | None, now: float) -> str | None:
+        """Why nothing may be written; None: it may. To be asked once after each reading of the queue.
 
         `orphans`: pending jobs with a site factor that the journal does not know; None: Slurm shows no site factor yet.
         """
         if self.stands_by:
             return f"stands by: slurmctld runs on {self.acting}"
         if self._since is None:
-            return ""
+            return None
         self._looks += 1
         left = HANDOVER - (now - self._since)
         if orphans is None and left > 0:
@@ -93,7 +93,7 @@ class Primacy:
         if self._looks == 1:
             return "takes over: another host may still be writing"
         self._since = None
-        return ""
+        return None
 
 
 def look_once(reader: SlurmReader, facts: ClusterFacts, names: frozenset[str]) -> Primacy | None:

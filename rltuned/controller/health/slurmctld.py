@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.cycle.runtime import Cause, Refusal, Runtime
 from rltuned.controller.give_back.batches import hidden
 from rltuned.controller.health.checks import Finding, blocking, prerequisites
 from rltuned.controller.health.primacy import Primacy
@@ -84,10 +84,16 @@ class Slurmctld:
             self.forget_facts()
             self.refresh_facts()
 
-    def against(self) -> str:
-        """What stands against writing by slurm.conf as it is now; "" for nothing."""
+    def against(self) -> Refusal | None:
+        """What stands against writing by slurm.conf as it is now."""
         self._take_in(self._reader.facts(self.facts))
-        return "; ".join(finding.cause for finding in self.lacking)
+        return self.refusal
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """What stands against writing by slurm.conf as it was read last."""
+        causes = "; ".join(finding.cause for finding in self.lacking)
+        return Refusal(Cause.PREREQUISITE, causes) if causes else None
 
     def _take_in(self, facts: ClusterFacts) -> bool:
         """Whether a prerequisite is now met."""
@@ -140,14 +146,14 @@ class Slurmctld:
 
     # --- how it is
 
-    def overloaded(self, snapshot: Snapshot) -> str:
-        """Why nothing may be asked of it that can wait; "" where it is well."""
+    def overloaded(self, snapshot: Snapshot) -> Refusal | None:
+        """Why nothing may be asked of it that can wait."""
         health, limits = snapshot.health, self._runtime.config.write
         if health.server_threads > limits.max_server_threads:
-            return f"slurmctld has {health.server_threads} busy threads"
+            return Refusal(Cause.OVERLOADED, f"slurmctld has {health.server_threads} busy threads")
         if health.agent_queue > limits.max_agent_queue:
-            return f"slurmctld has {health.agent_queue} messages waiting"
-        return ""
+            return Refusal(Cause.OVERLOADED, f"slurmctld has {health.agent_queue} messages waiting")
+        return None
 
     def may_be_asked(self) -> bool:
         """Whether a cycle may run: the breaker is closed, or slurmctld, whose silence opened it, answers a ping."""

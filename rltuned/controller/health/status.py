@@ -7,7 +7,7 @@ from typing import Any
 
 from rltuned.controller.health.checks import Finding, Severity, kept
 from rltuned.controller.health.clock import Clock
-from rltuned.controller.health.lock import Holder, holder
+from rltuned.controller.health.lock import Holder
 from rltuned.core.config import Config, Stage
 from rltuned.core.errors import RltunedError
 from rltuned.decide.entry import CycleEntry
@@ -35,9 +35,9 @@ class Status:
     """All that the files say."""
 
     @property
-    def paused(self) -> str:
-        """Until when; "" where it is not."""
-        return next((item.cause for item in self.findings if item.subject == "paused"), "")
+    def paused(self) -> str | None:
+        """Until when."""
+        return next((item.cause for item in self.findings if item.subject == "paused"), None)
 
     @property
     def alarms(self) -> list[Finding]:
@@ -54,7 +54,7 @@ class Status:
             "last_cycle": None if last is None else {name: getattr(last, name) for name in names},
             "raised": None if wanted is None else {"wanted": wanted.raised, "in_force": self.in_force},
             "lent": {"gpu_seconds": round(self.lent, 1), "loans": self.loans},
-            "paused": self.paused,
+            "paused": self.paused or "",
             "alarms": [asdict(item) for item in self.alarms],
         }
 
@@ -70,13 +70,14 @@ def look(config: Config, clock: Clock) -> Status:
     if last is not None and last.wanted is not None:
         with contextlib.suppress(RltunedError):
             in_force = decisions.load(directory).in_force
+    found = kept(config, clock)
     return Status(
         now=now,
         configured=config.cycle.stage,
-        holder=holder(directory),
+        holder=found.holder,
         last=last,
         in_force=in_force,
         lent=sum(lent.values()),
         loans=len(lent),
-        findings=tuple(kept(config, clock)[0]),
+        findings=tuple(found.findings),
     )

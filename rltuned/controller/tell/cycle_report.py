@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from rltuned.controller.cycle.runtime import WRITING, Permissions, Runtime
+from rltuned.controller.cycle.runtime import WRITING, Cause, Refusal, Runtime
+from rltuned.controller.cycle.state import State
 from rltuned.controller.health.lock import holder
 from rltuned.controller.health.slurmctld import Slurmctld
 from rltuned.controller.tell.metrics import show
@@ -71,7 +72,12 @@ class CycleReport:
 
 
 def sentence_of(
-    pending: int, record: DecisionRecord, held_back: str, results: Sequence[Result], why: str, restored: int
+    pending: int,
+    record: DecisionRecord,
+    held_back: Refusal | None,
+    results: Sequence[Result],
+    why: Refusal | None,
+    restored: int,
 ) -> str:
     """Say what a cycle did. `held_back`: why the configured stage is not in force. `why`: nothing was written."""
     head = f"{pending} pending, {len(record.jobs)} managed, {len(record.raises)} raised, {record.in_force} in force"
@@ -129,7 +135,7 @@ class Reporting:
     runtime: Runtime
     notifier: Notifier
     journal: Journal
-    permissions: Permissions
+    state: State
     slurmctld: Slurmctld
     publish: Callable[[UserRecords], None] | None
     """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
@@ -145,8 +151,7 @@ class Reporting:
     @property
     def keeps_records(self) -> bool:
         """Whether this daemon writes the decision record and log: without the lock, a daemon beside it would."""
-        owns = not self.permissions.dry_run and not self.permissions.lock_lost
-        return owns or holder(self.runtime.config.state.directory) is None
+        return self.state.owns_files or holder(self.runtime.config.state.directory) is None
 
     def unread(self, unread: Unread) -> None:
         """What Slurm says and cannot be understood; said once for as long as it stays the same."""
@@ -181,7 +186,7 @@ class Reporting:
         """The users' own records."""
         if self.publish is None:
             return
-        moves, interval = self.permissions.writes, self.runtime.config.cycle.interval
+        moves, interval = self.state.writes, self.runtime.config.cycle.interval
         try:
             self.publish(UserRecords(snapshot, interval=interval, plan=plan, moves=moves, starts=starts))
         except Exception:
@@ -227,6 +232,8 @@ class Reporting:
         if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED, CycleOutcome.STANDBY}:
             metrics.last_success.set(clock.time())
         show(metrics.stage, report.stage)
+        refusal = self.state.refusal
+        metrics.demoted.set(refusal is not None and refusal.cause is Cause.DEMOTED)
         show(metrics.breaker, self.slurmctld.breaker.state)
         metrics.tokens.set(max(0.0, self.slurmctld.budget.tokens(clock.monotonic())))
         metrics.journal_jobs.set(len(self.journal.entries))
@@ -244,7 +251,7 @@ class Reporting:
             time=self.runtime.clock.time(),
             outcome=report.outcome.value,
             stage=report.stage,
-            held_back=self.permissions.held_back[:MAX_TEXT],
+            held_back=str(self.state.held_back or "")[:MAX_TEXT],
             sentence=report.sentence[:MAX_TEXT],
             seen=report.seen,
             wanted=None if report.record is None else Wanted.of(report.record),

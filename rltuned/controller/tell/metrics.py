@@ -84,6 +84,7 @@ class Metrics:
         self.placements = counter("placements", "Placement problems by how the solver ended.", outcome=placements)
         self.stage = gauge("stage", "Stage in force: 1 for the one, 0 for the others.", stage=Stage)
         self.demotions = counter("demotions", "Times that alarms made the stage fall to shadow.")
+        self.demoted = gauge("demoted", "Whether it is in stage shadow now because of alarms: 1 or 0.")
         self.blocked = gauge("prerequisite_errors", "Unmet prerequisites that keep the daemon in shadow mode.")
         self.standby = gauge("standby", "Whether it stands by, because slurmctld runs on another host: 1 or 0.")
         self.paused = gauge("paused", "Whether an admin has paused it: it gives back and writes nothing: 1 or 0.")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rltuned.controller.cycle.runtime import Permissions, Runtime
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.cycle.state import State
 from rltuned.controller.give_back.by_daemon import DaemonRestore
 from rltuned.controller.write.apply import Applier, Result
 from rltuned.core.changes import NOT_RAISED, SENT, TAKEN, Change, Field, Outcome, OverSubscribe
@@ -31,18 +32,18 @@ class Execution:
     runtime: Runtime
     restoring: DaemonRestore
     writer: Callable[[], SlurmWriter]
-    permissions: Permissions
+    state: State
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the running cycle is to end early, between two batches."""
     _tried: float | None = None
     """Start of the slurmctld that has taken a write and changed nothing beside it."""
 
     def carry_out(
-        self, snapshot: Snapshot, plan: Plan, began: float, offers: Mapping[int, Offer], against: str = ""
+        self, snapshot: Snapshot, plan: Plan, began: float, offers: Mapping[int, Offer], against: str | None = None
     ) -> tuple[tuple[int, ...], list[Result]]:
         """Give back and write, in a cycle that `began` then (monotonic seconds).
 
-        `offers`: of the plan before, by job id. `against`: why nobody may be raised, or "". Returns which jobs left the
+        `offers`: of the plan before, by job id. `against`: why nobody may be raised. Returns which jobs left the
         plan and were given back, and what became of each change. SlurmError, JournalError: jobs not read, or intents
         not kept; nothing was written since.
         """
@@ -112,7 +113,7 @@ class Execution:
         """Write one batch, if slurm.conf as it is now does not forbid it."""
         back = self.restoring
         if against := back.slurmctld.against():
-            return [Result(change, Outcome.THROTTLED, against) for change in changes]
+            return [Result(change, Outcome.THROTTLED, against.detail) for change in changes]
         budget = back.slurmctld.budget
         return Applier(back.reader, self.writer(), back.journal, budget, self.runtime.clock).apply(
             changes, shares, only_one=only_one
@@ -151,9 +152,9 @@ class Execution:
         if bad:
             self.restoring.slurmctld.forget_facts()
         if sent and 2 * len(bad) >= len(sent):
-            self.permissions.alarm(f"{len(bad)} of {len(sent)} writes failed ({bad[0].message})")
+            self.state.alarm(f"{len(bad)} of {len(sent)} writes failed ({bad[0].message})")
         else:
-            self.permissions.alarms = 0
+            self.state.alarms = 0
 
 
 def _told(plan: Plan, change: Change) -> tuple[str, dict[str, Any]]:

@@ -22,9 +22,10 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import prometheus_client
 
+from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
-from rltuned.controller.cycle.policy_choice import load_policy
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.clock import Clock
@@ -284,16 +285,17 @@ class Demo:
 
     def _start_daemon(self) -> None:
         self._lock = Lock.acquire(self.directory, "run", self.steered.clock.time())
-        self.daemon = Daemon(
+        parts = Parts(
             runtime=self._runtime,
             policy=self.policy,
             reader=self.steered,
-            writer_factory=lambda: self.steered,
+            writer=lambda: self.steered,
             journal=Journal.open(self.directory, None),
-            rng=random.Random(self.settings.seed),  # noqa: S311 - jitter of a back-off
             planner=self._planner,
             told=self._run_times.told,
+            rng=random.Random(self.settings.seed),  # noqa: S311 - jitter of a back-off
         )
+        self.daemon = Daemon(parts)
 
     def _stop_daemon(self) -> None:
         self.daemon.stop()

@@ -29,8 +29,10 @@ import rltuned.controller.give_back.left_alone
 import rltuned.controller.health.lock
 import rltuned.controller.write.journal
 import rltuned.core.safe_files
+from rltuned.controller.cycle.auto_policy import Loaded
 from rltuned.controller.cycle.lending import FILE_NAME as LOANS_NAME
 from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.runtime import WRITING, Runtime
 from rltuned.controller.cycle.service import open_journal
 from rltuned.controller.give_back import pause
@@ -688,22 +690,23 @@ class World:
                 self.held = ExitStack()  # what a process has open ends with it, not with a block of ours
                 journal, owns = open_journal(config, self.clock, self.held, dry_run=self.dry_run)
                 self.journal, self.run_reading = journal, reading
-                self.daemon = Daemon(
+                parts = Parts(
                     runtime=Runtime(
                         config,
                         self.clock,
                         Silent(lambda text: self.complain("no defect", text), self._forgotten),
                         Metrics(),
                     ),
-                    policy=self.policy,
+                    policy=Loaded.only(self.policy),
                     told=lambda: self.told,
                     reader=self.slurm.open_reader(),
-                    writer_factory=None if self.dry_run else lambda: ScontrolWriter(self.slurm.runner()),
+                    writer=None if self.dry_run else lambda: ScontrolWriter(self.slurm.runner()),
                     journal=journal,
                     owns=owns,
                     rng=self.rng,
                     planner=self._planner,
                 )
+                self.daemon = Daemon(parts)
         except (RltunedError, Killed):
             self.disk.ended(reading.opened)
             self._died(killed=True, stop_post=False)
@@ -749,7 +752,7 @@ class World:
         if self.daemon is not None:
             self.config = self.configured(stage)
             with self.process(self.run_reading):
-                self.daemon.reload(lambda: self.config, lambda _: self.policy)
+                self.daemon.reload(lambda: self.config, lambda _: Loaded.only(self.policy))
 
     # --- invariants: noted where they happen
 

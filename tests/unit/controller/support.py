@@ -14,8 +14,9 @@ from typing import Any
 
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
 
+from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.loop import Daemon
-from rltuned.controller.cycle.policy_choice import load_policy
+from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.give_back.batches import Restore, RestoreReport
 from rltuned.controller.health.rpc_budget import Budget
@@ -40,15 +41,16 @@ def make_daemon(config: Config, reader: Any, writer: Callable[[], Any] | None, c
     """The loop as ``rltuned run`` makes it; `log`: a stream that gets JSON lines."""
     journal = Journal.open(config.state.directory, config.state.mirror)
     log = make("debug", "json", values.pop("log", None) or io.StringIO())
-    return Daemon(
+    parts = Parts(
         runtime=Runtime(config, clock, log, all_metrics()),
         policy=load_policy(config),
         reader=reader,
-        writer_factory=writer,
+        writer=writer,
         journal=journal,
         rng=random.Random(1),
         **values,
     )
+    return Daemon(parts)
 
 
 def as_user(uid: int, call: Callable[[], Any]) -> Any:

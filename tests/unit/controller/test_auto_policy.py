@@ -7,8 +7,7 @@ import pytest
 from unit.controller.test_loop import house
 from unit.rank.conftest import saved
 
-from rltuned.controller.cycle.auto_policy import Choice, Standing, read
-from rltuned.controller.cycle.policy_choice import load_policy
+from rltuned.controller.cycle.auto_policy import Choice, Standing, evidence, load_policy
 from rltuned.controller.health.checks import Severity, examine
 from rltuned.core.config import (
     DEFAULT_MODEL,
@@ -20,12 +19,12 @@ from rltuned.core.config import (
     StateSection,
     resolve,
 )
-from rltuned.core.errors import ConfigError, RltunedError
+from rltuned.core.errors import ConfigError
 from rltuned.core.objective import Objective
 from rltuned.decide.explain import explain
 from rltuned.records import model_files as files
 from rltuned.records.decisions import load
-from rltuned.records.gate_verdict import DAY, MODEL, SLURM, parse_verdict
+from rltuned.records.gate_verdict import DAY, MODEL, SLURM
 from rltuned.records.store import ModelStore
 
 NOW = 1e9
@@ -63,17 +62,41 @@ def auto(directory, content, **section):
 
 def choice(directory, content, now=NOW + 1, gpus=GPUS, **section):
     policy = load_policy(auto(directory, content, **section))
-    choice = policy.reading.choose(now, gpus)
+    choice = policy.evidence.choose(now, gpus)
     return policy.policies[choice.runs], choice
 
 
+ROLLOUTS = {"settings": {"estimates": "history", "rollout": True}}
+
+
 @pytest.mark.parametrize(
-    ("chosen", "name"), [(MODEL, DEFAULT_MODEL), ("saf", "saf"), ("unicep", "unicep"), (SLURM, "multifactor")]
+    ("content", "values", "name", "standing", "said"),
+    [
+        (verdict(), {}, DEFAULT_MODEL, "good", "It waits least."),
+        (verdict(chosen="saf"), {}, "saf", "good", "It waits least."),
+        (verdict(chosen="unicep"), {}, "unicep", "good", "It waits least."),
+        (verdict(chosen=SLURM), {}, "multifactor", "good", "It waits least."),
+        (None, {}, "multifactor", "missing", "there is no verdict"),
+        # the model: the plain rule is as proven as before, and a chosen rule does not depend on which model lost
+        (verdict(**OTHER_MODEL), {}, "sjf", "other-model", "another model"),
+        (verdict(fallback=SLURM, **OTHER_MODEL), {}, "multifactor", "other-model", "another model"),
+        (verdict(chosen="saf", **OTHER_MODEL), {}, "saf", "good", ""),
+        (verdict(), {"model": "/no/such/model.json"}, "sjf", "other-model", "/no/such/model.json"),
+        (verdict(**ROLLOUTS), {}, "multifactor", "unreadable", "run `rltuned gate` again"),
+        (verdict(settings={"estimates": "history", "rollout": False}), {}, DEFAULT_MODEL, "good", ""),
+        # the cluster, which was of 16 GPUs
+        *((verdict(), {"gpus": gpus}, DEFAULT_MODEL, "good", "") for gpus in (16, 20, 12)),
+        *((verdict(), {"gpus": gpus}, "multifactor", "other-cluster", f"has {gpus}") for gpus in (21, 11, 0)),
+        # the time
+        *((verdict(), {"now": NOW + at * DAY}, DEFAULT_MODEL, "good", "") for at in (0.0, 89.9, -0.9)),
+        *((verdict(), {"now": NOW + at * DAY}, "multifactor", "expired", "ended") for at in (90.1, 1e4)),
+        (verdict(), {"now": NOW - 1.1 * DAY}, "multifactor", "expired", "begins"),
+    ],
 )
-def test_a_good_verdict_is_gone_by(tmp_path, chosen, name):
-    policy, made = choice(tmp_path, verdict(chosen=chosen))
-    assert policy.name == name
-    assert (made.standing, made.why) == (Standing.GOOD, "It waits least.")
+def test_what_is_run_by_a_verdict_a_model_a_time_and_a_cluster(tmp_path, content, values, name, standing, said):
+    policy, made = choice(tmp_path, content, **values)
+    assert (policy.name, made.standing) == (name, standing)
+    assert said in made.why
 
 
 def test_the_model_that_is_served_is_told_what_the_site_wants(tmp_path):
@@ -83,57 +106,8 @@ def test_the_model_that_is_served_is_told_what_the_site_wants(tmp_path):
     run = house(tmp_path)
     fresh = run.daemon.config.model_copy(update={"policy": PolicySection(objective="tail=1")})
     assert run.daemon.reload(lambda: fresh)
-    assert run.daemon.choice.policy.objective == wanted
-
-
-def test_without_a_verdict_slurms_own_order_stays(tmp_path):
-    policy, made = choice(tmp_path, None)
-    assert policy.name == "multifactor"
-    assert made.standing is Standing.MISSING
-    assert "there is no verdict" in made.why
-
-
-def test_a_verdict_for_another_model_is_not_gone_by_but_its_plain_rule_is_as_proven_as_before(tmp_path):
-    policy, made = choice(tmp_path, verdict(**OTHER_MODEL))
-    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_MODEL)
-    assert "another model" in made.why
-    policy, _ = choice(tmp_path, verdict(fallback=SLURM, **OTHER_MODEL))
-    assert policy.name == "multifactor"
-
-
-def test_a_rule_that_was_chosen_does_not_depend_on_which_model_lost(tmp_path):
-    policy, made = choice(tmp_path, verdict(chosen="saf", **OTHER_MODEL))
-    assert (policy.name, made.standing) == ("saf", Standing.GOOD)
-
-
-def test_a_model_that_is_refused_leaves_the_plain_rule(tmp_path):
-    policy, made = choice(tmp_path, verdict(), model="/no/such/model.json")
-    assert (policy.name, made.standing) == ("sjf", Standing.OTHER_MODEL)
-    assert "/no/such/model.json" in made.why
-
-
-def test_a_model_that_was_judged_with_rollouts_is_not_served_without(tmp_path):
-    policy, made = choice(tmp_path, verdict(settings={"estimates": "history", "rollout": True}))
-    assert (policy.name, made.standing) == ("multifactor", Standing.UNREADABLE)
-    assert "run `rltuned gate` again" in made.why
-    policy, made = choice(tmp_path, verdict(settings={"estimates": "history", "rollout": False}))
-    assert (policy.name, made.standing) == (DEFAULT_MODEL, Standing.GOOD)
-
-
-@pytest.mark.parametrize(("gpus", "good"), [(16, True), (20, True), (12, True), (21, False), (11, False), (0, False)])
-def test_a_cluster_that_has_grown_or_shrunk_a_lot_is_another_one(tmp_path, gpus, good):
-    policy, made = choice(tmp_path, verdict(), gpus=gpus)
-    assert policy.name == (DEFAULT_MODEL if good else "multifactor")
-    assert (made.standing is Standing.OTHER_CLUSTER) == (not good)
-
-
-@pytest.mark.parametrize(
-    ("days", "good"), [(0.0, True), (89.9, True), (90.1, False), (1e4, False), (-0.9, True), (-1.1, False)]
-)
-def test_a_verdict_ends_and_one_from_the_future_is_not_believed(tmp_path, days, good):
-    policy, made = choice(tmp_path, verdict(), now=NOW + days * DAY)
-    assert policy.name == (DEFAULT_MODEL if good else "multifactor")
-    assert (made.standing is Standing.EXPIRED) == (not good)
+    (served,) = run.daemon.parts.choice.policy.policies.values()
+    assert served.objective == wanted
 
 
 @pytest.mark.parametrize(
@@ -169,19 +143,14 @@ def test_what_cannot_be_understood_is_refused_and_slurms_own_order_stays(tmp_pat
 def test_a_verdict_that_is_no_regular_file_holds_nothing_up(tmp_path):
     config, path = auto(tmp_path, None), tmp_path / "state" / "verdict.json"
     os.mkfifo(path)
-    assert read(config).standing is Standing.UNREADABLE
+    assert evidence(config).verdict.standing is Standing.UNREADABLE
     path.unlink()
     path.mkdir()
-    assert read(config).standing is Standing.UNREADABLE
+    assert evidence(config).verdict.standing is Standing.UNREADABLE
     path.rmdir()
     (tmp_path / "other.json").write_text(json.dumps(verdict()))
     path.symlink_to(tmp_path / "other.json")
-    assert read(config).standing is Standing.UNREADABLE
-
-
-def test_the_value_itself_refuses_what_is_too_large():
-    with pytest.raises(RltunedError, match="larger than"):
-        parse_verdict(b" " * (5 * 2**20))
+    assert evidence(config).verdict.standing is Standing.UNREADABLE
 
 
 @pytest.mark.parametrize(
@@ -223,7 +192,7 @@ def test_without_a_verdict_to_go_by_a_share_of_auto_is_the_default():
 def run_auto(directory, content):
     run = house(directory)
     run.daemon.runtime.config = run.daemon.config.model_copy(update={"policy": auto(directory, content).policy})
-    run.daemon.choice.policy = load_policy(run.daemon.config)
+    run.daemon.parts.choice.policy = load_policy(run.daemon.config)
     return run
 
 
@@ -270,28 +239,20 @@ def test_a_reload_takes_a_new_verdict_over_and_its_end_gives_the_queue_back(tmp_
     assert run.events("verdict.not_used")[-1]["standing"] == "expired"
 
 
-def test_a_verdict_that_breaks_does_not_stop_a_reload(tmp_path):
+def test_the_record_says_which_policy_and_why_and_a_verdict_that_breaks_does_not_stop_a_reload(tmp_path):
     run = run_auto(tmp_path, None)
     auto(tmp_path, now_here(run, chosen="sjf"))
     reload(run)
     order = run.slurm.order()
     run.tick()
+    record = load(tmp_path / "state")
+    for told in (record, explain(record, 3)):
+        assert (told.policy, told.policy_why) == ("sjf", "It waits least.")
     auto(tmp_path, "{")
     assert reload(run)
     run.tick()
     assert run.slurm.order() == order
     assert run.events("verdict.not_used")[-1]["standing"] == "unreadable"
-
-
-def test_the_record_says_which_policy_and_why_and_explain_repeats_it(tmp_path):
-    run = run_auto(tmp_path, None)
-    auto(tmp_path, now_here(run, chosen="sjf"))
-    reload(run)
-    run.tick()
-    record = load(tmp_path / "state")
-    assert (record.policy, record.policy_why) == ("sjf", "It waits least.")
-    told = explain(record, 3)
-    assert (told.policy, told.policy_why) == ("sjf", "It waits least.")
 
 
 # --- in doctor
@@ -307,32 +268,24 @@ def found(run, directory, content, **sections):
     return [finding for finding in findings if finding.subject == "verdict"]
 
 
-def test_doctor_names_a_verdict_that_is_not_gone_by_with_the_remedy(tmp_path):
+def test_doctor_says_what_a_verdict_is_worth_and_when_to_renew_it(tmp_path):
     run = house(tmp_path)
-    (finding,) = found(run, tmp_path, None)
-    assert finding.severity is Severity.WARNING
-    assert finding.remedy.startswith(f"rltuned gate --from-sacct 30 --out {tmp_path}/state/verdict.json")
-    (finding,) = found(run, tmp_path, now_here(run) | {"cluster": {"gpus": 4000}})
-    assert "4000 GPUs" in finding.cause
-
-
-def test_doctor_says_what_a_good_verdict_is_worth_and_when_to_renew_it(tmp_path):
-    run = house(tmp_path)
-    (finding,) = found(run, tmp_path, now_here(run, chosen="sjf"))
-    assert finding.severity is Severity.OK
-    assert "'sjf' for another 90 days" in finding.cause
+    (none,) = found(run, tmp_path, None)
+    assert none.severity is Severity.WARNING
+    assert none.remedy.startswith(f"rltuned gate --from-sacct 30 --out {tmp_path}/state/verdict.json")
+    (other,) = found(run, tmp_path, now_here(run) | {"cluster": {"gpus": 4000}})
+    assert "4000 GPUs" in other.cause
+    (good,) = found(run, tmp_path, now_here(run, chosen="sjf"))
+    assert good.severity is Severity.OK
+    assert "'sjf' for another 90 days" in good.cause
     _, soon = found(run, tmp_path, now_here(run, chosen="sjf", valid_days=3.0))
     assert (soon.severity, soon.cause[:28]) == (Severity.NOTE, "the verdict ends in 3.0 days")
     _, other = found(run, tmp_path, now_here(run, chosen="sjf") | OTHER_MODEL)
     assert "never judged here" in other.cause
     _, estimates = found(run, tmp_path, now_here(run, chosen="sjf"), estimates=EstimatesSection(source="limit"))
     assert "estimates.source is 'limit'" in estimates.cause
-
-
-def test_doctor_asks_for_no_verdict_where_the_policy_is_named(tmp_path):
-    run = house(tmp_path)
     config = Config(state=StateSection(directory=tmp_path / "state", mirror=None))
-    assert "verdict" not in {finding.subject for finding in examine(run.slurm.reader(), config, run.slurm.clock)}
+    assert "verdict" not in {one.subject for one in examine(run.slurm.reader(), config, run.slurm.clock)}
 
 
 # --- a model store
@@ -350,7 +303,7 @@ def following(directory, store):
     run = house(directory)
     section = PolicySection(name="auto", model=str(store.root / "current/model.json"))
     run.daemon.runtime.config = run.daemon.config.model_copy(update={"policy": section})
-    run.daemon.choice.policy = load_policy(run.daemon.config)
+    run.daemon.parts.choice.policy = load_policy(run.daemon.config)
     return run
 
 

@@ -108,8 +108,8 @@ def test_the_limiter_is_told_with_what_cycles_wanted_what_fitted_and_which_bucke
     reader = showing(rate_limiter=True, rate_bucket=bucket, rate_refill=2.0)
     run = house(tmp_path, jobs=80, reader=reader, lend=ALL, stage=stage)
     run.ticks(2)
-    facts = run.daemon.reader.facts()
-    found = examine(run.daemon.reader, run.daemon.config, run.slurm.clock)
+    facts = run.daemon.parts.reader.facts()
+    found = examine(run.daemon.parts.reader, run.daemon.config, run.slurm.clock)
     (finding,) = (one for one in found if one.subject == "RPC limiter")
     assert said in finding.cause
     assert remedy in finding.remedy

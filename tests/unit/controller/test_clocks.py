@@ -5,6 +5,7 @@ import pytest
 from unit.controller.support import Bench
 from unit.controller.test_loop import house
 
+from rltuned.controller.cycle.runtime import Cause
 from rltuned.controller.health.heartbeat import HEARTBEAT_NAME
 from rltuned.controller.write.claims import SETTLE_SECONDS
 from rltuned.controller.write.journal import Journal
@@ -126,7 +127,7 @@ def test_a_daemon_that_cannot_show_a_sign_of_life_writes_nothing_because_the_dea
     assert run.slurm.order() == list(range(12, 0, -1)), "not yet"
     run.ticks(3)
     assert all(run.slurm.untouched(job) for job in run.slurm.jobs.values())
-    assert "heartbeat" in run.daemon.permissions.against
+    assert run.daemon.state.refusal.cause is Cause.UNSEEN
     for root in ("state", "mirror"):
         (tmp_path / root / HEARTBEAT_NAME).rmdir()
     assert run.tick().count(Outcome.APPLIED) == 11

@@ -16,7 +16,6 @@ import pytest
 from unit.controller.faulty_disk import FaultyDisk
 from unit.controller.test_loop import ALL, again, house
 
-from rltuned.controller.cycle.lending import BEFORE
 from rltuned.controller.cycle.service import open_journal
 from rltuned.controller.health.checks import Severity
 from rltuned.controller.health.clock import Moment
@@ -149,16 +148,6 @@ def test_where_no_lock_can_be_made_the_directory_is_locked_and_the_queue_is_give
         with Lock.acquire(tmp_path / "state", "restore", 1.0) as lock:
             assert not lock.still_held(), "a daemon does not write by it: others may make the file"
     assert run.untouched()
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EIO])
-def test_a_file_of_before_that_cannot_be_deleted_keeps_no_daemon_from_starting(tmp_path, number):
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / BEFORE).write_text('{"largest": {}}')
-    with FaultyDisk(tmp_path, lambda _at, call: number * (call == f"unlink {BEFORE}")):
-        run = house(tmp_path, lend=ALL)
-    run.tick()
-    assert run.events("loans.lost")
 
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)

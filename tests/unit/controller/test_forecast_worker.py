@@ -16,7 +16,9 @@ from structlog.testing import capture_logs
 from unit.controller import faulty_workers
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
 
+from rltuned.controller.cycle.auto_policy import Loaded
 from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.checks import Severity, forecast
 from rltuned.controller.learnt import forecast_worker as module
@@ -108,16 +110,17 @@ class Desk:
         for number in range(4):
             slurm.submit(1000 - number, time_limit=600.0)
         config = Config(state=StateSection(directory=directory, mirror=None))
-        return Daemon(
+        parts = Parts(
             runtime=Runtime(config, self.clock, self.log, self.metrics),
-            policy=by_name("saf"),
+            policy=Loaded.only(by_name("saf")),
             reader=slurm.reader(),
-            writer_factory=None,
+            writer=None,
             journal=Journal.open(config.state.directory, None),
             rng=random.Random(1),
             start_times=StartTimes(self.worker, lambda: None, self.runtime),
             worker=self.worker,
         )
+        return Daemon(parts)
 
 
 @pytest.fixture

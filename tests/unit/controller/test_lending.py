@@ -1,12 +1,10 @@
 """The file of loans: kept over cycles and restarts, on disk before a job is raised, and lost to the safe side."""
 
-import json
-
 import pytest
 from unit.controller.model_slurm import WAITED, ModelSlurm, VirtualClock
 from unit.controller.test_loop import Deaf, again, house
 
-from rltuned.controller.cycle.lending import BEFORE, FILE_NAME, read_book
+from rltuned.controller.cycle.lending import FILE_NAME, read_book
 from rltuned.controller.health.checks import Severity, examine
 from rltuned.controller.health.lock import Lock
 from rltuned.core.changes import Outcome
@@ -139,38 +137,13 @@ def test_a_file_that_tells_nothing_of_a_job_that_is_raised_is_lost(tmp_path):
     assert lent(run, tmp_path) > LENDABLE
 
 
-def test_what_is_requeued_while_the_daemon_is_down_loses_no_file(tmp_path):
+def test_a_new_installation_and_what_is_requeued_while_the_daemon_is_down_have_lost_nothing(tmp_path):
     run = borrowed(tmp_path)
+    assert not run.events("loans.lost")
     run.slurm.requeue(2)
     run = again(tmp_path, run.slurm)
     run.tick()
     assert not run.events("loans.lost")
-
-
-def test_a_new_installation_has_lost_nothing(tmp_path):
-    run = flooded(tmp_path)
-    run.tick()
-    assert not run.events("loans.lost")
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_of_the_version_before_the_largest_requests_are_taken_over_once_and_nothing_else(tmp_path, known):
-    slurm = ModelSlurm(VirtualClock())
-    for user, limit in (("ann", 86_400.0), ("bob", 1500.0), ("carol", 1501.0)):
-        job = slurm.submit(1000 - slurm.next_id, user=user, time_limit=limit)
-    largest = {"2": [job.submit_time, 1, 90_000.0] if known else "nonsense"}
-    path = tmp_path / "state" / BEFORE
-    path.parent.mkdir()
-    path.write_text(json.dumps({"time": 1.0, "owed": {"bob": 5.0}, "largest": largest}))
-    run = again(tmp_path, slurm, lend=LendSection(share=1.0))
-    assert not path.exists()
-    assert len(run.events("loans.before_lost")) == (not known)
-    run.tick()
-    assert "another way" in run.events("loans.lost")[0]["reason"]
-    assert run.slurm.order() == [1, 2, 3], "nobody has anything to lend yet"
-    run.slurm.clock.sleep(5000.0)
-    run.ticks(2)
-    assert run.slurm.order() == ([3, 1, 2] if known else [2, 3, 1]), "job 2 has asked for 25 hours once"
 
 
 def test_who_lends_is_on_disk_before_a_job_is_raised_and_until_a_reading_shows_that_it_was_given_back(tmp_path):
@@ -214,7 +187,7 @@ def test_a_file_that_cannot_be_written_is_said_once_and_nobody_is_raised_until_i
 
 def test_a_daemon_whose_lock_was_removed_leaves_the_file_to_whoever_has_it(tmp_path):
     run = flooded(tmp_path)
-    run.daemon.owns = Lock.acquire(tmp_path / "state", "run", 0.0).still_held
+    run.daemon.parts.owns = Lock.acquire(tmp_path / "state", "run", 0.0).still_held
     run.tick()
     (tmp_path / "state" / "lock").unlink()
     before = (tmp_path / "state" / FILE_NAME).read_bytes()
@@ -225,14 +198,14 @@ def test_a_daemon_whose_lock_was_removed_leaves_the_file_to_whoever_has_it(tmp_p
 def test_who_was_given_back_and_starts_then_borrows_nothing(tmp_path):
     run = flooded(tmp_path, reader=Deaf)
     run.tick()
-    run.daemon.reader.broken = True
+    run.daemon.parts.reader.broken = True
     run.ticks(20)
     assert run.untouched()
-    run.daemon.reader.broken = False
-    run.daemon.planner, planner = (lambda *_: 1 / 0), run.daemon.planner
+    run.daemon.parts.reader.broken = False
+    run.daemon.parts.planner, planner = (lambda *_: 1 / 0), run.daemon.parts.planner
     run.tick()
     run.slurm.start(2)
-    run.daemon.planner = planner
+    run.daemon.parts.planner = planner
     run.ticks(2)
     assert on_disk(tmp_path).loans == {}
 

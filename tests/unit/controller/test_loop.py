@@ -1,4 +1,3 @@
-import gc
 import io
 import json
 import os
@@ -17,6 +16,7 @@ from unit.controller.support import files_no_longer_than, make_daemon
 
 from rltuned.controller.cycle.lending import read_book
 from rltuned.controller.cycle.loop import Daemon
+from rltuned.controller.cycle.runtime import Cause
 from rltuned.controller.give_back import pause
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.checks import Severity, examine, remains
@@ -155,7 +155,7 @@ def test_each_cycle_says_one_sentence_at_info_only_where_it_says_something_else_
     assert [at for at, level in enumerate(levels) if level == "info"] == [0, 1, 61], "and once an hour"
     assert set(levels) == {"info", "debug"}
     run.slurm.submit(10, time_limit=1.0)
-    run.daemon.reader = run.daemon._reader = None
+    run.daemon.parts.planner = None
     run.ticks(2)
     assert [event["level"] for event in run.events("cycle.done")][-2:] == ["warning", "warning"]
 
@@ -206,7 +206,7 @@ def test_a_job_that_goes_ahead_no_more_is_given_back_with_the_reason_of_the_rule
     (*_, event) = run.events("job.given_back")
     assert event["sentence"].endswith("others that the policy wants more go ahead already, as many as may at a time.")
     assert event["after"] == 0
-    run.daemon.permissions.demoted = "too many alarms"
+    run.daemon.state.put(Cause.DEMOTED, "demoted: too many alarms")
     run.tick()
     (*_, event) = run.events("job.given_back")
     assert event["sentence"] == "Job 4 has Slurm's own place again: demoted: too many alarms."
@@ -220,18 +220,18 @@ def test_a_dry_run_constructs_no_writer_yet_plans_measures_and_records(tmp_path)
     assert report.stage is Stage.SHADOW
     assert report.planned == 11
     assert "dry run" in report.sentence
-    record = load(tmp_path / "state")
-    assert len(record.changes) == 11
+    assert len(load(tmp_path / "state").changes) == 11
     assert run.metric("rltuned_managed_jobs") == 12
     assert run.metric('rltuned_stage{stage="shadow"}') == 1
+    with pytest.raises(RltunedError, match="no writer"):
+        run.daemon.parts.write()
 
 
 @pytest.mark.parametrize("stage", [Stage.OBSERVE, Stage.SHADOW])
 def test_observe_and_shadow_write_nothing_to_slurm(tmp_path, stage):
     run = house(tmp_path, stage=stage)
-    report = run.ticks(2)
+    assert (run.ticks(2).planned == 0) is (stage is Stage.OBSERVE)
     assert run.slurm.updates == run.slurm.writers == 0
-    assert (report.planned == 0) is (stage is Stage.OBSERVE)
 
 
 def test_canary_writes_only_to_its_share_of_the_jobs(tmp_path):
@@ -264,7 +264,7 @@ def test_a_slurmctld_that_is_down_at_the_start_is_waited_for(tmp_path):
 
 def test_an_unexpected_error_is_logged_with_its_traceback_and_the_loop_goes_on(tmp_path):
     run = house(tmp_path)
-    plan, calls = run.daemon.planner, []
+    plan, calls = run.daemon.parts.planner, []
 
     def broken(*arguments):
         calls.append(1)
@@ -272,48 +272,33 @@ def test_an_unexpected_error_is_logged_with_its_traceback_and_the_loop_goes_on(t
             raise ZeroDivisionError("nobody foresaw this")
         return plan(*arguments)
 
-    run.daemon.planner = broken
+    run.daemon.parts.planner = broken
     assert run.tick().outcome is CycleOutcome.FAILED
     (defect,) = run.events("cycle.defect")
     assert any("nobody foresaw this" in line for line in defect["exception"])
     assert run.tick().outcome is CycleOutcome.DONE
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_cycles_of_references_are_searched_between_two_cycles_and_not_in_one(tmp_path, broken):
-    run = house(tmp_path)
-    plan, searched = run.daemon.planner, []
-
-    def look(*arguments):
-        searched.append(gc.isenabled())
-        return 1 / 0 if broken else plan(*arguments)
-
-    run.daemon.planner = look
-    assert run.tick().outcome is (CycleOutcome.FAILED if broken else CycleOutcome.DONE)
-    assert searched == [False]
-    assert gc.isenabled()
-
-
 def test_an_answer_that_cannot_be_understood_writes_nothing_and_backs_off(tmp_path):
     run = house(tmp_path, reader=Deaf)
-    run.daemon.reader.broken = True
+    run.daemon.parts.reader.broken = True
     run.ticks(3)
     assert run.tick().outcome is CycleOutcome.WAITING, "ping answers, but that was not the trouble"
     assert run.slurm.updates == 0
     assert run.metric('rltuned_slurm_errors_total{kind="parse"}') == 3
-    run.daemon.reader.broken = False
+    run.daemon.parts.reader.broken = False
     assert any(run.tick().outcome is CycleOutcome.DONE for _ in range(4))
 
 
 @pytest.mark.parametrize("load", [Health(server_threads=129), Health(agent_queue=501)], ids=["threads", "messages"])
 def test_under_load_a_cycle_plans_but_writes_nothing(tmp_path, load):
     run = house(tmp_path, reader=Deaf)
-    run.daemon.reader.busy, run.daemon.reader.load = True, load
+    run.daemon.parts.reader.busy, run.daemon.parts.reader.load = True, load
     report = run.tick()
     assert report.outcome is CycleOutcome.SHED
     assert report.planned == 11
     assert run.slurm.updates == 0
-    run.daemon.reader.busy = False
+    run.daemon.parts.reader.busy = False
     assert run.tick().count(Outcome.APPLIED) == 11
 
 
@@ -375,11 +360,11 @@ def test_a_daemon_that_lives_but_cannot_act_gives_everything_back_after_a_while_
     assert not run.untouched()
     with ExitStack() as stack:
         if trouble == "defect":
-            stack.callback(setattr, run.daemon, "planner", run.daemon.planner)
-            run.daemon.planner = lambda *_: 1 / 0
+            stack.callback(setattr, run.daemon.parts, "planner", run.daemon.parts.planner)
+            run.daemon.parts.planner = lambda *_: 1 / 0
         else:
-            setattr(run.daemon.reader, trouble, True)
-            stack.callback(setattr, run.daemon.reader, trouble, False)
+            setattr(run.daemon.parts.reader, trouble, True)
+            stack.callback(setattr, run.daemon.parts.reader, trouble, False)
         run.ticks(10)
         assert not run.untouched(), "not for a trouble of some minutes"
         assert run.metric("rltuned_unable_seconds") > 500
@@ -419,9 +404,9 @@ def test_jobs_that_a_lost_privilege_hides_are_not_gone(tmp_path, own_jobs):
     run = house(tmp_path, reader=Blind)
     run.tick()
     if own_jobs:
-        run.daemon.reader.own = ModelSlurm(run.slurm.clock)
-        run.daemon.reader.own.submit(500)  # the id of a job that is not in the journal
-        run.daemon.reader.own.jobs = {99: replace(run.daemon.reader.own.jobs[1], job_id=99)}
+        run.daemon.parts.reader.own = ModelSlurm(run.slurm.clock)
+        run.daemon.parts.reader.own.submit(500)  # the id of a job that is not in the journal
+        run.daemon.parts.reader.own.jobs = {99: replace(run.daemon.parts.reader.own.jobs[1], job_id=99)}
     run.slurm.privilege = Privilege.NONE
     run.ticks(60)
     assert len(run.daemon.journal.entries) == 11
@@ -461,6 +446,21 @@ def test_while_another_cluster_answers_nothing_is_written_to_it_and_nothing_is_f
     assert {job: one.site_factor for job, one in slurm.jobs.items()} == ours
 
 
+def cut(run, command, kept=slice(None), nth=None):
+    """From now on, or the `nth` time, the answer to a command of Slurm's has these lines only. Ends it, if called."""
+    asked, whole = [], run.daemon.parts.reader._runner
+
+    class Cut(Commands):
+        def answer(self, name):
+            out, err, code = super().answer(name)
+            asked.extend([name] * (name == command))
+            short = name == command and nth in {None, len(asked)}
+            return "".join(out.splitlines(keepends=True)[kept]) if short else out, err, code
+
+    run.daemon.parts.reader._runner = Cut(run.slurm)
+    return lambda: setattr(run.daemon.parts.reader, "_runner", whole)
+
+
 @pytest.mark.parametrize("kept", range(9))
 @pytest.mark.parametrize(("command", "cycles"), [("site-factors", 1), ("jobs", 3), ("status", 3)])
 def test_an_answer_that_is_cut_at_the_end_of_a_line_makes_no_job_foreign_or_forgotten(tmp_path, command, cycles, kept):
@@ -469,14 +469,9 @@ def test_an_answer_that_is_cut_at_the_end_of_a_line_makes_no_job_foreign_or_forg
     before = {job: one.site_factor for job, one in run.slurm.jobs.items()}
     run.slurm.jobs[9].time_limit = 1.0  # something to write
 
-    class Cut(Commands):
-        def answer(self, name):
-            out, err, code = super().answer(name)
-            return "".join(out.splitlines(keepends=True)[:kept]) if name == command else out, err, code
-
-    whole, run.daemon.reader._runner = run.daemon.reader._runner, Cut(run.slurm)
+    whole = cut(run, command, slice(kept))
     run.ticks(cycles)
-    run.daemon.reader._runner = whole
+    whole()
     run.ticks(20)
     assert not [job for job, entry in run.daemon.journal.entries.items() if entry.applied.foreign]
     assert run.metric("rltuned_orphan_jobs") == 0
@@ -502,32 +497,18 @@ def test_what_a_job_has_lent_stands_although_a_reading_lacks_it(tmp_path):
     before = lent()
     assert before.total() > 0
 
-    class Cut(Commands):
-        def answer(self, name):
-            out, err, code = super().answer(name)
-            return "".join(out.splitlines(keepends=True)[6:]) if name == "jobs" else out, err, code
-
-    whole, run.daemon.reader._runner = run.daemon.reader._runner, Cut(run.slurm)
+    whole = cut(run, "jobs", slice(6, None))
     run.tick()
-    run.daemon.reader._runner = whole
+    whole()
     run.tick()
     assert not {job for job, seconds in before.items() if lent()[job] < seconds}
 
 
 @pytest.mark.parametrize("nth", [2, 3, 4, 5])
 def test_who_is_missing_in_one_reading_of_sprio_around_a_write_is_not_somebody_elses(tmp_path, nth):
-    run, asked = house(tmp_path, jobs=9), []
-
-    class Cut(Commands):
-        def answer(self, name):
-            out, err, code = super().answer(name)
-            asked.extend([name] * (name == "site-factors"))
-            cut = name == "site-factors" and len(asked) == nth
-            return "".join(out.splitlines(keepends=True)[:4]) if cut else out, err, code
-
-    run.daemon.reader._runner = Cut(run.slurm)
+    run = house(tmp_path, jobs=9)
+    cut(run, "site-factors", slice(4), nth)
     report = run.tick()
-    assert len(asked) >= nth
     assert {item.outcome for item in report.results} <= {Outcome.APPLIED, Outcome.FAILED, Outcome.THROTTLED}
     run.ticks(20)
     assert not [job for job, entry in run.daemon.journal.entries.items() if entry.applied.foreign]
@@ -563,7 +544,7 @@ def test_values_of_ours_that_a_journal_of_last_week_does_not_explain_are_named_a
 def test_a_single_command_that_never_answers_is_no_outage_of_slurmctld(tmp_path):
     run = house(tmp_path, reader=Deaf)
     run.tick()
-    run.daemon.reader.slow = True
+    run.daemon.parts.reader.slow = True
     run.ticks(60)
     assert run.untouched()
     assert run.metric("rltuned_unable_seconds") > 1800
@@ -578,7 +559,7 @@ def test_what_cannot_act_gives_back_to_those_who_wait_however_many_of_ours_run(t
     run.ticks(12)
     for job in [job.job_id for job in run.slurm.jobs.values() if job.site_factor > 0]:
         run.slurm.start(job)
-    run.daemon.reader.broken = True
+    run.daemon.parts.reader.broken = True
     run.ticks(60)
     assert not [job for job in run.slurm.jobs.values() if job.state == "PD" and job.site_factor != 0]
 
@@ -599,15 +580,13 @@ def test_a_daemon_that_comes_back_late_and_cannot_read_the_configuration_gives_b
 
 def test_a_daemon_that_lost_its_lock_does_not_keep_the_dead_man_from_helping_the_next_one(tmp_path):
     run = house(tmp_path)
-    lock = Lock.acquire(tmp_path / "state", "run", 0.0)
-    run.daemon.owns = lock.still_held
+    run.daemon.parts.owns = Lock.acquire(tmp_path / "state", "run", 0.0).still_held
     run.tick()
     (tmp_path / "state" / "lock").unlink()
     run.ticks(3)
     assert run.untouched()
     following = again(tmp_path, run.slurm)
-    following.tick()
-    following.tick()
+    following.ticks(2)
     assert not run.untouched()
     following.daemon.journal.close()  # killed
     for _ in range(10):
@@ -630,12 +609,12 @@ class Unaccounted(ModelReader):
 def test_while_slurmdbd_is_away_the_facts_are_looked_at_in_each_cycle(tmp_path):
     run = house(tmp_path, reader=Unaccounted)
     assert run.tick().stage is Stage.SHADOW
-    run.daemon.reader.away = False
+    run.daemon.parts.reader.away = False
     assert run.ticks(2).stage is Stage.ACTIVE
-    run.daemon.reader.away = True
+    run.daemon.parts.reader.away = True
     run.slurm.clock.sleep(3600.0)
     assert run.tick().stage is Stage.ACTIVE, "slurmctld remembers the privilege, and what each QOS is"
-    run.daemon.reader.flags = ("INCR_ONLY",)
+    run.daemon.parts.reader.flags = ("INCR_ONLY",)
     assert run.ticks(2).stage is Stage.SHADOW
 
 
@@ -656,9 +635,9 @@ def test_an_outage_of_slurmctld_is_no_reason_to_give_anything_back(tmp_path):
     written = run.slurm.updates
     run.slurm.up = False
     run.ticks(120)
-    run.slurm.up, run.daemon.reader.broken = True, True
+    run.slurm.up, run.daemon.parts.reader.broken = True, True
     assert run.tick().outcome is CycleOutcome.FAILED, "another trouble, which has just begun"
-    run.daemon.reader.broken = False
+    run.daemon.parts.reader.broken = False
     assert run.tick().planned == 0
     assert run.slurm.updates == written
 
@@ -707,7 +686,7 @@ def test_a_held_job_that_a_killed_slurmctld_brings_back_with_our_value_is_given_
 def test_a_dry_run_shows_no_sign_of_life_to_the_dead_man_timer_which_has_to_give_leftovers_back(tmp_path):
     run = house(tmp_path, dry_run=True)
     run.ticks(2)
-    assert read_heartbeat(tmp_path / "state", tmp_path / "mirror") is None
+    assert read_heartbeat(Moment.of(run.slurm.clock), tmp_path / "state", tmp_path / "mirror") is None
 
 
 def test_jobs_that_could_not_be_given_back_are_tried_again_for_ever_less_and_less_often_and_visibly(tmp_path):
@@ -863,7 +842,7 @@ def test_a_hung_daemon_that_wakes_up_after_the_dead_man_goes_on_with_all_jobs(tm
 def test_a_daemon_whose_lock_was_removed_gives_everything_back_and_leaves_the_files_to_whoever_has_them(tmp_path):
     run = house(tmp_path)
     with Lock.acquire(tmp_path / "state", "run", 0.0) as lock:
-        run.daemon.owns = lock.still_held
+        run.daemon.parts.owns = lock.still_held
         run.tick()
         shutil.rmtree(tmp_path / "state")
         with Lock.acquire(tmp_path / "state", "run", 0.0):
@@ -879,7 +858,7 @@ def test_a_daemon_whose_lock_was_removed_gives_everything_back_and_leaves_the_fi
 )
 def test_a_bad_configuration_or_model_keeps_the_old_one(tmp_path, model, said):
     run = house(tmp_path)
-    old_config, old_policy = run.daemon.config, run.daemon.choice.policy
+    old_config, old_policy = run.daemon.config, run.daemon.parts.choice.policy
 
     def load():
         if model is None:
@@ -888,7 +867,7 @@ def test_a_bad_configuration_or_model_keeps_the_old_one(tmp_path, model, said):
 
     assert not run.daemon.reload(load)
     assert run.daemon.config is old_config
-    assert run.daemon.choice.policy is old_policy
+    assert run.daemon.parts.choice.policy is old_policy
     (event,) = run.events("reload.refused")
     assert said in event["reason"]
     assert run.tick().count(Outcome.APPLIED) == 11
@@ -904,25 +883,16 @@ def test_what_needs_a_restart_is_not_changed_by_a_reload(tmp_path):
     assert "[state]" in run.events("reload.partial")[0]["sentence"]
 
 
-def test_the_planner_knows_from_which_priority_on_slurm_keeps_resources(tmp_path):
-    run = house(tmp_path, reader=showing(scheduler_parameters={"bf_min_prio_reserve": "69121"}))
-    known = []
-    plan = run.daemon.planner
-    run.daemon.planner = lambda snapshot, *others: known.append(snapshot.scheduler) or plan(snapshot, *others)
-    run.tick()
-    assert [scheduler.bf_min_prio_reserve for scheduler in known] == [69121]
-
-
 def test_never_two_cycles_at_once(tmp_path):
-    run = house(tmp_path)
-    inner = []
-    plan = run.daemon.planner
+    run = house(tmp_path, reader=showing(scheduler_parameters={"bf_continue": "", "bf_min_prio_reserve": "69121"}))
+    inner, plan = [], run.daemon.parts.planner
 
-    def nested(*arguments):
+    def nested(snapshot, *arguments):
         inner.append(run.daemon.tick())
-        return plan(*arguments)
+        assert snapshot.scheduler.bf_min_prio_reserve == 69121, "it knows how backfill is configured"
+        return plan(snapshot, *arguments)
 
-    run.daemon.planner = nested
+    run.daemon.parts.planner = nested
     run.tick()
     assert inner == [None]
     assert run.metric("rltuned_cycle_overruns_total") == 1
@@ -1075,12 +1045,6 @@ def test_a_daemon_that_is_told_to_stop_does_not_wait_for_the_limiter(tmp_path):
     assert run.slurm.clock.monotonic() - began == run.daemon.config.cycle.interval
 
 
-def test_dry_run_cannot_write_even_by_mistake(tmp_path):
-    run = house(tmp_path, dry_run=True)
-    with pytest.raises(RltunedError, match="no writer"):
-        run.daemon.writer()
-
-
 def test_names_of_users_cannot_forge_log_lines_or_move_the_cursor():
     for form in ("json", "text"):
         stream = io.StringIO()
@@ -1134,8 +1098,9 @@ def waits(run, tier="first"):
     return tuple(registry.get_sample_value(f"rltuned_job_wait_seconds_{name}", labels) for name in ("count", "sum"))
 
 
-def test_the_waiting_time_of_a_managed_job_is_counted_once_when_it_is_seen_to_run(tmp_path):
-    run = house(tmp_path)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_the_waiting_time_of_a_managed_job_is_counted_once_when_it_is_seen_to_run(tmp_path, dry_run):
+    run = house(tmp_path, dry_run=dry_run)
     run.ticks(2)
     run.slurm.start(3)
     assert waits(run) == (0, 0)
@@ -1146,6 +1111,10 @@ def test_the_waiting_time_of_a_managed_job_is_counted_once_when_it_is_seen_to_ru
     run.slurm.start(3)
     run.tick()
     assert waits(run) == (2, WAITED + 120.0 + 119.0), "from when it was requeued"
+    for _ in range(2):
+        run.slurm.start_task(5)  # each task counts as a job
+    run.tick()
+    assert waits(run)[0] == 4
 
 
 def test_jobs_that_are_not_managed_or_ran_before_the_first_cycle_are_not_counted(tmp_path):
@@ -1158,31 +1127,10 @@ def test_jobs_that_are_not_managed_or_ran_before_the_first_cycle_are_not_counted
     run.tick()
     assert waits(run) == (0, 0)
     run.daemon.runtime.config = config(tmp_path, stage=Stage.OBSERVE)
-    run.slurm.start(3)
-    run.tick()
-    assert waits(run) == (1, WAITED + 120.0), "the last plan managed it"
-    run.slurm.start(4)
-    run.tick()
-    assert waits(run) == (1, WAITED + 120.0), "nothing is managed in stage observe"
-
-
-def test_each_task_of_an_array_that_starts_is_counted_as_a_job(tmp_path):
-    run = house(tmp_path)
-    run.tick()
-    run.slurm.start_task(5)
-    run.slurm.start_task(5)
-    run.tick()
-    run.slurm.start(5)
-    run.tick()
-    assert waits(run) == (3, 3 * WAITED + 60.0 + 60.0 + 120.0)
-
-
-def test_waiting_times_are_counted_while_cycles_write_nothing(tmp_path):
-    run = house(tmp_path, dry_run=True)
-    run.tick()
-    run.slurm.start(7)
-    run.tick()
-    assert waits(run) == (1, WAITED + 60.0)
+    for job in (3, 4):
+        run.slurm.start(job)
+        run.tick()
+        assert waits(run) == (1, WAITED + 120.0), "the last plan managed 3; nothing is managed in stage observe"
 
 
 def test_tiers_are_counted_by_their_rank_among_all_partitions(tmp_path):
@@ -1255,13 +1203,8 @@ def test_what_forbids_writing_is_seen_before_the_next_batch_and_what_is_out_goes
 
 def test_what_forbids_writing_ends_it_between_two_batches(tmp_path):
     run = house(tmp_path)
-
-    def forbid(number):
-        run.slurm.scheduler_parameters = "bf_continue,enable_user_top"
-
-    run.slurm.before_update = forbid
-    report = run.tick()
-    assert report.count(Outcome.APPLIED) == 1, "the first write is of one job"
+    run.slurm.before_update = lambda _: setattr(run.slurm, "scheduler_parameters", "bf_continue,enable_user_top")
+    assert run.tick().count(Outcome.APPLIED) == 1, "the first write is of one job"
     assert run.slurm.updates == 1
     assert run.tick().stage is Stage.SHADOW
     assert run.untouched()
@@ -1283,9 +1226,7 @@ def test_a_slurmctld_that_was_started_anew_is_asked_again_for_its_configuration(
 def test_the_configuration_is_looked_at_every_five_minutes_where_nothing_hints_at_a_change(tmp_path):
     run = house(tmp_path)
     run.ticks(3)
-    run.slurm.scheduler_parameters = (
-        "bf_continue,enable_user_top"  # `scontrol reconfigure` before 23.11 leaves no trace
-    )
+    run.slurm.scheduler_parameters = "bf_continue,enable_user_top"  # a reconfigure before 23.11 leaves no trace
     assert run.ticks(6).stage is Stage.SHADOW
     assert run.untouched()
 

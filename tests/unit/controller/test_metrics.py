@@ -45,7 +45,7 @@ def test_no_label_can_name_a_job_a_user_or_an_account():
 
 def test_a_decision_shows_how_many_are_raised_and_what_those_that_wait_have_lent(tmp_path):
     run = house(tmp_path)
-    run.daemon.reporting.decided(lending())
+    run.daemon.parts.reporting.decided(lending())
     assert run.metric("rltuned_raised_jobs") == 3
     assert run.metric("rltuned_lent_gpu_seconds") == 1440.0 + 600.0
     assert run.metric("rltuned_open_loans") == 1

@@ -10,7 +10,7 @@ import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
 from unit.controller.model_slurm import VirtualClock
 
-from rltuned.controller.cycle.service import AT_ONCE, CYCLE, Pace
+from rltuned.controller.cycle.service import AT_ONCE, Pace
 
 HOUR = 3600.0
 
@@ -78,7 +78,7 @@ def test_the_scheduler_runs_at_once_what_is_due_whatever_the_wall_clock_says(mon
     scheduler.start()
     try:
         for _ in range(3):
-            scheduler.add_job(ran.release, AT_ONCE, id=CYCLE, replace_existing=True)
+            scheduler.add_job(ran.release, AT_ONCE, id="cycle", replace_existing=True)
             assert ran.acquire(timeout=30)
             Wall.offset += dt.timedelta(seconds=jump)
     finally:

@@ -43,7 +43,7 @@ def test_the_first_write_is_of_one_job_and_a_plugin_that_changes_jobs_with_it_en
     assert [item.outcome for item in report.results if item.outcome is not Outcome.THROTTLED] == [Outcome.ALTERED]
     run.ticks(8)
     assert run.daemon.stage is Stage.SHADOW
-    assert "job_submit plugin" in run.daemon.permissions.demoted
+    assert "job_submit plugin" in str(run.daemon.state.refusal)
     assert all(job.site_factor == 0 for job in run.slurm.jobs.values())
 
 

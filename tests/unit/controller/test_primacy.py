@@ -113,10 +113,10 @@ def test_before_slurmctld_has_calculated_priorities_nobody_knows_what_is_left(pa
     pair.up["ctl"] = False
     pair.slurm.calculated = False
     pair.ticks(second, count=3)
-    assert second.daemon.permissions.against == "takes over: slurmctld has not calculated priorities yet"
+    assert second.daemon.state.refusal.detail == "takes over: slurmctld has not calculated priorities yet"
     pair.slurm.calculated = True
     pair.ticks(second)
-    assert "11 jobs are still to be given back" in second.daemon.permissions.against
+    assert "11 jobs are still to be given back" in second.daemon.state.refusal.detail
 
 
 def test_both_write_for_no_moment_whatever_the_order_of_their_cycles(pair, tmp_path):
@@ -139,7 +139,7 @@ def test_a_host_that_died_with_its_journal_is_waited_for_then_its_jobs_are_named
         pair.slurm.submit(500, user="carol", time_limit=90_000.0)
     before = pair.slurm.updates
     (report,) = pair.ticks(second)
-    assert "takes over: 11 jobs are still to be given back by another host" in second.daemon.permissions.against
+    assert "takes over: 11 jobs are still to be given back by another host" in second.daemon.state.refusal.detail
     pair.ticks(second, count=int(HANDOVER // 60))
     assert pair.slurm.updates == before
     pair.slurm.submit(500, user="carol", time_limit=6.0)
@@ -213,14 +213,16 @@ def test_where_no_controller_answers_nothing_is_given_up(pair, tmp_path):
     pair.slurm.up = False
     (report,) = pair.ticks(first)
     assert report.outcome is CycleOutcome.FAILED
-    assert not first.daemon.primacy.stands_by
+    assert not first.daemon.parts.primacy.stands_by
 
 
 @pytest.mark.parametrize("host", ["login", "ctl"])
 def test_one_controller_or_a_host_that_is_none_asks_nobody(pair, tmp_path, host):
     alone = pair.daemon(tmp_path, host)
     if host == "ctl":
-        alone.daemon.reader.facts = lambda known=None: replace(ModelReader(pair.slurm).facts(), controllers=("ctl",))
+        alone.daemon.parts.reader.facts = lambda known=None: replace(
+            ModelReader(pair.slurm).facts(), controllers=("ctl",)
+        )
     pair.up["ctl"] = False
     pair.ticks(alone)
     assert turned(pair)
@@ -277,7 +279,7 @@ def test_who_gains_its_slurmctld_waits_for_a_cycle_although_nothing_is_left_by_a
     assert primacy.look([Controller("ctl", True), Controller("ctl2", True)], 0.0)
     assert primacy.look([Controller("ctl", False), Controller("ctl2", True)], 60.0)
     assert "another host may still be writing" in primacy.why(0, 60.0)
-    assert primacy.why(0, 120.0) == ""
+    assert primacy.why(0, 120.0) is None
 
 
 def test_a_port_that_takes_connections_counts_for_some_minutes_only_where_no_ping_is_answered():

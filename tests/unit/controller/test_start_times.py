@@ -33,9 +33,9 @@ def watched(memory_path, **settings):
         """As the worker: in this time it gets a few of the probes."""
         return small(replace(needed(request), probes=request.probes[:6]))
 
-    house.daemon.start_times = StartTimes(forecast, lambda: None, house.daemon.runtime)
+    house.daemon.parts.start_times = StartTimes(forecast, lambda: None, house.daemon.runtime)
     house.published = []
-    house.daemon.reporting.publish = house.published.append
+    house.daemon.parts.reporting.publish = house.published.append
     return house
 
 
@@ -58,7 +58,7 @@ def test_most_jobs_start_within_the_interval_that_was_published(memory_path):
     assert 0.5 < found.coverage <= 1.0
     assert found.scenarios == 8
     # What is learnt of who comes is bounded by who came.
-    known = house.daemon.start_times._submissions()
+    known = house.daemon.parts.start_times._submissions()
     submitted = int((house.slurm.jobs.submit_time <= house.slurm.simulation.now).sum())
     assert 0.8 * submitted < len(known) <= submitted
     ended = np.isfinite(known.run_time)
@@ -94,7 +94,7 @@ def test_what_was_learnt_outlives_a_restart_and_a_broken_file_is_learnt_anew(mem
     house = watched(memory_path)
     for _ in range(30):
         house.tick()
-    before = house.daemon.start_times
+    before = house.daemon.parts.start_times
     house.daemon.stop()
     path = house.config.state.directory / FILE_NAME
     runtime = replace(house.daemon.runtime, log=structlog.get_logger())
@@ -120,7 +120,7 @@ def test_a_forecast_that_cannot_be_had_leaves_the_cycle_as_it_was(memory_path):
     for _ in range(8):
         house.tick()
     for forecast in (lambda _: None, fails):
-        house.daemon.start_times._forecast = forecast
+        house.daemon.parts.start_times._forecast = forecast
         report = house.tick()
         assert report.record.starts is None
         assert report.managed > 0
@@ -233,7 +233,7 @@ def test_of_more_jobs_than_are_kept_the_last_submissions_are_and_stay_so(memory_
     house = watched(memory_path)
     for _ in range(20):
         house.tick()
-    learned = house.daemon.start_times
+    learned = house.daemon.parts.start_times
     everything = learned._submissions()
     most = len(everything) // 2
     monkeypatch.setattr("rltuned.controller.learnt.start_times.MOST_SUBMISSIONS", most)
@@ -252,7 +252,7 @@ def test_of_more_jobs_than_are_kept_the_last_submissions_are_and_stay_so(memory_
 
 def test_of_more_forecasts_than_are_kept_the_last_are(memory_path, monkeypatch):
     house = watched(memory_path)
-    learned, most = house.daemon.start_times, 3
+    learned, most = house.daemon.parts.start_times, 3
     for _ in range(20):
         house.tick()
     assert len(learned._kept) > most

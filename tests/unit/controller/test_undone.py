@@ -9,6 +9,7 @@ from unit.controller.support import Bench
 from unit.controller.test_loop import ALL, LIMITED, Deaf, again, house
 
 from rltuned.cli.show import explanation
+from rltuned.controller.cycle.runtime import Cause
 from rltuned.controller.health.checks import Severity, examine
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.tell.cycle_report import CycleOutcome
@@ -95,7 +96,7 @@ def test_a_raise_that_is_undone_before_it_is_read_back_is_an_outcome_of_its_own_
     run.slurm.before_read = lambda number: run.slurm.backfill_goes_on() if number > reads + 3 else None
     report = run.tick()
     assert report.count(Outcome.UNDONE) == 3
-    assert run.daemon.permissions.alarms == 0
+    assert run.daemon.state.alarms == 0
     assert report.acted
     assert {outcome for of in load(tmp_path / "state").outcomes.values() for outcome in of.values()} == {Outcome.UNDONE}
     assert undone_changes(run) == 3
@@ -115,7 +116,7 @@ def test_what_stays_undone_because_nothing_may_be_written_is_counted_once(tmp_pa
     run.daemon.tick()
     run.slurm.backfill_goes_on()
     run.slurm.clock.sleep(60.0)
-    run.daemon.reader.busy = True
+    run.daemon.parts.reader.busy = True
     run.ticks(2)
     assert run.slurm.order() == [1, 2, 3, 4]
     assert undone_changes(run) == 3
@@ -163,7 +164,7 @@ def test_a_raise_that_backfill_undoes_is_written_again_before_the_next_cycle(tmp
 
 
 def shadow(run):
-    run.daemon.permissions.demoted = "for a test"
+    run.daemon.state.put(Cause.DEMOTED, "for a test")
 
 
 def steering_is_forbidden(run):

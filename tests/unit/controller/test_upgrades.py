@@ -44,7 +44,7 @@ def test_programs_that_are_exchanged_in_the_middle_of_a_cycle_cost_this_cycle_at
     run.slurm.release = (24, 11)
     run.tick()
     run.slurm.submit(900, time_limit=1.0)
-    asked, answer = 0, type(run.daemon.reader._runner).answer
+    asked, answer = 0, type(run.daemon.parts.reader._runner).answer
 
     def exchanged(self, name):
         nonlocal asked
@@ -53,7 +53,7 @@ def test_programs_that_are_exchanged_in_the_middle_of_a_cycle_cost_this_cycle_at
             run.slurm.release = (26, 5)
         return answer(self, name)
 
-    commands = run.daemon.reader._runner
+    commands = run.daemon.parts.reader._runner
     commands.answer = exchanged.__get__(commands)
     run.tick()
     del commands.answer

@@ -356,7 +356,7 @@ def test_a_cycle_publishes_in_every_stage_and_a_defect_in_it_costs_no_cycle(tmp_
     for stage, places in ((Stage.ACTIVE, [2, 4, 6]), (Stage.SHADOW, [1, 3, 5]), (Stage.OBSERVE, [None] * 3)):
         run = house(tmp_path / stage, jobs=6, stage=stage)
         seen = []
-        run.daemon.reporting.publish = seen.append
+        run.daemon.parts.reporting.publish = seen.append
         run.tick()
         (made,) = seen
         assert made.moves is (stage is Stage.ACTIVE)
@@ -365,7 +365,7 @@ def test_a_cycle_publishes_in_every_stage_and_a_defect_in_it_costs_no_cycle(tmp_
         def fails(_records):
             raise ZeroDivisionError
 
-        run.daemon.reporting.publish = fails
+        run.daemon.parts.reporting.publish = fails
         assert run.tick().outcome == "done"
         assert run.events("users.defect")
 

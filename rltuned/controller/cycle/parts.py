@@ -1,0 +1,95 @@
+"""What a daemon is made of."""
+
+import random
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
+from typing import cast
+
+from rltuned.controller.cycle.auto_policy import Loaded, PolicyChoice
+from rltuned.controller.cycle.lending import Lending
+from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.cycle.state import State
+from rltuned.controller.cycle.undoing import Undoing
+from rltuned.controller.give_back.by_daemon import DaemonRestore
+from rltuned.controller.health.liveness import Liveness, Watched
+from rltuned.controller.health.primacy import Primacy, own_names
+from rltuned.controller.health.slurmctld import Slurmctld
+from rltuned.controller.learnt.forecast_worker import ForecastWorker
+from rltuned.controller.learnt.start_times import StartTimes
+from rltuned.controller.tell.cycle_report import Notifier, Reporting
+from rltuned.controller.tell.metrics import Starts
+from rltuned.controller.write.execution import Execution
+from rltuned.controller.write.journal import Journal
+from rltuned.core.applied import AppliedChanges
+from rltuned.core.config import Config
+from rltuned.core.errors import RltunedError
+from rltuned.core.tables import Snapshot
+from rltuned.decide.loans import NOTHING_TOLD, Book, Told
+from rltuned.decide.plan import Plan, plan
+from rltuned.decide.rank import Policy
+from rltuned.decide.user_record import UserRecords
+from rltuned.slurm.port import SlurmReader, SlurmWriter
+
+Planner = Callable[[Snapshot, Policy, Config, AppliedChanges, Book], Plan]
+
+
+def _plain(snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book) -> Plan:
+    """A plan without predictions."""
+    return plan(snapshot, policy, config, applied, book=book)
+
+
+@dataclass(kw_only=True)
+class Parts:
+    """What is given to a daemon, and what its steps share, made of that."""
+
+    runtime: Runtime
+    policy: InitVar[Loaded]
+    reader: SlurmReader
+    writer: Callable[[], SlurmWriter] | None
+    """Called when it is first needed; None is a dry run: there is nothing that could write."""
+    journal: Journal
+    owns: Callable[[], bool] = lambda: True
+    """Whether the lock of the state directory is still this process's."""
+    planner: Planner = _plain
+    told: Callable[[], Told] = lambda: NOTHING_TOLD
+    """What accounting says of jobs that have ended."""
+    start_times: StartTimes | None = None
+    worker: ForecastWorker | None = None
+    """That `start_times` asks."""
+    publish: Callable[[UserRecords], None] | None = None
+    """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
+    notifier: Notifier = field(default_factory=Notifier)
+    primacy: Primacy = field(default_factory=lambda: Primacy(own_names()))
+    rng: random.Random = field(default_factory=random.Random)
+    """When a cycle begins, and a back-off ends."""
+
+    def __post_init__(self, policy: Loaded) -> None:
+        """Reads nothing of Slurm's yet."""
+        runtime, journal, dry_run = self.runtime, self.journal, self.writer is None
+        self._written: SlurmWriter | None = None
+        self.liveness = Liveness(runtime, silent=dry_run)
+        self.watched = cast("SlurmReader", Watched(self.reader, self.liveness))
+        self.slurmctld = Slurmctld(runtime, journal, self.watched, self.reader, self.primacy, self.rng)
+        self.state = State(runtime, self.liveness, self.slurmctld, dry_run=dry_run)
+        self.restoring = DaemonRestore(
+            runtime=runtime,
+            journal=journal,
+            reader=self.watched,
+            writer=None if dry_run else self.write,
+            slurmctld=self.slurmctld,
+            progress=self.liveness.progress,
+        )
+        self.execution = Execution(runtime, self.restoring, self.write, self.state)
+        self.reporting = Reporting(runtime, self.notifier, journal, self.state, self.slurmctld, self.publish)
+        self.choice = PolicyChoice(runtime, policy)
+        self.lending = Lending(runtime, journal, keep=not dry_run)
+        self.undoing = Undoing(runtime, journal)
+        self.starts = Starts()
+
+    def write(self) -> SlurmWriter:
+        """The writer; RltunedError in a dry run."""
+        if self._written is None:
+            if self.writer is None:
+                raise RltunedError("a dry run has no writer")
+            self._written = cast("SlurmWriter", Watched(self.writer(), self.liveness))
+        return self._written

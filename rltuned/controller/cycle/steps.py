@@ -1,0 +1,352 @@
+"""The steps of a cycle, in their order: read, reconcile, give back, plan, apply, forecast, tell.
+
+Each takes what the steps before it have put into the `Cycle`, and adds its own. A step that returns a report ends the
+cycle with it; `Tell` does so in any case.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from rltuned.controller.cycle.auto_policy import Choice
+from rltuned.controller.cycle.parts import Parts
+from rltuned.controller.cycle.runtime import WRITING, Cause, Refusal, Runtime
+from rltuned.controller.give_back import left_alone
+from rltuned.controller.health.liveness import OUTDATED, Liveness
+from rltuned.controller.health.rpc_budget import SNAPSHOT_RPCS
+from rltuned.controller.learnt.forecast_worker import forecasts
+from rltuned.controller.tell.cycle_report import CycleOutcome, CycleReport, sentence_of
+from rltuned.controller.write.apply import Result
+from rltuned.controller.write.claims import Entry, settling_seconds
+from rltuned.controller.write.reconcile import Reconciler, orphans, undone, view
+from rltuned.core.changes import Applied, Outcome
+from rltuned.core.config import Stage
+from rltuned.core.errors import JournalError
+from rltuned.core.tables import Snapshot
+from rltuned.decide.decision import StartRecord
+from rltuned.decide.decision import record as record_of
+from rltuned.decide.entry import Seen
+from rltuned.decide.loans import Book
+from rltuned.decide.plan import Plan
+from rltuned.decide.rank import Policy
+
+
+@dataclass
+class Cycle:
+    """What is known in one cycle."""
+
+    runtime: Runtime
+    liveness: Liveness
+    began: float
+    """Monotonic seconds."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds that each has taken."""
+    # read
+    snapshot: Snapshot = field(init=False)
+    read_at: float = 0.0
+    """By the steady clock."""
+    silent: bool = False
+    """The dead-man timer may have given jobs back since the reading before."""
+    # reconcile
+    refusal: Refusal | None = None
+    """Why nothing is written in this cycle, although its stage writes."""
+    stage: Stage = Stage.SHADOW
+    """In force in this cycle."""
+    # give back, apply
+    restored: tuple[int, ...] = ()
+    acted: bool = False
+    """See `CycleReport`."""
+    # plan
+    policy: Policy = field(init=False)
+    choice: Choice = field(init=False)
+    book: Book = field(init=False)
+    """Of loans, before the plan."""
+    made: Plan = field(init=False)
+    # apply, forecast
+    results: list[Result] = field(default_factory=list)
+    starts: StartRecord | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether its stage writes to Slurm."""
+        return self.stage in WRITING
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure how long this takes; its end is a sign that the loop moves."""
+        clock = self.runtime.clock
+        began = clock.monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] = seconds = clock.monotonic() - began
+            self.runtime.metrics.seconds.labels(name).observe(seconds)
+            self.liveness.progress()
+
+
+@dataclass
+class Step(ABC):
+    """One of them."""
+
+    parts: Parts
+
+    @abstractmethod
+    def run(self, cycle: Cycle) -> CycleReport | None:
+        """Do it. The cycle ends with the report, if there is one."""
+
+
+class Read(Step):
+    """Seven commands, unless slurmctld runs elsewhere and nothing of ours is out."""
+
+    def run(self, cycle: Cycle) -> CycleReport | None:
+        """SlurmError: the cluster could not be read."""
+        clock, metrics, slurmctld = self.parts.runtime.clock, self.parts.runtime.metrics, self.parts.slurmctld
+        with cycle.phase("read"):
+            if slurmctld.refresh_facts():
+                self.parts.restoring.retries.soon()
+            if slurmctld.elsewhere() and (standby := self._stands_by()):
+                return standby
+            cycle.read_at, cycle.silent = clock.steady(), cycle.liveness.begin_reading()
+            snapshot = self.parts.watched.snapshot(clock.time())
+            slurmctld.budget.spend(SNAPSHOT_RPCS, clock.monotonic())
+            self.parts.reporting.unread(snapshot.unread)
+        slurmctld.hint(snapshot.health)
+        slurmctld.refuse_hidden(snapshot)
+        if slurmctld.facts is not None:
+            snapshot = replace(snapshot, scheduler=slurmctld.facts.scheduler)
+        for tier, waited in self.parts.starts.since_last(snapshot):
+            metrics.waiting.labels(tier).observe(waited)
+        metrics.pending.set(len(snapshot.jobs.pending))
+        metrics.unknown_reasons.set(snapshot.unknown_reasons().total())
+        cycle.snapshot = snapshot
+        return None
+
+    def _stands_by(self) -> CycleReport | None:
+        """Where slurmctld runs on another host: the report, if nothing of ours is out."""
+        why = self.parts.slurmctld.primacy.why(0, self.parts.runtime.clock.monotonic())
+        self.parts.state.put(Cause.STANDBY, why)
+        self.parts.runtime.metrics.orphans.set(0)
+        if any(entry.carries or not entry.applied.foreign for entry in self.parts.journal.entries.values()):
+            return None
+        self.parts.starts.manages_none()
+        sentence = f"{why}; nothing of this daemon's is out"
+        return CycleReport(CycleOutcome.STANDBY, self.parts.state.stage, sentence, acted=True)
+
+
+@dataclass
+class Reconcile(Step):
+    """The journal against the queue; then it is clear which stage is in force."""
+
+    _reconciler: Reconciler = field(default_factory=Reconciler)
+    _orphans: tuple[int, ...] = ()
+
+    def run(self, cycle: Cycle) -> CycleReport | None:
+        """JournalError, of a dry run: the journal cannot be read."""
+        runtime, journal, snapshot = self.parts.runtime, self.parts.journal, cycle.snapshot
+        primacy = self.parts.slurmctld.primacy
+        with cycle.phase("reconcile"):
+            calculated = bool(snapshot.jobs.site_known.any())
+            self.parts.restoring.calculated = calculated
+            journal.look_again()
+            seen = view(snapshot, journal)
+            foreign: tuple[int, ...] = ()
+            try:
+                foreign = self._reconciler.reconcile(
+                    journal,
+                    seen,
+                    cycle.read_at,
+                    calculated=calculated,
+                    silent=cycle.silent or cycle.liveness.outdated,
+                    settling=settling_seconds(self.parts.slurmctld.facts),
+                )
+                if primacy.stands_by:
+                    # What was given back and shows another value has it of the other host's daemon.
+                    theirs = {job for job in foreign if not journal.entries[job].carries}
+                    journal.update((), theirs)
+                    foreign = tuple(job for job in foreign if job not in theirs)
+            except JournalError as error:
+                cycle.refusal = Refusal(Cause.JOURNAL, str(error))
+            self.parts.undoing.look(undone(journal, seen))
+            if cycle.refusal is None:
+                self._leave_alone(cycle)
+            self.parts.lending.advance(snapshot, cycle.read_at, self.parts.told(), runtime.config, journal)
+            for job in foreign:
+                sentence = "Somebody else changed it; it is left alone from now on."
+                runtime.log.info("job.foreign", job=job, sentence=sentence)
+            self._look_for_orphans(snapshot)
+            known = calculated or not len(snapshot.jobs.pending)
+            strays = len(self._orphans) if known else None
+            self.parts.state.put(Cause.STANDBY, primacy.why(strays, runtime.clock.monotonic()))
+        cycle.stage = self.parts.state.stage
+        return None
+
+    def _look_for_orphans(self, snapshot: Snapshot) -> None:
+        strays = () if self.parts.slurmctld.primacy.stands_by else orphans(snapshot, self.parts.journal)
+        if strays != self._orphans and strays:
+            self.parts.runtime.log.warning(
+                "jobs.orphaned",
+                sentence=f"{len(strays)} pending jobs have a SiteFactor that is not in the journal.",
+                jobs=strays[:20],
+                remedy="if nobody else, and no other rltuned, uses SiteFactor: rltuned restore --orphans",
+            )
+        self._orphans = strays
+        self.parts.runtime.metrics.orphans.set(len(strays))
+
+    def _leave_alone(self, cycle: Cycle) -> None:
+        """Mark the jobs that an admin wants left alone (``rltuned restore JOBID``)."""
+        directory, journal = self.parts.runtime.config.state.directory, self.parts.journal
+        snapshot, marked, answered = cycle.snapshot, [], []
+        for job in left_alone.asked(directory):
+            entry, row = journal.entries.get(job), snapshot.jobs.row_of.get(job)
+            submitted = None if row is None else int(snapshot.jobs.submit_time[row])
+            same = entry is None or submitted is None or entry.submit_time == submitted
+            # Else the request stays: the entry may be of another job with this id, and the mark would go with it.
+            sure = same and not snapshot.is_unread(job)
+            if sure:
+                answered.append(job)
+            if entry is None and sure and submitted is not None:
+                entry = Entry(Applied(job, submitted))
+            if entry is not None and not entry.applied.foreign:
+                marked.append(replace(entry, applied=replace(entry.applied, foreign=True)))
+        try:
+            journal.update(marked)
+        except JournalError as error:
+            cycle.refusal = Refusal(Cause.JOURNAL, str(error))
+            return
+        if journal.on_disk:
+            left_alone.answered(directory, answered)
+
+
+class GiveBack(Step):
+    """What the stage in force, which does not write, does not want on the queue."""
+
+    def run(self, cycle: Cycle) -> CycleReport | None:
+        """In stage observe the cycle ends here. SlurmError: the jobs could not be read."""
+        snapshot = cycle.snapshot
+        out = [] if cycle.writes else self.parts.restoring.out(snapshot)
+        left = set(out)
+        if cycle.refusal is None:
+            why = str(self.parts.state.refusal or f"stage {cycle.stage} writes nothing")
+            cycle.restored, left = self.parts.restoring.give_back(out, lambda _: why)
+            self.parts.undoing.wrote((), cycle.restored)
+        cycle.acted = cycle.refusal is None and not left
+        if cycle.stage is not Stage.OBSERVE:
+            return None
+        self.parts.reporting.users(snapshot, None)
+        self.parts.starts.manages_none()
+        pending = len(snapshot.jobs.pending)
+        return CycleReport(
+            CycleOutcome.DONE,
+            cycle.stage,
+            f"{pending} pending jobs, {len(snapshot.nodes)} nodes",
+            pending,
+            restored=len(cycle.restored),
+            acted=cycle.acted,
+            seen=Seen.of(snapshot),
+        )
+
+
+class MakePlan(Step):
+    """`plan()`, by the policy in force."""
+
+    def run(self, cycle: Cycle) -> CycleReport | None:
+        """Any error of `plan` is a defect."""
+        parts, lending = self.parts, self.parts.lending
+        with cycle.phase("plan"):
+            cycle.policy, cycle.choice = self.parts.choice.choose(cycle.snapshot)
+            applied = replace(parts.journal.applied(), largest=lending.largest, undone=self.parts.undoing.found)
+            config, cycle.book = cycle.choice.applied(parts.runtime.config), lending.book
+            cycle.made = parts.planner(cycle.snapshot, cycle.policy, config, applied, cycle.book)
+        self.parts.starts.manages(cycle.made)
+        return None
+
+
+class Apply(Step):
+    """Write, where that is allowed, and note who lends."""
+
+    def run(self, cycle: Cycle) -> CycleReport | None:
+        """SlurmError: the jobs could not be read."""
+        liveness = cycle.liveness
+        cycle.refusal = cycle.refusal or self.parts.slurmctld.overloaded(cycle.snapshot)
+        # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
+        # time, by its heartbeat; the next one writes, on what it finds then.
+        resumes = cycle.writes and cycle.refusal is None and liveness.given_up()
+        liveness.outdated |= resumes
+        if cycle.refusal is None and liveness.outdated:
+            cycle.refusal = Refusal(Cause.OUTDATED, OUTDATED)
+        if cycle.writes and cycle.refusal is None:
+            with cycle.phase("apply"):
+                self._carry_out(cycle)
+        self.parts.lending.take_in(cycle.made, self.parts.journal, cycle.book, cycle.results)
+        self.parts.undoing.wrote(cycle.results, cycle.restored)
+        if cycle.writes:
+            throttled = cycle.results and all(item.outcome is Outcome.THROTTLED for item in cycle.results)
+            stopped = throttled and not cycle.restored
+            cycle.acted = resumes or (cycle.refusal is None and not self.parts.state.alarms and not stopped)
+        return None
+
+    def _carry_out(self, cycle: Cycle) -> None:
+        against = self.parts.lending.promise(cycle.made)
+        try:
+            cycle.restored, cycle.results = self.parts.execution.carry_out(
+                cycle.snapshot, cycle.made, cycle.began, cycle.book.offers, against
+            )
+        except JournalError as error:
+            cycle.refusal = Refusal(Cause.JOURNAL, str(error))
+        self.parts.undoing.watch(cycle.made, cycle.results, settling_seconds(self.parts.slurmctld.facts))
+
+
+class Forecast(Step):
+    """When the pending jobs start, by the worker."""
+
+    def run(self, cycle: Cycle) -> CycleReport | None:
+        """Raises nothing."""
+        parts, facts = self.parts, self.parts.slurmctld.facts
+        with cycle.phase("forecast"):
+            if parts.start_times is not None and forecasts(parts.runtime.config.forecast):
+                settings = () if facts is None else facts.not_simulated
+                cycle.starts = parts.start_times.look(cycle.made, cycle.policy, settings, moves=cycle.writes)
+            elif parts.worker is not None:
+                parts.worker.rest()
+        return None
+
+
+class Tell(Step):
+    """The decision record, the users' records, and the report of the cycle."""
+
+    def run(self, cycle: Cycle) -> CycleReport:
+        """Raises nothing."""
+        worker, refusal, pending = self.parts.worker, cycle.refusal, len(cycle.snapshot.jobs.pending)
+        with cycle.phase("report"):
+            record = record_of(
+                cycle.made,
+                stage=cycle.stage,
+                held_back=str(self.parts.state.held_back or ""),
+                policy_why=cycle.choice.why or "",
+                forecast_trouble="" if worker is None else worker.trouble,
+                results=cycle.results,
+                starts=cycle.starts,
+            )
+            self.parts.reporting.decided(record)
+            self.parts.reporting.users(cycle.snapshot, cycle.made, cycle.starts)
+        outcome = CycleOutcome.DONE
+        if refusal is not None:
+            outcome = CycleOutcome.FAILED if refusal.cause is Cause.JOURNAL else CycleOutcome.SHED
+        return CycleReport(
+            outcome=outcome,
+            stage=cycle.stage,
+            sentence=sentence_of(
+                pending, record, self.parts.state.refusal, cycle.results, refusal, len(cycle.restored)
+            ),
+            pending=pending,
+            managed=len(record.jobs),
+            raised=len(record.raises),
+            planned=len(record.changes),
+            results=tuple(cycle.results),
+            restored=len(cycle.restored),
+            undone=self.parts.undoing.newly,
+            acted=cycle.acted,
+            seen=Seen.of(cycle.snapshot),
+            record=record,
+        )
