@@ -35,20 +35,14 @@ def read_book(directory: Path) -> tuple[Book, LargestRequests] | None:
     """
     path = directory / FILE_NAME
     try:
-        data = _read(path)
-        return None if data is None else (Book.from_dict(data["book"]), _largest(data))
+        data = read_json(path, MOST_BYTES)
+        return Book.from_dict(data["book"]), _largest(data)
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise RltunedError(
             f"{path}: cannot be used: {error}; delete it: waiting jobs then count as having lent all that they could"
         ) from error
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        data: dict[str, Any] = read_json(path, MOST_BYTES)
-    except FileNotFoundError:
-        return None
-    return data
 
 
 def _largest(data: Mapping[str, Any]) -> LargestRequests:
@@ -72,16 +66,16 @@ class Lending:
         self._directory = directory = runtime.config.state.directory
         self._shrunk: dict[int, Request] = {}
         self.book, self.largest = Book(), NONE_KNOWN
-        lost: str | None = None
+        self._lost: str | None = None
+        """Why."""
         try:
             found = read_book(directory)
             if found is not None:
                 self.book, self.largest = found
             elif journal.used:
-                lost = f"{directory / FILE_NAME} is not there"
+                self._lost = f"{directory / FILE_NAME} is not there"
         except RltunedError as error:
-            lost = str(error)
-        self._lost = lost
+            self._lost = str(error)
         self._unknown = _raised(journal) - self.book.offers.keys()
         if self.book == Book() and not self._lost:
             self._keep(self.book)  # from now on, a file that is not there is one that was lost
