@@ -168,6 +168,8 @@ def test_a_share_of_auto_is_that_of_the_verdict_that_is_gone_by(tmp_path, change
     _, made = choice(tmp_path, None if changes is None else verdict(**changes), gpus=gpus)
     followed = made.applied(Config(lend=LendSection(share="auto", most=3)))
     assert (followed.lend.share, followed.lend.part, followed.lend.most) == (share, share, 3)
+    named = Choice("saf", Standing.UNUSED).applied(Config(lend=LendSection(share="auto")))
+    assert named.lend.share == named.lend.part == DEFAULT_SHARE, "no verdict is asked for"
     own = Config(lend=LendSection(share=0.05))
     assert made.applied(own) == own, "a number stands"
 
@@ -179,11 +181,6 @@ def test_a_share_is_a_number_from_0_to_1_or_auto(said):
     assert resolve(None, "", {"RLTUNED_LEND__SHARE": "auto"}, {}).config.lend.share == "auto"
     with pytest.raises(ConfigError, match=r"^c.toml:2: lend.share: a number .*wanted[^\n]*$"):
         resolve(f"[lend]\nshare = {said}\n", "c.toml", {}, {})
-
-
-def test_without_a_verdict_to_go_by_a_share_of_auto_is_the_default():
-    config = Config(policy=PolicySection(name="saf"), lend=LendSection(share="auto"))
-    assert Choice("saf", Standing.UNUSED, "").applied(config).lend.share == config.lend.part == DEFAULT_SHARE
 
 
 # --- in the daemon
@@ -228,6 +225,7 @@ def test_a_reload_takes_a_new_verdict_over_and_its_end_gives_the_queue_back(tmp_
     auto(tmp_path, now_here(run, chosen="sjf"))
     run.tick()
     assert run.slurm.order() == order, "not before it is told"
+    assert not run.events("model.taken")
     assert reload(run)
     run.tick()
     assert run.slurm.order() == order[::-1]
@@ -355,10 +353,3 @@ def test_a_version_that_does_not_verify_leaves_the_old_one_in_force_until_it_is_
     renew(run, store, chosen=SLURM)
     run.ticks(2)
     assert run.slurm.order() == order
-
-
-def test_outside_of_a_store_files_are_read_at_a_reload_only(tmp_path):
-    run = run_auto(tmp_path, None)
-    auto(tmp_path, now_here(run, chosen="sjf"))
-    run.ticks(2)
-    assert not run.events("model.taken")

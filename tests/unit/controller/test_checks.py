@@ -243,12 +243,9 @@ def test_node_lists_beyond_what_is_compared_are_reported_with_their_users(bench,
     assert found.cause.endswith(f"most are of {user} 1")
 
 
-def test_nothing_is_said_of_gpu_types_where_there_is_one(bench):
-    assert "GPU types" not in report(bench)
-
-
 @pytest.mark.parametrize(("first", "severity"), [(1, Severity.NOTE), (5, Severity.OK)])
 def test_gpu_types_of_one_partition_shall_differ_in_weight(bench, first, severity):
+    assert "GPU types" not in report(bench), "there is one"
     bench.slurm.gpu_types = ("k80", "v100")
     bench.slurm.weights = (first, 1, first, 1)
     found = report(bench)["GPU types"]

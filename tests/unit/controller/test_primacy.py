@@ -61,6 +61,14 @@ def pair():
     return made
 
 
+@pytest.fixture
+def both(pair, tmp_path):
+    """The daemons of both hosts, after two cycles in which the first one's slurmctld acts."""
+    daemons = [pair.daemon(tmp_path, host) for host in HOSTS]
+    pair.ticks(*daemons, count=2)
+    return daemons
+
+
 def turned(pair):
     return pair.slurm.order() == list(range(12, 0, -1))
 
@@ -69,9 +77,8 @@ def untouched(pair):
     return all(pair.slurm.untouched(job) for job in pair.slurm.jobs.values())
 
 
-def test_only_the_daemon_beside_the_acting_controller_writes_and_the_other_one_does_not_even_read(pair, tmp_path):
-    first, second = (pair.daemon(tmp_path, host) for host in HOSTS)
-    pair.ticks(first, second, count=2)
+def test_only_the_daemon_beside_the_acting_controller_writes_and_the_other_one_does_not_even_read(pair, both):
+    first, second = both
     assert turned(pair)
     reads = pair.slurm.reads
     (report,) = pair.ticks(second)
@@ -85,9 +92,8 @@ def test_only_the_daemon_beside_the_acting_controller_writes_and_the_other_one_d
     assert second.daemon.journal.entries == {}
 
 
-def test_a_fail_over_hands_the_queue_over_and_back(pair, tmp_path):
-    first, second = (pair.daemon(tmp_path, host) for host in HOSTS)
-    pair.ticks(first, second, count=2)
+def test_a_fail_over_hands_the_queue_over_and_back(pair, both):
+    first, second = both
     for up, here, there in ((False, second, first), (True, first, second)):
         pair.up["ctl"] = up
         # The new one waits although it comes first, the old one gives back.
@@ -107,9 +113,8 @@ def test_a_fail_over_hands_the_queue_over_and_back(pair, tmp_path):
     ]
 
 
-def test_before_slurmctld_has_calculated_priorities_nobody_knows_what_is_left(pair, tmp_path):
-    first, second = (pair.daemon(tmp_path, host) for host in HOSTS)
-    pair.ticks(first, second, count=2)
+def test_before_slurmctld_has_calculated_priorities_nobody_knows_what_is_left(pair, both):
+    _, second = both
     pair.up["ctl"] = False
     pair.slurm.calculated = False
     pair.ticks(second, count=3)
@@ -119,9 +124,8 @@ def test_before_slurmctld_has_calculated_priorities_nobody_knows_what_is_left(pa
     assert "11 jobs are still to be given back" in second.daemon.state.refusal.detail
 
 
-def test_both_write_for_no_moment_whatever_the_order_of_their_cycles(pair, tmp_path):
-    first, second = (pair.daemon(tmp_path, host) for host in HOSTS)
-    pair.ticks(first, second, count=2)
+def test_both_write_for_no_moment_whatever_the_order_of_their_cycles(pair, both):
+    first, second = both
     pair.up["ctl"] = False
     for houses in ((second,), (second, first), (first, second), (second,)):
         pair.ticks(*houses)
@@ -131,9 +135,8 @@ def test_both_write_for_no_moment_whatever_the_order_of_their_cycles(pair, tmp_p
     assert turned(pair)
 
 
-def test_a_host_that_died_with_its_journal_is_waited_for_then_its_jobs_are_named_and_left_alone(pair, tmp_path):
-    first, second = (pair.daemon(tmp_path, host) for host in HOSTS)
-    pair.ticks(first, second, count=2)
+def test_a_host_that_died_with_its_journal_is_waited_for_then_its_jobs_are_named_and_left_alone(pair, both, tmp_path):
+    first, second = both
     pair.up["ctl"] = False
     for _ in range(4):
         pair.slurm.submit(500, user="carol", time_limit=90_000.0)
@@ -181,10 +184,9 @@ def test_what_is_still_in_the_journal_of_a_daemon_that_starts_on_standby_is_give
 
 
 def test_a_restore_on_the_host_that_lost_its_slurmctld_gives_back_once_and_not_what_the_other_daemon_writes(
-    pair, tmp_path
+    pair, both, tmp_path
 ):
-    first, second = (pair.daemon(tmp_path, host) for host in HOSTS)
-    pair.ticks(first, second, count=2)
+    first, second = both
     first.daemon.stop()
     pair.up["ctl"] = False
 
