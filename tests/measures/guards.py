@@ -287,7 +287,7 @@ GUARDS: tuple[Guard, ...] = (
           "The dead-man timer helps a daemon that nobody replaces.",
           ("controller/test_loop.py::test_a_dry_run_shows_no_sign_of_life_to_the_dead_man_timer_which_has_to_give_leftovers_back",)),
     Guard("on standby", "controller/cycle/steps.py",
-          "self.parts.state.put(Cause.STANDBY, primacy.why(strays, runtime.clock.monotonic()))", "pass",
+          "parts.state.put(Cause.STANDBY, primacy.why(strays, runtime.clock.monotonic()))", "pass",
           "One host writes.",
           ("controller/test_primacy.py::test_a_fail_over_hands_the_queue_over_and_back",)),
     Guard("without the lock", "controller/cycle/loop.py",

@@ -101,21 +101,22 @@ class Read(Step):
 
     def run(self, cycle: Cycle) -> CycleReport | None:
         """SlurmError: the cluster could not be read."""
-        clock, metrics, slurmctld = self.parts.runtime.clock, self.parts.runtime.metrics, self.parts.slurmctld
+        parts = self.parts
+        clock, metrics, slurmctld = parts.runtime.clock, parts.runtime.metrics, parts.slurmctld
         with cycle.phase("read"):
             if slurmctld.refresh_facts():
-                self.parts.restoring.retries.soon()
+                parts.restoring.retries.soon()
             if slurmctld.elsewhere() and (standby := self._stands_by()):
                 return standby
             cycle.read_at, cycle.silent = clock.steady(), cycle.liveness.begin_reading()
-            snapshot = self.parts.watched.snapshot(clock.time())
+            snapshot = parts.watched.snapshot(clock.time())
             slurmctld.budget.spend(SNAPSHOT_RPCS, clock.monotonic())
-            self.parts.reporting.unread(snapshot.unread)
+            parts.reporting.unread(snapshot.unread)
         slurmctld.hint(snapshot.health)
         slurmctld.refuse_hidden(snapshot)
         if slurmctld.facts is not None:
             snapshot = replace(snapshot, scheduler=slurmctld.facts.scheduler)
-        for tier, waited in self.parts.starts.since_last(snapshot):
+        for tier, waited in parts.starts.since_last(snapshot):
             metrics.waiting.labels(tier).observe(waited)
         metrics.pending.set(len(snapshot.jobs.pending))
         metrics.unknown_reasons.set(snapshot.unknown_reasons().total())
@@ -124,14 +125,15 @@ class Read(Step):
 
     def _stands_by(self) -> CycleReport | None:
         """Where slurmctld runs on another host: the report, if nothing of ours is out."""
-        why = self.parts.slurmctld.primacy.why(0, self.parts.runtime.clock.monotonic())
-        self.parts.state.put(Cause.STANDBY, why)
-        self.parts.runtime.metrics.orphans.set(0)
-        if any(entry.carries or not entry.applied.foreign for entry in self.parts.journal.entries.values()):
+        parts = self.parts
+        why = parts.slurmctld.primacy.why(0, parts.runtime.clock.monotonic())
+        parts.state.put(Cause.STANDBY, why)
+        parts.runtime.metrics.orphans.set(0)
+        if any(entry.carries or not entry.applied.foreign for entry in parts.journal.entries.values()):
             return None
-        self.parts.starts.manages_none()
+        parts.starts.manages_none()
         sentence = f"{why}; nothing of this daemon's is out"
-        return CycleReport(CycleOutcome.STANDBY, self.parts.state.stage, sentence, acted=True)
+        return CycleReport(CycleOutcome.STANDBY, parts.state.stage, sentence, acted=True)
 
 
 @dataclass
@@ -143,11 +145,12 @@ class Reconcile(Step):
 
     def run(self, cycle: Cycle) -> CycleReport | None:
         """JournalError, of a dry run: the journal cannot be read."""
-        runtime, journal, snapshot = self.parts.runtime, self.parts.journal, cycle.snapshot
-        primacy = self.parts.slurmctld.primacy
+        parts = self.parts
+        runtime, journal, snapshot = parts.runtime, parts.journal, cycle.snapshot
+        primacy = parts.slurmctld.primacy
         with cycle.phase("reconcile"):
             calculated = bool(snapshot.jobs.site_known.any())
-            self.parts.restoring.calculated = calculated
+            parts.restoring.calculated = calculated
             journal.look_again()
             seen = view(snapshot, journal)
             foreign: tuple[int, ...] = ()
@@ -158,7 +161,7 @@ class Reconcile(Step):
                     cycle.read_at,
                     calculated=calculated,
                     silent=cycle.silent or cycle.liveness.outdated,
-                    settling=settling_seconds(self.parts.slurmctld.facts),
+                    settling=settling_seconds(parts.slurmctld.facts),
                 )
                 if primacy.stands_by:
                     # What was given back and shows another value has it of the other host's daemon.
@@ -167,35 +170,37 @@ class Reconcile(Step):
                     foreign = tuple(job for job in foreign if job not in theirs)
             except JournalError as error:
                 cycle.refusal = Refusal(Cause.JOURNAL, str(error))
-            self.parts.undoing.look(undone(journal, seen))
+            parts.undoing.look(undone(journal, seen))
             if cycle.refusal is None:
                 self._leave_alone(cycle)
-            self.parts.lending.advance(snapshot, cycle.read_at, self.parts.told(), runtime.config, journal)
+            parts.lending.advance(snapshot, cycle.read_at, parts.told(), runtime.config, journal)
             for job in foreign:
                 sentence = "Somebody else changed it; it is left alone from now on."
                 runtime.log.info("job.foreign", job=job, sentence=sentence)
             self._look_for_orphans(snapshot)
             known = calculated or not len(snapshot.jobs.pending)
             strays = len(self._orphans) if known else None
-            self.parts.state.put(Cause.STANDBY, primacy.why(strays, runtime.clock.monotonic()))
-        cycle.stage = self.parts.state.stage
+            parts.state.put(Cause.STANDBY, primacy.why(strays, runtime.clock.monotonic()))
+        cycle.stage = parts.state.stage
         return None
 
     def _look_for_orphans(self, snapshot: Snapshot) -> None:
-        strays = () if self.parts.slurmctld.primacy.stands_by else orphans(snapshot, self.parts.journal)
+        parts = self.parts
+        strays = () if parts.slurmctld.primacy.stands_by else orphans(snapshot, parts.journal)
         if strays != self._orphans and strays:
-            self.parts.runtime.log.warning(
+            parts.runtime.log.warning(
                 "jobs.orphaned",
                 sentence=f"{len(strays)} pending jobs have a SiteFactor that is not in the journal.",
                 jobs=strays[:20],
                 remedy="if nobody else, and no other rltuned, uses SiteFactor: rltuned restore --orphans",
             )
         self._orphans = strays
-        self.parts.runtime.metrics.orphans.set(len(strays))
+        parts.runtime.metrics.orphans.set(len(strays))
 
     def _leave_alone(self, cycle: Cycle) -> None:
         """Mark the jobs that an admin wants left alone (``rltuned restore JOBID``)."""
-        directory, journal = self.parts.runtime.config.state.directory, self.parts.journal
+        parts = self.parts
+        directory, journal = parts.runtime.config.state.directory, parts.journal
         snapshot, marked, answered = cycle.snapshot, [], []
         for job in left_alone.asked(directory):
             entry, row = journal.entries.get(job), snapshot.jobs.row_of.get(job)
@@ -223,18 +228,19 @@ class GiveBack(Step):
 
     def run(self, cycle: Cycle) -> CycleReport | None:
         """In stage observe the cycle ends here. SlurmError: the jobs could not be read."""
+        parts = self.parts
         snapshot = cycle.snapshot
-        out = [] if cycle.writes else self.parts.restoring.out(snapshot)
+        out = [] if cycle.writes else parts.restoring.out(snapshot)
         left = set(out)
         if cycle.refusal is None:
-            why = str(self.parts.state.refusal or f"stage {cycle.stage} writes nothing")
-            cycle.restored, left = self.parts.restoring.give_back(out, lambda _: why)
-            self.parts.undoing.wrote((), cycle.restored)
+            why = str(parts.state.refusal or f"stage {cycle.stage} writes nothing")
+            cycle.restored, left = parts.restoring.give_back(out, lambda _: why)
+            parts.undoing.wrote((), cycle.restored)
         cycle.acted = cycle.refusal is None and not left
         if cycle.stage is not Stage.OBSERVE:
             return None
-        self.parts.reporting.users(snapshot, None)
-        self.parts.starts.manages_none()
+        parts.reporting.users(snapshot, None)
+        parts.starts.manages_none()
         pending = len(snapshot.jobs.pending)
         return CycleReport(
             CycleOutcome.DONE,
@@ -252,13 +258,14 @@ class MakePlan(Step):
 
     def run(self, cycle: Cycle) -> CycleReport | None:
         """Any error of `plan` is a defect."""
-        parts, lending = self.parts, self.parts.lending
+        parts = self.parts
+        lending = parts.lending
         with cycle.phase("plan"):
-            cycle.policy, cycle.choice = self.parts.choice.choose(cycle.snapshot)
-            applied = replace(parts.journal.applied(), largest=lending.largest, undone=self.parts.undoing.found)
+            cycle.policy, cycle.choice = parts.choice.choose(cycle.snapshot)
+            applied = replace(parts.journal.applied(), largest=lending.largest, undone=parts.undoing.found)
             config, cycle.book = cycle.choice.applied(parts.runtime.config), lending.book
             cycle.made = parts.planner(cycle.snapshot, cycle.policy, config, applied, cycle.book)
-        self.parts.starts.manages(cycle.made)
+        parts.starts.manages(cycle.made)
         return None
 
 
@@ -267,8 +274,9 @@ class Apply(Step):
 
     def run(self, cycle: Cycle) -> CycleReport | None:
         """SlurmError: the jobs could not be read."""
+        parts = self.parts
         liveness = cycle.liveness
-        cycle.refusal = cycle.refusal or self.parts.slurmctld.overloaded(cycle.snapshot)
+        cycle.refusal = cycle.refusal or parts.slurmctld.overloaded(cycle.snapshot)
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
         # time, by its heartbeat; the next one writes, on what it finds then.
         resumes = cycle.writes and cycle.refusal is None and liveness.given_up()
@@ -278,23 +286,24 @@ class Apply(Step):
         if cycle.writes and cycle.refusal is None:
             with cycle.phase("apply"):
                 self._carry_out(cycle)
-        self.parts.lending.take_in(cycle.made, self.parts.journal, cycle.book, cycle.results)
-        self.parts.undoing.wrote(cycle.results, cycle.restored)
+        parts.lending.take_in(cycle.made, parts.journal, cycle.book, cycle.results)
+        parts.undoing.wrote(cycle.results, cycle.restored)
         if cycle.writes:
             throttled = cycle.results and all(item.outcome is Outcome.THROTTLED for item in cycle.results)
             stopped = throttled and not cycle.restored
-            cycle.acted = resumes or (cycle.refusal is None and not self.parts.state.alarms and not stopped)
+            cycle.acted = resumes or (cycle.refusal is None and not parts.state.alarms and not stopped)
         return None
 
     def _carry_out(self, cycle: Cycle) -> None:
-        against = self.parts.lending.promise(cycle.made)
+        parts = self.parts
+        against = parts.lending.promise(cycle.made)
         try:
-            cycle.restored, cycle.results = self.parts.execution.carry_out(
+            cycle.restored, cycle.results = parts.execution.carry_out(
                 cycle.snapshot, cycle.made, cycle.began, cycle.book.offers, against
             )
         except JournalError as error:
             cycle.refusal = Refusal(Cause.JOURNAL, str(error))
-        self.parts.undoing.watch(cycle.made, cycle.results, settling_seconds(self.parts.slurmctld.facts))
+        parts.undoing.watch(cycle.made, cycle.results, settling_seconds(parts.slurmctld.facts))
 
 
 class Forecast(Step):
@@ -317,35 +326,34 @@ class Tell(Step):
 
     def run(self, cycle: Cycle) -> CycleReport:
         """Raises nothing."""
-        worker, refusal, pending = self.parts.worker, cycle.refusal, len(cycle.snapshot.jobs.pending)
+        parts = self.parts
+        worker, refusal, pending = parts.worker, cycle.refusal, len(cycle.snapshot.jobs.pending)
         with cycle.phase("report"):
             record = record_of(
                 cycle.made,
                 stage=cycle.stage,
-                held_back=str(self.parts.state.held_back or ""),
+                held_back=str(parts.state.held_back or ""),
                 policy_why=cycle.choice.why or "",
                 forecast_trouble="" if worker is None else worker.trouble,
                 results=cycle.results,
                 starts=cycle.starts,
             )
-            self.parts.reporting.decided(record)
-            self.parts.reporting.users(cycle.snapshot, cycle.made, cycle.starts)
+            parts.reporting.decided(record)
+            parts.reporting.users(cycle.snapshot, cycle.made, cycle.starts)
         outcome = CycleOutcome.DONE
         if refusal is not None:
             outcome = CycleOutcome.FAILED if refusal.cause is Cause.JOURNAL else CycleOutcome.SHED
         return CycleReport(
             outcome=outcome,
             stage=cycle.stage,
-            sentence=sentence_of(
-                pending, record, self.parts.state.refusal, cycle.results, refusal, len(cycle.restored)
-            ),
+            sentence=sentence_of(pending, record, parts.state.refusal, cycle.results, refusal, len(cycle.restored)),
             pending=pending,
             managed=len(record.jobs),
             raised=len(record.raises),
             planned=len(record.changes),
             results=tuple(cycle.results),
             restored=len(cycle.restored),
-            undone=self.parts.undoing.newly,
+            undone=parts.undoing.newly,
             acted=cycle.acted,
             seen=Seen.of(cycle.snapshot),
             record=record,
