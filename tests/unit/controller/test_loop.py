@@ -327,11 +327,18 @@ def test_alarms_in_a_row_demote_to_shadow_give_the_queue_back_and_a_reload_ends_
     assert run.daemon.stage is Stage.SHADOW
     (event,) = run.events("stage.demoted")
     assert "3 alarms in a row" in event["sentence"]
+    assert run.metric("rltuned_demoted") == 1
     run.slurm.privilege = Privilege.OPERATOR
     run.ticks(3)
     assert run.untouched()
+    pause.ask(tmp_path / "state", Moment.of(run.slurm.clock), 30.0)
+    run.tick()
+    assert run.metric("rltuned_demoted") == 0, "it is paused now"
+    run.tick()
+    assert run.metric("rltuned_demoted") == 1
     assert run.daemon.reload(lambda: config(tmp_path))
     assert run.tick().stage is Stage.ACTIVE
+    assert run.metric("rltuned_demoted") == 0
 
 
 class Deaf(ModelReader):
