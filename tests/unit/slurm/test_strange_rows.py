@@ -36,6 +36,11 @@ garbage = st.sampled_from(ODD) | st.text(st.characters(exclude_categories=["Cs"]
 few_examples = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+def garbled_anywhere(test):
+    """A test of every recording, `data` says where it is garbled."""
+    return RECORDINGS(few_examples(given(data=st.data())(test)))
+
+
 @cache
 def recorded(recording):
     release, suffix = recording
@@ -124,9 +129,7 @@ def test_pending_tasks_without_an_id_are_unread_although_other_tasks_of_the_arra
     assert found.unread.about(int(rows[at]["JobID"]), queued=False)
 
 
-@RECORDINGS
-@few_examples
-@given(data=st.data())
+@garbled_anywhere
 def test_a_field_of_a_job_costs_that_job_and_no_other(recording, data):
     answers = dict(recorded(recording))
     name, fields = ("jobs-exclusive", (*JOB_FIELDS, EXCLUSIVE)) if "jobs-exclusive" in answers else ("jobs", JOB_FIELDS)
@@ -163,9 +166,7 @@ def test_a_field_of_a_job_costs_that_job_and_no_other(recording, data):
         assert any(snapshot.unread.about(job, queued=job in there) for job in about)
 
 
-@RECORDINGS
-@few_examples
-@given(data=st.data())
+@garbled_anywhere
 def test_a_field_of_a_status_costs_that_job_and_no_other(recording, data):
     answers = dict(recorded(recording))
     exclusive = "status-exclusive" in answers
@@ -194,9 +195,7 @@ def understood_field(field, text):
     return text in notation.KNOWN_STATES if field == "StateCompact" else understood(READERS[field], text)
 
 
-@RECORDINGS
-@few_examples
-@given(data=st.data())
+@garbled_anywhere
 def test_a_field_of_sprio_costs_that_job_and_no_other(recording, data):
     answers = dict(recorded(recording))
     row, column, text = pick(data, answers["site-factors"], len(SITE_FIELDS))
@@ -224,9 +223,7 @@ def test_a_field_of_sprio_costs_that_job_and_no_other(recording, data):
     assert others(found, about | strange) == others(statuses, about | strange)
 
 
-@RECORDINGS
-@few_examples
-@given(data=st.data())
+@garbled_anywhere
 def test_a_field_of_the_excluded_nodes_costs_that_job_and_no_other(recording, data):
     answers = dict(recorded(recording))
     row, column, text = pick(data, answers["excluded"], 4)
@@ -241,34 +238,31 @@ def test_a_field_of_the_excluded_nodes_costs_that_job_and_no_other(recording, da
         assert snapshot.unread.counts[RowKind.EXCLUDED_NODES] >= 1
 
 
-NODE_KEYS = {
-    "NodeName": None,
-    "State": listings.node_state,
-    "Gres": notation.gres,
-    "GresUsed": notation.gres,
-    "AllocTRES": notation.tres,
-    **dict.fromkeys(("CPUTot", "CPUAlloc", "CPUEfctv"), notation.count),
-    **dict.fromkeys(("RealMemory", "AllocMem", "TmpDisk"), notation.memory),
-    "ActiveFeatures": str,
-    "OS": str,
-    "Weight": str,
+KEYS = {
+    "nodes": {
+        "NodeName": None,
+        "State": listings.node_state,
+        "AllocTRES": notation.tres,
+        **dict.fromkeys(("Gres", "GresUsed"), notation.gres),
+        **dict.fromkeys(("CPUTot", "CPUAlloc", "CPUEfctv"), notation.count),
+        **dict.fromkeys(("RealMemory", "AllocMem", "TmpDisk"), notation.memory),
+        **dict.fromkeys(("ActiveFeatures", "OS", "Weight"), str),
+    },
+    "partitions": {
+        "State": str,
+        "PriorityTier": notation.integer,
+        "MaxTime": notation.duration,
+        "MaxNodes": notation.count,
+        "OverSubscribe": None,
+        "Nodes": expand,
+        "QoS": str,
+    },
 }
 
 
-PARTITION_KEYS = {
-    "State": str,
-    "PriorityTier": notation.integer,
-    "MaxTime": notation.duration,
-    "MaxNodes": notation.count,
-    "OverSubscribe": None,
-    "Nodes": expand,
-    "QoS": str,
-}
-
-
-def garbled(recording, data, listing, keys):
+def garbled(recording, data, listing):
     """A snapshot with another text behind one of these keys; the text, whose line, and whether it is wrong."""
-    answers = dict(recorded(recording))
+    answers, keys = dict(recorded(recording)), KEYS[listing]
     lines = answers[listing].split("\n")
     at = data.draw(st.integers(0, len(lines) - 2))
     key = data.draw(st.sampled_from([key for key in keys if f"{key}=" in lines[at]]))
@@ -282,11 +276,9 @@ def garbled(recording, data, listing, keys):
     return read_snapshot(Canned(answers), NOW), text, name, wrong
 
 
-@RECORDINGS
-@few_examples
-@given(data=st.data())
+@garbled_anywhere
 def test_a_word_of_a_node_costs_that_node_and_nothing_else(recording, data):
-    snapshot, text, name, wrong = garbled(recording, data, "nodes", NODE_KEYS)
+    snapshot, text, name, wrong = garbled(recording, data, "nodes")
 
     jobs, nodes, _ = clean(recording)
     assert by_id(snapshot) == jobs
@@ -302,11 +294,9 @@ def test_a_word_of_a_node_costs_that_node_and_nothing_else(recording, data):
         assert not snapshot.unread.jobs
 
 
-@RECORDINGS
-@few_examples
-@given(data=st.data())
+@garbled_anywhere
 def test_a_word_of_a_partition_costs_that_partition_and_nothing_else(recording, data):
-    snapshot, text, plain_name, wrong = garbled(recording, data, "partitions", PARTITION_KEYS)
+    snapshot, text, plain_name, wrong = garbled(recording, data, "partitions")
     name = f"partition {plain_name}"
 
     jobs, nodes, _ = clean(recording)
