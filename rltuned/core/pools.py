@@ -9,13 +9,10 @@ from sys import maxsize
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.core.errors import SlurmParseError
 from rltuned.core.notation import MAX_HOSTS, expand
 from rltuned.core.tables import Bools, Codes, Ints, JobTable, NodeTable, Rows, Snapshot
-
-Bits = npt.NDArray[np.uint8]  # rows of Booleans, eight to a byte (`np.packbits`)
 
 _WIDE: Final = 2**31
 """Each code range has at most about as many values, and the product of two still fits into 64 bits."""
@@ -70,7 +67,7 @@ def _pools(snapshot: Snapshot, rows: Rows, most_requests: int, most_sets: int) -
         pool_of = np.full(len(common), len(kept), dtype=np.intp)
         pool_of[kept] = np.arange(len(kept))
         # With a partition that is down, equal sets differ in what can be had of them.
-        sets = distinct_rows(masks)[1] * (len(snapshot.jobs.partition.names) + 1)
+        sets = _distinct_rows(masks) * (len(snapshot.jobs.partition.names) + 1)
         first = rows[asked.first[kept]]
         partly_down = snapshot.by_partitions(
             first, lambda parts: any(part and not part.up for part in parts), none=False
@@ -138,22 +135,12 @@ def _named(snapshot: Snapshot, rows: Rows) -> dict[str, Bools]:
     return masks
 
 
-def distinct_rows(rows: Bools) -> tuple[Bools, Rows]:
-    """The distinct rows of a (n, m) matrix, ascending, and (n,) which each is: a fast `np.unique` along an axis."""
-    first, of = distinct_bits(np.packbits(rows, axis=1))
-    return np.asarray(rows[first], dtype=np.bool_), of
-
-
-def distinct_bits(bits: Bits) -> tuple[Rows, Rows]:
-    """As `distinct_rows`, of rows of packed bits: where each comes first, and (n,) which of them each is."""
-    bits = np.ascontiguousarray(bits)
-    whole = (
-        bits.view(np.dtype((np.void, max(bits.shape[1], 1)))).reshape(-1)
-        if bits.size
-        else np.zeros(len(bits), dtype="V1")
-    )
-    _, first, of = np.unique(whole, return_index=True, return_inverse=True)
-    return first.astype(np.intp), of.astype(np.intp)
+def _distinct_rows(rows: Bools) -> Rows:
+    """(n,) which of the distinct rows of a (n, m) matrix each is: a fast `np.unique` along an axis."""
+    bits = np.ascontiguousarray(np.packbits(rows, axis=1))
+    kind = np.dtype((np.void, max(bits.shape[1], 1)))
+    whole = bits.view(kind).reshape(-1) if bits.size else np.zeros(len(bits), dtype=kind)
+    return np.unique(whole, return_inverse=True)[1].astype(np.intp)
 
 
 class _Requests(NamedTuple):
