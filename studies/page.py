@@ -344,26 +344,33 @@ def in_short(rows: Sequence[Mapping[str, str]], hours: Sequence[Mapping[str, str
 
 
 def _in_hours(confirmed: Mapping[str, str], hours: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """How long the same jobs of a trace wait by size: Slurm alone, and as installed; and the picture of that."""
-    of = {(one["order"], one["gpus"]): one for one in hours if one["trace"] == confirmed["trace"]}
-    if not of:
+    """How long the same jobs of a trace wait by size: Slurm alone, and as installed; the picture of that; and where
+    large jobs of another trace wait longer.
+    """
+    of = {(one["trace"], one["order"], one["gpus"]): one for one in hours}
+    trace, slurm, installed = confirmed["trace"], waits.ORDERS[0], waits.ORDERS[-1]
+    if (trace, slurm, "all") not in of:
         return
 
-    def both(size: str, what: str, between: str) -> str:
-        slurm, ours = (waits.told(float(of[order, size][f"{what}_h"])) for order in (waits.ORDERS[0], waits.ORDERS[-1]))
-        return f"{ours}{between}{slurm}"
+    def both(where: str, size: str, what: str, between: str = " instead of ") -> str:
+        return between.join(waits.told(float(of[where, order, size][f"{what}_h"])) for order in (installed, slurm))
 
-    jobs = number(int(of[waits.ORDERS[0], "all"]["jobs"]))
+    jobs = number(int(of[trace, slurm, "all"]["jobs"]))
+    longer = [
+        f" (on {other} {both(other, waits.LARGE, 'mean')})"
+        for other in dict.fromkeys(one["trace"] for one in hours)
+        if other != trace
+        and float(of[other, installed, waits.LARGE]["mean_h"]) > float(of[other, slurm, waits.LARGE]["mean_h"])
+    ]
     yield ""
     yield f"![Mean waits of these jobs by GPUs](docs/images/{waits_chart.NAME})"
     yield ""
     yield (
-        f"As installed, **nine of ten of the {jobs} jobs of {confirmed['trace']} start within"
-        f" {both('all', 'p90', ' instead of ')}**, all but one of a hundred within"
-        f" {both('all', 'p99', ' instead of ')};"
-        f" jobs of {waits.LARGE} GPUs wait {both(waits.LARGE, 'mean', ' in the mean instead of ')}, those of one"
-        f" GPU {both('1', 'mean', ' instead of ')}. Half start within {both('all', 'p50', ', under Slurm alone ')}"
-        " (`python -m studies.waits TRACES`)."
+        f"As installed, **nine of ten of the {jobs} jobs of {trace} start within {both(trace, 'all', 'p90')}**, all but"
+        f" one of a hundred within {both(trace, 'all', 'p99')}; jobs of {waits.LARGE} GPUs wait"
+        f" {both(trace, waits.LARGE, 'mean', ' in the mean instead of ')}{''.join(longer)}, those of one GPU"
+        f" {both(trace, '1', 'mean')}. Half start within {both(trace, 'all', 'p50', ', under Slurm alone ')} ([more in"
+        " hours](docs/results.md#in-hours))."
     )
 
 

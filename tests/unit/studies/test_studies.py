@@ -297,9 +297,13 @@ def test_the_readme_says_in_hours_how_long_most_jobs_and_the_large_ones_wait():
         waited("rl:0.1", "1", "0.1", "0.5", "20"),
         waited("rl:0.1", waits.LARGE, "9.0", "4.0", "30"),
     ]
+    hours += [
+        waited("multifactor", waits.LARGE, "0.5", "0", "0") | {"trace": "Other"},
+        waited("rl:0.1", waits.LARGE, "0.6", "0", "0") | {"trace": "Other"},
+    ]
     text = " ".join(with_results("".join(README_MARKS), [lent("rl", "0.1", "0.8", certain="yes")], hours).split())
     assert "nine of ten of the 2,400 jobs of Venus start within 15.0 h instead of 20 h**" in text
-    assert "jobs of 64 and more GPUs wait 9.0 h in the mean instead of 7.0 h, those of one GPU 6.0 min" in text
+    assert "GPUs wait 9.0 h in the mean instead of 7.0 h (on Other 36 min instead of 30 min), those of one GPU" in text
     assert "Half start within 4 s, under Slurm alone 30 min" in text
     picture = waits_chart.picture(hours)
     assert picture.count('class="slurm"') == picture.count('class="ours"') == 1 + 3
