@@ -1,13 +1,14 @@
 """What each pool of nodes offers, now and as running jobs end: computed once per snapshot, shared by all its jobs."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.pools import Pools
-from rltuned.core.tables import Bools, Codes, Floats, Snapshot
+from rltuned.core.tables import Bools, Codes, Floats, NodeTable, Snapshot
 from rltuned.core.taken import whole_nodes
 
 MOST_GPUS: Final = 32767
@@ -28,9 +29,6 @@ class PoolStats:
 
     gpus: Floats  # (P+1,) configured GPUs: G of the formulas
     free_gpus: Floats  # (P+1,) F
-    free_nodes: Floats  # (P+1,) share of the nodes that are wholly idle; 0 where there are none
-    cpus: Floats  # (P+1,) configured CPUs
-    mem: Floats  # (P+1,) configured MiB
     configured_gpus: float  # GPUs of all nodes, usable or not: a scale that no drained node changes
     release_time: Floats  # (E,) expected ends of running jobs, ascending, epoch seconds
     released: Floats  # (P+1, E+1) GPUs that the first e of those ends give back
@@ -41,6 +39,18 @@ class PoolStats:
     room_tmp: npt.NDArray[np.float32]  # (C,) MiB
     gpus_of: Floats  # (P+1, M) configured GPUs on each node
     free_of: Floats  # (P+1, M) free ones
+    members: Bools  # (P+1, M) the nodes of each pool
+    nodes: NodeTable
+
+    # What only some policies read is computed for these.
+
+    @cached_property
+    def sums(self) -> tuple[Floats, Floats, Floats]:
+        """(P+1,) each: share of the nodes that are wholly idle, 0 where there are none; configured CPUs, and MiB."""
+        nodes = self.nodes
+        per_node = np.column_stack((np.ones(len(nodes)), nodes.idle, nodes.cpus, nodes.mem))
+        count, idle, cpus, mem = (self.members.astype(np.float64) @ per_node).T
+        return idle / np.maximum(count, 1.0), cpus, mem
 
     @property
     def fragmentation(self) -> Floats:
@@ -83,13 +93,6 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
     free = nodes.gpus_free.copy()
     free[jobs.node_idx[whole]] = 0  # Slurm shows what is left of a node that nobody may join as free
     gpus_of, free_of = members * configured[kind], members * _by_type(free)[kind]
-    per_node = np.empty((len(nodes), 4))
-    per_node[:, 0] = 1.0
-    per_node[:, 1] = nodes.idle
-    per_node[:, 2] = nodes.cpus
-    per_node[:, 3] = nodes.mem
-    count, idle_count, cpus, mem = (members.astype(np.float64) @ per_node).T
-
     candidates = (nodes.cpus_free > 0).nonzero()[0]
     idle = nodes.idle[candidates]
     candidates = np.concatenate((candidates[idle], candidates[~idle]))
@@ -100,9 +103,6 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
     return PoolStats(
         gpus=gpus_of.sum(axis=1),
         free_gpus=free_of.sum(axis=1),
-        free_nodes=idle_count / np.maximum(count, 1.0),
-        cpus=cpus,
-        mem=mem,
         configured_gpus=float(configured[-1].sum()),
         release_time=release_time,
         released=released,
@@ -113,6 +113,8 @@ def pool_stats(snapshot: Snapshot, pools: Pools, estimates: Floats) -> PoolStats
         room_tmp=np.minimum(nodes.tmp[candidates], MOST_MIB).astype(np.float32),
         gpus_of=gpus_of,
         free_of=free_of,
+        members=members,
+        nodes=nodes,
     )
 
 
