@@ -1,13 +1,13 @@
 """Tables and sentences for people: what the commands print when nobody asked for JSON."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console, Group
-from rich.text import Text
+from rich.console import Console
 
 from rltuned.core.reasons import parse
 from rltuned.core.wording import duration, gpu_hours, moment, plain, table, waited
@@ -396,105 +396,49 @@ def workload(console: Console, described: Mapping[str, Any]) -> None:
     console.print(table(title, ("", "value"), rows))
 
 
-def demo_picture(scene: Any, head: str) -> Group:
-    """How the demonstration stands (`lab.demo.demo_clusters.Scene`): each partition, with rltuned and without."""
-    rows = []
-    for name, gpus, *sides in scene.parts:
-        used = [f"{side.busy / gpus:.0%}" if gpus else "-" for side in sides]
-        waits = [duration(_number(side.wait)) for side in sides]
-        rows.append(
-            (name, gpus, *used, *(side.queue for side in sides), *waits, _change(*(side.wait for side in sides)))
-        )
-    alone = "Slurm alone"
-    columns = ("partition", "GPUs", "in use", alone, "queue", alone, "mean wait so far", alone, "change")
-    day, rest = divmod(int(scene.time), 86_400)
-    when = f"day {day + 1}, {rest // 3600:02}:{rest % 3600 // 60:02}"
-    return Group(
-        Text(f"{when}   {scene.submitted} of {scene.jobs} jobs submitted   {head}", style="bold"),
-        table("", columns, rows, right=columns[1:]),
-        Text(
-            f"cycle {scene.cycles}: {scene.sentence}\n"
-            f"{scene.raised} jobs go ahead, those that wait have lent {gpu_hours(scene.lent)} GPU-hours, "
-            f"{scene.applied} changes applied so far"
-        ),
-    )
-
-
-def demo_line(scene: Any) -> str:
-    """The same in one line."""
-    part = scene.parts[-1]
-    return (
-        f"{scene.time / 3600:6.1f} h  {scene.submitted:>5}/{scene.jobs} jobs"
-        f"  queue {part.steered.queue:>4} (Slurm alone {part.plain.queue:>4})"
-        f"  mean wait {duration(_number(part.steered.wait))} (Slurm alone {duration(_number(part.plain.wait))})"
-        f"  {scene.applied} changes"
-    )
-
-
 _DEMO_METRICS: Final = (
-    ("wait_mean", "mean wait", True),
-    ("wait_p50", "median wait", True),
-    ("wait_p99", "99th percentile", True),
-    ("wait_max", "longest wait", True),
-    ("jct_mean", "mean completion time", True),
-    ("bsld_mean", "bounded slowdown", False),
-    ("utilization", "GPUs in use, %", False),
+    ("wait_mean", "mean wait", duration),
+    ("wait_p50", "median wait", duration),
+    ("wait_p99", "99th percentile", duration),
+    ("wait_max", "longest wait", duration),
+    ("jct_mean", "mean completion time", duration),
+    ("bsld_mean", "bounded slowdown", "{:.1f}".format),
+    ("utilization", "GPUs in use, %", "{:.1f}".format),
 )
 
 
-def demo_summary(console: Console, summary: Mapping[str, Any]) -> None:
-    """What came of the demonstration (`rltuned.lab.demo.demo_clusters.Demo.summary`)."""
-    jobs, cluster = summary["jobs"], summary["cluster"]
-    kept, plain_side, steered = [], summary["multifactor"], summary["rltuned"]
-    for name, text, is_time in _DEMO_METRICS:
-        before, after = _number(plain_side[name]), _number(steered[name])
-        show = duration if is_time else lambda value: "-" if value is None else f"{value:.1f}"
-        kept.append((text, show(before), show(after), _change(steered[name], plain_side[name])))
+def demo_summary(console: Console, summary: Mapping[str, Any], kept: Path | None, program: str) -> None:
+    """What came of the demonstration (`lab.demo.demo_clusters.Demo.summary`), and where to look further. `kept`: its
+    files; `program`: what the user types for rltuned.
+    """
     cut = ", cut short" if summary["interrupted"] else ""
-    title = (
-        f"{jobs['compared']} jobs that ran in both, {cluster['gpus']} GPUs, {summary['virtual_seconds'] / 3600:.0f} h "
-        f"of cluster time in {summary['cycles']} cycles{cut}"
+    console.print(
+        f"\n{summary['jobs']['compared']} jobs that ran in both, {summary['cluster']['gpus']} GPUs, "
+        f"{summary['virtual_seconds'] / 3600:.0f} h of cluster time in {summary['cycles']} cycles{cut}"
     )
+    rows = []
+    for name, text, form in _DEMO_METRICS:
+        both = [summary[order][name] for order in ("multifactor", "rltuned")]
+        change = summary["relative"].get(name)
+        shown = [form(value) if math.isfinite(value) else "-" for value in both]
+        rows.append((text, *shown, "" if change is None else f"{change:+.0%}"))
     columns = ("", "Slurm's multifactor", "with rltuned", "change")
-    console.print(f"\n{title}")
-    console.print(table("", columns, kept, right=columns[1:]))
-    console.print(f"\nPolicy: {plain(summary['policy']['what'])}")
+    console.print(table("", columns, rows, right=columns[1:]))
     proof = summary["restore"]
+    verdict = "[green]every one of them is again as Slurm and its users alone would have it[/green]"
     if proof["left"]:
         verdict = f"[red]{proof['left']} jobs are not as they were: this is a defect, please report it[/red]"
-    else:
-        verdict = "[green]every one of them is again as Slurm and its users alone would have it[/green]"
     theirs = f"; left alone, because people had changed them: {proof['others']}" if proof["others"] else ""
     console.print(
-        f"Undo: at {proof['time'] / 3600:.1f} h the daemon was stopped and `rltuned restore` ran. "
+        f"\nUndo: at {proof['time'] / 3600:.1f} h the daemon was stopped and `rltuned restore` ran. "
         f"Of {proof['pending']} pending jobs {proof['changed']} carried a change, "
         f"{proof['restored']} were given back{theirs}; {verdict}."
     )
-
-
-def demo_next(console: Console, summary: Mapping[str, Any], kept: Path | None, program: str) -> None:
-    """How to look further. `program`: what the user types for rltuned."""
-    lines = []
     if kept is not None and summary["example_job"] is not None:
         explain = f"{program} explain {summary['example_job']} --config {kept / 'config.toml'}"
-        lines.append((explain, "why a job stood where it stood"))
-        lines.append((f"less {kept / 'rltuned.log'}", "a line for each job that was raised or given back"))
-    if kept is not None and (page := kept / "report.html").exists():
-        lines.append((f"xdg-open {page}", "the page of `rltuned report`, of this demonstration: open it in a browser"))
-    lines += [
-        (f"{program} demo --help", "another policy, preset, cluster, load; --policy saf is the rule itself"),
-        (f"{program} doctor", "on your own cluster: is it ready, and what is missing?"),
-        (f"{program} --dry-run", "there as well: run as the daemon would, without writing anything"),
-    ]
-    console.print("\nTo look further:")
-    for command, what in lines:
-        console.print(f"  [bold]{plain(command)}[/bold]\n      {what}", soft_wrap=True)
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None or value != value else value  # noqa: PLR0124 - NaN
-
-
-def _change(after: float | None, before: float | None) -> str:
-    first, last = _number(before), _number(after)
-    return "" if first is None or last is None or first == 0 else f"{last / first - 1:+.0%}"
+        console.print(
+            f"\nWhy a job stood where it stood: [bold]{plain(explain)}[/bold]\n"
+            f"The page of `rltuned report`, of this demonstration: [bold]{plain(kept / 'report.html')}[/bold]\n"
+            f"Is your own cluster ready, and what is missing: [bold]{plain(program)} doctor[/bold]",
+            soft_wrap=True,
+        )

@@ -4,20 +4,21 @@ What runs is `controller.cycle.loop.Daemon` with its journal, its metrics endpoi
 simulation's clock; a twin of the cluster with the same jobs, the same people and no daemon runs along. Towards the end
 the daemon is stopped, ``rltuned restore`` runs as the command does, and every pending job is compared with what people
 alone have made of it; then the daemon goes on with the rest.
-
-Nothing is printed here: `Demo.step` does one cycle, `Demo.scene` says how things stand, `Demo.summary` what came of it.
 """
 
 import json
 import math
+import os
 import random
 import shutil
+import signal
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import prometheus_client
@@ -31,17 +32,17 @@ from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.clock import Clock
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.learnt.history import RunTimes
-from rltuned.controller.tell.cycle_report import CycleReport
-from rltuned.controller.tell.endpoint import Endpoint, serve
+from rltuned.controller.tell.endpoint import serve
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
 from rltuned.controller.write.apply import Result
 from rltuned.controller.write.journal import Journal
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Outcome
-from rltuned.core.config import DEFAULT_MODEL, Config, Stage, resolve, toml_value
+from rltuned.core.config import Config, resolve, toml_value
 from rltuned.core.ended import EndedJob
-from rltuned.core.tables import Bools, Floats, JobTable, Snapshot
+from rltuned.core.tables import Floats, JobTable, Snapshot
+from rltuned.core.wording import duration
 from rltuned.decide.decision import record
 from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told
@@ -52,7 +53,10 @@ from rltuned.decide.scope import Veto
 from rltuned.lab.demo.people import draw_interventions
 from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.lab.evaluate.window_metrics import measure
-from rltuned.records.decisions import RECORD, save
+from rltuned.lab.report import charts, page, period, replay
+from rltuned.lab.report.build import assemble
+from rltuned.records import decisions
+from rltuned.records.decisions import save
 from rltuned.simulate.shape import ClusterShape, from_json
 from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.jobs import Estimates, Workload
@@ -72,6 +76,21 @@ CLUSTER: Final[Mapping[str, Any]] = {
     ],
 }
 """80 nodes, 368 GPUs of three types, two partitions. MaxTime keeps the virtual days few."""
+
+CONFIG: Final = """[cycle]
+stage = "active"
+interval = {interval}
+
+[policy]
+name = {name}
+
+[metrics]
+listen = "127.0.0.1:0"
+
+[state]
+directory = {directory}
+mirror = ""
+"""
 
 INTERVAL: Final = 240.0
 """Virtual seconds between two cycles: four times the default, so that a day passes in a quarter of a minute."""
@@ -98,50 +117,10 @@ class DemoSettings:
     cluster: str = ""
     """As `--cluster` of ``rltuned evaluate``; "": the built-in one."""
     policy: str = "model"
-    model: str = DEFAULT_MODEL
     past: int = 3000
     """Jobs before the first, which the accounting remembers."""
     estimates: str = "history"
-    metrics_port: int | None = 0
-    """On the loopback; 0: any free one, None: no endpoint."""
-
-
-class Side(NamedTuple):
-    """One of the two clusters, or a partition of it, at a moment."""
-
-    queue: int
-    busy: int
-    """GPUs."""
-    wait: float
-    """Mean of the jobs submitted so far, those that still wait included, seconds; NaN before the first."""
-
-
-class Part(NamedTuple):
-    """A partition, or the whole cluster, at a moment."""
-
-    name: str
-    gpus: int
-    steered: Side
-    plain: Side
-
-
-class Scene(NamedTuple):
-    """How things stand."""
-
-    time: float
-    """Virtual seconds since the first submission."""
-    submitted: int
-    jobs: int
-    cycles: int
-    sentence: str
-    """What the daemon said of its last cycle."""
-    raised: int
-    """Jobs that go ahead of their place in Slurm's order."""
-    lent: float
-    """GPU-seconds that the jobs that wait have lent."""
-    applied: int
-    parts: tuple[Part, ...]
-    """Partitions, then the whole cluster."""
+    """As `--estimates` of ``rltuned evaluate``."""
 
 
 class _Known:
@@ -185,57 +164,50 @@ def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, lis
     return replace(jobs, job_id=np.arange(1, len(jobs) + 1), submit_time=jobs.submit_time - zero), ended
 
 
-@dataclass
 class Demo:
     """One demonstration. Use as a context: what it opens is closed, however it ends."""
 
-    settings: DemoSettings
-    directory: Path
-    """State of the daemon. Slow to fill where the disk is: each cycle puts its intents there before it writes."""
-    jobs: Workload = field(init=False)
-    shape: ClusterShape = field(init=False)
-
-    def __enter__(self) -> Self:
+    def __init__(self, settings: DemoSettings, directory: Path) -> None:
+        """`directory`: state of the daemon, which puts its intents there before each write."""
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # this one has no annotations
-        settings = self.settings
+        self.settings, self.directory = settings, directory
         self.shape = read_shape(settings.cluster) if settings.cluster else from_json(CLUSTER, "built-in")
         both = generate(settings.preset, settings.past + settings.jobs, self.shape, settings.seed, settings.load)
         self.jobs, past = split(both, settings.past, self.shape)
-        self._last_submission = float(self.jobs.submit_time[-1])
         known = self._estimates()
         interventions, profile = draw_interventions(self.jobs, settings.seed), Profile(epoch=EPOCH)
         self.steered = SimulatedSlurm(
             self.shape, self.jobs, known, interventions=interventions, profile=profile, past=past
         )
         self.plain = SimulatedSlurm(self.shape, self.jobs, known, interventions=interventions, profile=profile)
-        self.config = resolve(self._config(self.directory), "demo", {}, {}).config
+        self.config = resolve(self._config(directory), "demo", {}, {}).config
         self.policy = load_policy(self.config)
-        with ExitStack() as stack:  # closes what was opened if anything below fails
-            self._open(stack, known)
-            self._closing = stack.pop_all()
-        return self
-
-    def _open(self, stack: ExitStack, known: Estimates) -> None:
-        """Log, metrics endpoint, daemon."""
-        self.log_file = self.directory / "rltuned.log"
-        self._logger = make("info", "text", stack.enter_context(self.log_file.open("w", encoding="utf-8")))
-        self.metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
-        endpoint: Endpoint | None = serve(self.metrics, self.config.metrics)
-        self.url = ""
-        if endpoint is not None:
-            stack.callback(endpoint.close)
-            self.url = f"http://{endpoint.host}:{endpoint.port}/metrics"
         self._plan: Plan | None = None
         self._busiest: tuple[Plan, tuple[Result, ...]] | None = None
-        self._report: CycleReport | None = None
+        """The decision that raised a job furthest, and what came of it."""
         self.proof: dict[str, float] | None = None
         self.cycles = self.raised = 0
         self.outcomes: Counter[Outcome] = Counter()
-        self._runtime = Runtime(self.config, self.steered.clock, self._logger, self.metrics)
-        self._run_times = self._source(known)
-        self._run_times.refresh()
-        self._start_daemon()
-        stack.callback(self._stop_daemon)
+        with ExitStack() as stack:  # closes what was opened if anything below fails
+            self.log_file = directory / "rltuned.log"
+            logger = make("info", "text", stack.enter_context(self.log_file.open("w", encoding="utf-8")))
+            self.metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
+            if (endpoint := serve(self.metrics, self.config.metrics)) is not None:
+                stack.callback(endpoint.close)
+                self.url = f"http://{endpoint.host}:{endpoint.port}/metrics"
+            self._runtime = Runtime(self.config, self.steered.clock, logger, self.metrics)
+            by_history = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
+            self._run_times = RunTimes(self.steered, self._runtime) if by_history else _Known(known.run_time)
+            self._run_times.refresh()
+            self._start_daemon()
+            stack.callback(self._stop_daemon)
+            self._closing = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
 
     def _estimates(self) -> Estimates:
         """Limits and r. No limit is above MaxTime: Slurm would refuse the job."""
@@ -245,41 +217,13 @@ class Demo:
         limit = np.minimum(known.time_limit, [longest[self.jobs.partition.value(row)] for row in range(len(self.jobs))])
         return Estimates(limit, np.minimum(known.run_time, limit))
 
-    def _source(self, known: Estimates) -> "RunTimes | _Known":
-        """The daemon's own predictions from the accounting, or what was asked for."""
-        if parse_estimates(self.settings.estimates).kind is not EstimateKind.HISTORY:
-            return _Known(known.run_time)
-        return RunTimes(self.steered, self._runtime)
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.close()
-
     def _config(self, directory: Path) -> str:
         """The daemon's configuration with its state in `directory`, as TOML."""
-        settings = self.settings
-        chosen: dict[str, dict[str, Any]] = {
-            "cycle": {"stage": Stage.ACTIVE, "interval": INTERVAL},
-            "policy": {"name": settings.policy, "model": settings.model},
-            "metrics": {"listen": "" if settings.metrics_port is None else f"127.0.0.1:{settings.metrics_port}"},
-            "state": {"directory": str(directory), "mirror": ""},
-        }
-        lines = []
-        for section, values in chosen.items():
-            lines += [f"[{section}]", *(f"{key} = {toml_value(value)}" for key, value in values.items()), ""]
-        return "\n".join(lines)
-
-    def keep(self, directory: Path, summary: Mapping[str, Any]) -> None:
-        """Leave configuration, last record, log and summary in a directory that stays.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in (RECORD, self.log_file.name):
-            if (self.directory / name).exists():
-                shutil.copyfile(self.directory / name, directory / name)
-        (directory / "config.toml").write_text(self._config(directory), encoding="utf-8")
-        (directory / "summary.json").write_text(json.dumps(summary, indent=2, default=str) + "\n", encoding="utf-8")
+        return CONFIG.format(
+            interval=INTERVAL,
+            name=toml_value(self.settings.policy),
+            directory=toml_value(str(directory)),
+        )
 
     # --- the daemon
 
@@ -310,14 +254,27 @@ class Demo:
     @property
     def over(self) -> bool:
         """Whether all that will ever start has started, in both clusters."""
-        now = self.steered.simulation.now
-        if now < self._last_submission:
-            return False
+        now, last = self.steered.simulation.now, float(self.jobs.submit_time[-1])
         waiting = len(self.steered.simulation.pending) + len(self.plain.simulation.pending)
-        return not waiting or now > self._last_submission + PATIENCE
+        return now >= last and (not waiting or now > last + PATIENCE)
 
-    def step(self) -> CycleReport:
-        """To the next full minute, in both clusters, and one cycle of the daemon."""
+    def play(self, say: Callable[[str], None], clock: Clock, stop: Callable[[], bool], speed: float = 0.0) -> bool:
+        """Run to the end, with a line for each virtual hour. Returns whether `stop`, which is asked after each cycle,
+        cut it short. `speed`: virtual seconds per real second at most; 0: as fast as it goes.
+        """
+        began = clock.monotonic()
+        while not self.over:
+            self.step()
+            if speed > 0.0 and (ahead := self.cycles * INTERVAL / speed - (clock.monotonic() - began)) > 0.0:
+                clock.sleep(ahead)
+            if self.steered.simulation.now % 3600.0 < INTERVAL or self.over:
+                say(self.line())
+            if stop():
+                return True
+        return False
+
+    def step(self) -> None:
+        """To the next full interval, in both clusters, and one cycle of the daemon."""
         until = (math.floor(self.steered.simulation.now / INTERVAL) + 1.0) * INTERVAL
         self.steered.advance(until)
         self.plain.advance(until)
@@ -326,20 +283,18 @@ class Demo:
         report = self.daemon.tick()
         if report is None:  # pragma: no cover - one thread, one cycle at a time
             raise RuntimeError("a cycle is running already")
-        self._report = report
         self.cycles += 1
         self.raised += report.raised
         self.outcomes.update(result.outcome for result in report.results)
-        if self._plan is not None and (self._busiest is None or _places(self._plan) > _places(self._busiest[0])):
+        if self._plan is not None and (self._busiest is None or _furthest(self._plan) > _furthest(self._busiest[0])):
             self._busiest = self._plan, report.results
         if self.proof is None and self._is_worth_proving():
             self.prove()
-        return report
 
     def _is_worth_proving(self) -> bool:
         """Late, and while some jobs are raised if there is such a moment before the last submission."""
         now, submit = self.steered.simulation.now, self.jobs.submit_time
-        if now >= self._last_submission:
+        if now >= submit[-1]:
             return True
         late = int((submit <= now).sum()) >= WELL_ON * len(submit)
         return late and len({left.job_id for left in self.steered.leftovers()}) >= RAISED
@@ -372,88 +327,57 @@ class Demo:
         self._start_daemon()
         return self.proof
 
-    # --- how things stand
-
-    def scene(self) -> Scene:
-        """Now."""
-        submitted = int((self.jobs.submit_time <= self.steered.simulation.now).sum())
-        asked = np.maximum(self.steered.simulation.asked.partition, 0)
-        groups = [(part.name, asked == code, part.nodes) for code, part in enumerate(self.shape.partitions)]
-        if len(groups) > 1:
-            every = np.arange(len(self.shape.nodes), dtype=np.int32)
-            groups.append(("all", np.ones(len(self.jobs), dtype=np.bool_), every))
-        report, both = self._report, (self.steered, self.plain)
-        record = None if report is None else report.record
-        return Scene(
-            time=self.steered.simulation.now - float(self.jobs.submit_time[0]),
-            submitted=submitted,
-            jobs=len(self.jobs),
-            cycles=self.cycles,
-            sentence=report.sentence if report is not None else "",
-            raised=0 if report is None else report.raised,
-            lent=0.0 if record is None else sum(one.lent for one in record.lent.values()),
-            applied=self.outcomes[Outcome.APPLIED],
-            parts=tuple(
-                Part(name, int(self.shape.nodes.gpus[nodes].sum()), *(self._side(of, members) for of in both))
-                for name, members, nodes in groups
-            ),
-        )
-
-    def _side(self, slurm: SimulatedSlurm, members: Bools) -> Side:
-        simulation, submit = slurm.simulation, self.jobs.submit_time
-        fate, now = simulation.fate, simulation.now
-        counts = members & (submit <= now) & (fate != JobFate.CANCELLED) & (fate != JobFate.REJECTED)
-        start = np.where(np.isnan(simulation.start), now, simulation.start)
-        return Side(
-            queue=int((counts & (fate == JobFate.WAITING)).sum()),
-            busy=int(self.jobs.gpus[members & (fate == JobFate.RUNNING)].sum()),
-            wait=float((start - submit)[counts].mean()) if counts.any() else math.nan,
-        )
-
     # --- what came of it
+
+    def line(self) -> str:
+        """How things stand."""
+        now, submit = self.steered.simulation.now, self.jobs.submit_time
+        queue, wait = [], []
+        for simulation in (self.steered.simulation, self.plain.simulation):
+            fate = simulation.fate
+            counts = (submit <= now) & (fate != JobFate.CANCELLED) & (fate != JobFate.REJECTED)
+            start = np.where(np.isnan(simulation.start), now, simulation.start)
+            queue.append(int((counts & (fate == JobFate.WAITING)).sum()))
+            wait.append(duration(float((start - submit)[counts].mean()) if counts.any() else None))
+        return (
+            f"{(now - submit[0]) / 3600:6.1f} h  {int((submit <= now).sum()):>5}/{len(submit)} jobs"
+            f"  queue {queue[0]:>4} (Slurm alone {queue[1]:>4})  mean wait {wait[0]} (Slurm alone {wait[1]})"
+            f"  {self.outcomes[Outcome.APPLIED]} changes"
+        )
 
     def summary(self, *, interrupted: bool = False) -> dict[str, Any]:
         """Everything, as JSON-able data, of the jobs that started in both clusters. Ends the demonstration: the running
         jobs run to their end without the daemon.
         """
-        seconds = self.steered.simulation.now - float(self.jobs.submit_time[0])
+        now = self.steered.simulation.now
         proof = self.proof or self.prove()
-        scene = self.scene()
         if self._busiest is not None:
             made, results = self._busiest
             save(self.directory, record(made, results=results))
-        ends = [self.times(slurm) for slurm in (self.plain, self.steered)]
+        ends = [self._times(slurm) for slurm in (self.plain, self.steered)]
         compared = np.logical_and(*(~np.isnan(start) for start, _ in ends))
+        gpus, user, capacity = self.jobs.gpus.astype(np.float64), self.jobs.user, float(self.shape.gpus)
         plain, steered = (
-            measure(
-                self.jobs.submit_time,
-                start,
-                end,
-                self.jobs.gpus.astype(np.float64),
-                compared,
-                self.jobs.user,
-                float(self.shape.gpus),
-            ).as_dict()
-            for start, end in ends
+            measure(self.jobs.submit_time, start, end, gpus, compared, user, capacity).as_dict() for start, end in ends
         )
         fate = self.steered.simulation.fate
         return {
             "settings": asdict(self.settings),
             "interrupted": interrupted,
-            "policy": {"name": self.policy.name, "what": what_it_is(self.policy.name, self.settings.policy)},
+            "policy": {"name": self.policy.name},
             "cluster": {
                 "nodes": len(self.shape.nodes),
                 "gpus": self.shape.gpus,
                 "gpu_types": list(self.shape.nodes.gpu_types),
                 "partitions": [partition.name for partition in self.shape.partitions],
             },
-            "virtual_seconds": seconds,
+            "virtual_seconds": now - float(self.jobs.submit_time[0]),
             "cycles": self.cycles,
             "raised_per_cycle": self.raised / max(self.cycles, 1),
             "changes": {outcome.value: self.outcomes[outcome] for outcome in Outcome},
             "jobs": {
                 "all": len(self.jobs),
-                "submitted": scene.submitted,
+                "submitted": int((self.jobs.submit_time <= self.steered.simulation.now).sum()),
                 "compared": int(compared.sum()),
                 "cancelled": int((fate == JobFate.CANCELLED).sum()),
                 "rejected": int((fate == JobFate.REJECTED).sum()),
@@ -469,13 +393,11 @@ class Demo:
             "example_job": self._example(),
         }
 
-    def times(self, slurm: SimulatedSlurm) -> tuple[Floats, Floats]:
+    def _times(self, slurm: SimulatedSlurm) -> tuple[Floats, Floats]:
         """Start and end of each job that has started; one that runs will end when its work or its limit does."""
-        simulation = slurm.simulation
-        result = simulation.result()
-        rest = np.minimum(self.jobs.run_time, simulation.estimates.time_limit)
-        end = np.where(np.isnan(result.end), result.start + rest, result.end)
-        return result.start, end
+        result = slurm.simulation.result()
+        rest = np.minimum(self.jobs.run_time, slurm.simulation.estimates.time_limit)
+        return result.start, np.where(np.isnan(result.end), result.start + rest, result.end)
 
     def _example(self) -> int | None:
         """A job worth explaining: the one that was raised furthest, of all cycles."""
@@ -484,47 +406,69 @@ class Demo:
         made = self._busiest[0]
         return int(made.snapshot.jobs.job_id[made.rows[np.argmax(made.base_rank - made.rank)]])
 
+    def report(self, made_at: float) -> dict[str, Any]:
+        """The report of a demonstration that is over (docs/demo.md): both orders have really run. EvaluationError: no
+        job has run in both clusters.
+        """
+        since, until = float(EPOCH), self.steered.clock.time() + 1.0
+        (plain_start, plain_end), (start, end) = self._times(self.plain), self._times(self.steered)
+        policy = "rltuned"  # not the policy's name: that may be Slurm's own order
+        found = replay.of_times(
+            self.jobs,
+            {replay.REAL: start, policy: start, replay.SLURM: plain_start},
+            {replay.REAL: end, policy: end, replay.SLURM: plain_end},
+            capacity=float(self.shape.gpus),
+            zero=since,
+            policy=policy,
+            reference=policy,
+            in_period=len(self.jobs),
+            seed=self.settings.seed,
+            exact=True,
+        )
+        return assemble(
+            period.read(decisions.entries(self.directory, since, until), since, until),
+            found,
+            missing=[],
+            made_at=made_at,
+            cluster=f"{self.shape.text} (simulated)",
+            names=True,
+        )
 
-def _places(made: Plan) -> int:
-    """That the job is ahead which is raised furthest."""
+    def keep(self, directory: Path, summary: Mapping[str, Any], made_at: float) -> None:
+        """Leave configuration, last record, log, summary and report in a directory that stays; OSError."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in (decisions.RECORD, self.log_file.name):
+            if (self.directory / name).exists():
+                shutil.copyfile(self.directory / name, directory / name)
+        (directory / "config.toml").write_text(self._config(directory), encoding="utf-8")
+        (directory / "summary.json").write_text(json.dumps(summary, indent=2, default=str) + "\n", encoding="utf-8")
+        if summary["jobs"]["compared"]:
+            made = self.report(made_at)
+            (directory / "report.html").write_text(page.render(made, charts.draw(made)), encoding="utf-8")
+
+
+def _furthest(made: Plan) -> int:
+    """Places that the job is ahead which is raised furthest."""
     return int((made.base_rank - made.rank).max(initial=0))
 
 
-def play(
-    demo: Demo,
-    show: Callable[[Scene], None],
-    clock: Clock,
-    *,
-    stop: Callable[[], bool],
-    every: float,
-    speed: float = 0.0,
-    seconds: float = math.inf,
-) -> bool:
-    """Run to the end. Returns whether it was cut short: by `stop`, which is asked after each cycle, or after so many
-    real `seconds`. `show` is told how things stand, `every` so many seconds, and at the end. `speed`: virtual seconds
-    per real second at most; 0: as fast as it goes.
-    """
-    began = shown = clock.monotonic()
-    cut = False
-    while not demo.over and not cut:
-        demo.step()
-        now = clock.monotonic()
-        if speed > 0.0 and (ahead := demo.cycles * INTERVAL / speed - (now - began)) > 0.0:
-            clock.sleep(ahead)
-            now = clock.monotonic()
-        cut = stop() or now - began >= seconds
-        if now - shown >= every:
-            shown = now
-            show(demo.scene())
-    show(demo.scene())
-    return cut
-
-
-def what_it_is(policy: str, configured: str) -> str:
-    """An honest sentence about the policy that made the difference."""
-    if configured == "model":
-        return (
-            f"The learned model '{policy}', with rltuned's safety around it. What it gives over plain rules on real "
-            "traces is in docs/learning.md; what it gives on your cluster, `rltuned gate` finds out."
-        )
-    return f"The plain rule '{policy}', with rltuned's safety around it; no learned model took part."
+def demonstrate(
+    settings: DemoSettings, kept: Path, clock: Clock, say: Callable[[str], None], speed: float
+) -> tuple[dict[str, Any], str]:
+    """A whole demonstration, which Ctrl-C cuts short. Gives its summary, and why nothing was left in `kept`, or ""."""
+    memory = Path("/dev/shm")  # noqa: S108 - a directory of its own is made there, as in any temporary place
+    fast = memory if os.access(memory, os.W_OK) else None
+    stopped: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: stopped.append(number))
+    try:
+        with tempfile.TemporaryDirectory(prefix="rltuned-demo-", dir=fast) as work, Demo(settings, Path(work)) as demo:
+            say(f"policy {demo.policy.name}   metrics {demo.url}")
+            cut = demo.play(say, clock, lambda: bool(stopped), speed)
+            summary = demo.summary(interrupted=cut)
+            try:
+                demo.keep(kept, summary, clock.time())
+            except OSError as error:
+                return summary, f"{kept}: {error.strerror}"
+            return summary, ""
+    finally:
+        signal.signal(signal.SIGINT, before)
