@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from rltuned.core.objective import Objective
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from rltuned.records.store import ModelStore
 
 EXIT_FINDINGS, EXIT_UNPROVEN, EXIT_ABSENT = ExitCode.FINDINGS, ExitCode.UNPROVEN, ExitCode.ABSENT
 
@@ -52,6 +54,55 @@ config_option = click.option(
     type=FILE,
     help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
 )
+
+
+def site_options(*, several: bool = False, days: float | None = None) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: whose jobs a command is about, on which cluster, and --config. `several` traces and clusters, or one;
+    `days`: of --from-sacct where nothing is said.
+    """
+    again = "; may be given again, a --cluster with each" if several else ""
+    default = "" if days is None else f" [default: {days:g}]"
+    options = (
+        click.option(
+            "--from-sacct",
+            type=Real(0, 366, min_open=True),
+            metavar="DAYS",
+            help=f"This site's own jobs of the last DAYS, from sacct.{default}",
+        ),
+        click.option(
+            "--trace",
+            multiple=several,
+            metavar="FILE",
+            help=f"Jobs of this file instead: CSV or sacct -P (`rltuned traces`){again}.",
+        ),
+        click.option(
+            "--cluster",
+            multiple=several,
+            metavar="SHAPE",
+            help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json. [default: what Slurm shows]",
+        ),
+        config_option,
+    )
+
+    def decorated(command: Callable[..., Any]) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+def whose_jobs(options: dict[str, Any], days: float | None = None) -> None:
+    """The rules of `site_options`, of which `days` is filled in: UsageError where they do not name whose jobs."""
+    trace, cluster = options["trace"], options["cluster"]
+    if not trace and options["from_sacct"] is None:
+        options["from_sacct"] = days
+    if bool(trace) == (options["from_sacct"] is not None):
+        raise click.UsageError("whose jobs? Either --from-sacct DAYS, or --trace FILE with --cluster SHAPE")
+    if trace and not cluster:
+        raise click.UsageError("--trace needs --cluster: the file need not be of the cluster that is reached from here")
+    if isinstance(cluster, tuple) and len(cluster) != len(trace) and (trace or len(cluster) > 1):
+        raise click.UsageError(f"{len(trace)} traces and {len(cluster)} clusters: give one --cluster for each --trace")
 
 
 def job_number(name: str) -> int:
@@ -118,20 +169,19 @@ STORE_OPTION = click.option(
 )
 
 
-def store_root(root: Path | None, config_path: Path | None) -> Path:
-    """The model store that an option names, else that of the configuration. Raises ConfigError: neither names one."""
-    from rltuned.records.store import store_of
+def model_store(root: Path | None, config_path: Path | None) -> "ModelStore":
+    """The store that an option names, else that of the configuration. ConfigError: neither names one."""
+    from rltuned.records.store import ModelStore, store_of
 
     if root is not None:
-        return root.absolute()
+        return ModelStore(root.absolute())
     model = load(config_path).config.policy.model
-    found = store_of(model)
-    if found is None:
+    if (found := store_of(model)) is None:
         raise ConfigError(
             f"policy.model is {model!r}, which is in no model store: name one with --store DIR, or set policy.model to "
             '"/var/lib/rltuned-models/current/model.json" (docs/learning.md)'
         )
-    return found
+    return ModelStore(found)
 
 
 def of_daemon(config: Config, access: int = os.R_OK | os.X_OK) -> Config:
@@ -180,10 +230,13 @@ def load(
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Where tables go."""
+    """Where sentences and tables go. In a file or a pipe none is wrapped or cut: grep finds them whole."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made.width = 10_000
+    return made
 
 
 def emit(value: Any) -> None:
@@ -198,8 +251,7 @@ def remark(sentence: str) -> None:
     click.echo(f"rltuned: {printable(sentence, len(sentence))}", err=True)
 
 
-NICE = 10
-"""nice(1) of simulations where slurmctld runs."""
+NICE = 10  # nice(1) of simulations where slurmctld runs
 
 
 def slurmctld_runs(processes: Path = Path("/proc")) -> bool:

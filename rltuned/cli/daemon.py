@@ -1,5 +1,6 @@
 """What an admin needs on the controller host: `rltuned run`, `restore`, `pause`, `status`, `doctor` and others."""
 
+import contextlib
 import os
 from dataclasses import asdict
 from functools import partial
@@ -17,6 +18,7 @@ from rltuned.cli.common import (
     config_option,
     console,
     emit,
+    given,
     job_number,
     json_option,
     load,
@@ -26,7 +28,7 @@ from rltuned.cli.common import (
     span,
 )
 from rltuned.core.config import Stage, UsersSection
-from rltuned.core.errors import JournalError
+from rltuned.core.errors import JournalError, SlurmError
 
 WRITES = os.R_OK | os.W_OK | os.X_OK
 """What a command that writes needs of the state directory."""
@@ -307,36 +309,32 @@ def _time_limit(value: str) -> float:
 
 
 def _memory(value: str) -> float:
-    """MiB of an amount as for sbatch(1) --mem: a number, with K, M, G or T; without, M."""
-    text = value.upper().removesuffix("B")
-    units = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
-    if not number.replace(".", "", 1).isdigit() or not number.isascii():
-        raise click.BadParameter(f"{value!r} is no amount of memory; write it as for sbatch: 64G, 500M")
-    return float(number) * unit
+    """MiB of an amount as for sbatch(1) --mem."""
+    from rltuned.slurm.notation import memory
+
+    with contextlib.suppress(SlurmError):
+        if (amount := memory(value)) >= 0.0:
+            return amount
+    raise click.BadParameter(f"{value!r} is no amount of memory; write it as for sbatch: 64G, 500M")
 
 
 @click.command()
 @click.argument("job_id", metavar="[JOBID]", required=False, type=job_number)
 @config_option
-@click.option("--gpus", type=click.IntRange(min=0), default=None, help="Of all nodes together.")
+@click.option("--gpus", type=click.IntRange(min=0), help="Of all nodes together.")
 @click.option("--time", "limit", type=_time_limit, metavar="TIME", help="Time limit, as for sbatch: 8:00:00.")
-@click.option("--nodes", type=NUMBER, default=1, show_default=True)
-@click.option("--cpus", type=NUMBER, default=1, show_default=True, help="Of all nodes together.")
-@click.option("--mem", type=_memory, default="0", metavar="MEMORY", help="Memory per node, as for sbatch: 64G.")
-@click.option("--partition", default="", help="[default: the one in which it starts first]")
+@click.option("--nodes", type=NUMBER, help="[default: 1]")
+@click.option("--cpus", type=NUMBER, help="Of all nodes together. [default: 1]")
+@click.option("--mem", type=_memory, metavar="MEMORY", help="Memory per node, as for sbatch: 64G.")
+@click.option("--partition", help="[default: the one in which it starts first]")
 @json_option
 def when(
     job_id: int | None,
     config_path: Path | None,
-    *,
-    gpus: int | None,
     limit: float | None,
-    nodes: int,
-    cpus: int,
-    mem: float,
-    partition: str,
+    *,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """When does a job start?
 
@@ -350,6 +348,9 @@ def when(
     """
     if (job_id is None) == (limit is None):
         raise click.UsageError("give a JOBID, or --time (and --gpus, --cpus …) of a job that is not submitted")
+    asked = given(options)
+    if job_id is not None and asked:
+        raise click.UsageError(f"{', '.join(map('--{}'.format, asked))}: of a job that is not submitted, without JOBID")
     from rltuned.cli import show
     from rltuned.controller.cycle import once
     from rltuned.controller.health.clock import SystemClock
@@ -361,7 +362,8 @@ def when(
         of_daemon(config)
     now = SystemClock().time()
     if limit is not None:
-        offer = once.start_offer(config, Asked(partition, nodes, gpus or 0, cpus, mem, limit))
+        usual: dict[str, Any] = {"partition": "", "nodes": 1, "gpus": 0, "cpus": 1, "mem": 0.0}
+        offer = once.start_offer(config, Asked(**usual | asked, time_limit=limit))
         if as_json:
             emit(offer.as_dict())
         else:

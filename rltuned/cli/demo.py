@@ -52,20 +52,17 @@ def demo(*, speed: float, state: Path | None, as_json: bool, **settings: Any) ->
     """
     from rltuned.cli import show
     from rltuned.controller.health.clock import SystemClock
-    from rltuned.core.installed import needed
 
     screen = console(stderr=as_json)
-    screen.print("loading the simulator; the first time it is compiled, which takes half a minute …", soft_wrap=True)
-    with needed("the demonstration"):
-        from rltuned.lab.demo.demo_clusters import DemoSettings, demonstrate
-        from rltuned.simulate.rankers import compile_kernel
+    screen.print("loading the simulator; the first time it is compiled, which takes half a minute …")
+    from rltuned.lab.demo.demo_clusters import DemoSettings, demonstrate
+    from rltuned.simulate.rankers import compile_kernel
+
     compile_kernel()
     kept = state or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rltuned" / "demo"
-    summary, trouble = demonstrate(
-        DemoSettings(**settings), kept, SystemClock(), lambda line: screen.print(line, soft_wrap=True), speed
-    )
+    summary, trouble = demonstrate(DemoSettings(**settings), kept, SystemClock(), screen.print, speed)
     if trouble:
-        screen.print(f"nothing was kept: {trouble}", soft_wrap=True)
+        screen.print(f"nothing was kept: {trouble}")
     if as_json:
         emit(summary)
     else:

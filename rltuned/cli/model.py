@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rltuned.cli.common import STORE_OPTION, config_option, console, emit, json_option, store_root
+from rltuned.cli.common import STORE_OPTION, config_option, console, emit, json_option, model_store
 from rltuned.core.config import DEFAULT_MODEL
 
 
@@ -65,9 +65,8 @@ def model_list(root: Path | None, config_path: Path | None, *, as_json: bool) ->
     docs/learning.md explains the store.
     """
     from rltuned.controller.cycle.auto_policy import understood
-    from rltuned.records.store import ModelStore
 
-    store = ModelStore(store_root(root, config_path))
+    store = model_store(root, config_path)
     current, uses = store.current(), store.uses()
     told: list[dict[str, Any]] = []
     for version in store.versions():
@@ -107,9 +106,8 @@ def model_use(name: str, root: Path | None, config_path: Path | None) -> None:
     "auto" the version's own verdict counts: without one Slurm's own order stays until `rltuned learn` has judged it.
     """
     from rltuned.controller.health.clock import SystemClock
-    from rltuned.records.store import ModelStore
 
-    store, now = ModelStore(store_root(root, config_path)), SystemClock().time()
+    store, now = model_store(root, config_path), SystemClock().time()
     with store.locked():
         version = store.version(int(name)) if name.isdigit() else store.add(_model(name), now, f"given: {name}")
         store.use(version, now, "chosen by an admin")
@@ -122,9 +120,8 @@ def model_use(name: str, root: Path | None, config_path: Path | None) -> None:
 def model_rollback(root: Path | None, config_path: Path | None) -> None:
     """Bring back the version that was in force before. The daemon takes it with its next cycle."""
     from rltuned.controller.health.clock import SystemClock
-    from rltuned.records.store import ModelStore
 
-    store = ModelStore(store_root(root, config_path))
+    store = model_store(root, config_path)
     with store.locked():
         version = store.rollback(SystemClock().time(), "brought back by an admin")
     click.echo(f"version {version.number} is in force again; the daemon takes it with its next cycle")

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,9 +13,13 @@ from rltuned.core.reasons import parse
 from rltuned.core.wording import duration, gpu_hours, moment, plain, table, waited
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
+    from rltuned.controller.health.checks import Finding
     from rltuned.controller.health.status import Status
+    from rltuned.decide.decision import ProbeRecord
     from rltuned.decide.explain import Explanation
     from rltuned.decide.user_record import UserRecord
+    from rltuned.records.model_files import ModelInfo
+    from rltuned.simulate.forecast.start_offer import JobAnswer, Offer
 
 
 def plan_diff(console: Console, plan: Mapping[str, Any], limit: int) -> None:
@@ -78,113 +82,18 @@ def status(console: Console, found: "Status") -> None:
         "alarms": "" if found.alarms else "none that the files show (`rltuned doctor` asks Slurm, too)",
     }
     for name, text in lines.items():
-        console.print(f"[bold]{name:<10}[/bold] {plain(text)}", soft_wrap=True)
+        console.print(f"[bold]{name:<10}[/bold] {plain(text)}")
     findings(console, found.alarms)
 
 
 def explanation(console: Console, answer: "Explanation") -> None:
-    """Why a job stands where it stands: a few sentences, and a table of features."""
+    """Why a job stands where it stands: a few sentences, and tables of what its score is made of."""
     when = datetime.fromtimestamp(answer.time, UTC).astimezone()
     console.print(f"[bold]Job {answer.job_id}[/bold]: {answer.verdict.value} (decision of {when:%Y-%m-%d %H:%M:%S})")
-    if answer.veto:
-        console.print(f"  Why: {plain(answer.veto)}.")
-        console.print("  rltuned does not touch it; its place is what Slurm gives it.")
-        _reading(console, answer)
-        _lending(console, answer)
-        return
+    for sentence in _sentences(answer):
+        console.print(f"  {sentence}")
     if answer.rank is None:
-        new = "The next cycle looks at it; `rltuned explain --fresh` does now."
-        gone = "It was not in the queue then: it runs, has ended, or Slurm does not know it."
-        console.print(f"  {gone if answer.priority is None else new}")
-        _reading(console, answer)
         return
-    wants = f"with rltuned it is at {answer.rank} (priority {answer.target_priority})"
-    same = answer.rank == answer.slurm_rank and answer.target_priority == answer.slurm_priority
-    console.print(
-        f"  Of {answer.queue_size} managed jobs, Slurm alone has it at place {answer.slurm_rank} (priority "
-        f"{answer.slurm_priority}){', and so has rltuned' if same else f'; {wants}'}."
-    )
-    _reading(console, answer)
-    _lending(console, answer)
-    if answer.passes is not None:
-        _passing(console, answer)
-    if answer.stopped:
-        by = f" (job {answer.stopped_by})" if answer.stopped_by is not None else ""
-        console.print(f"  It goes no further ahead: {answer.stopped}{by}.")
-    if answer.score is not None:
-        source = f"{'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}"
-        if answer.run_time_low is not None and answer.run_time_high is not None:
-            source += f"; with 80 % {duration(answer.run_time_low)} to {duration(answer.run_time_high)}"
-        console.print(
-            f"  Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs score "
-            f"higher. It takes {answer.gpus:g} GPU{'' if answer.gpus == 1 else 's'} for an expected "
-            f"{duration(answer.run_time_estimate)} (from {source})."
-        )
-    if answer.start is not None and answer.start.low is not None:
-        between = until(answer.start.low, answer.start.high, answer.time)
-        console.print(f"  Expected to start {between} after that, with 80 % (`rltuned when {answer.job_id}`).")
-        _unknown(console, answer.start.not_simulated)
-    if answer.policy_terms:
-        console.print(f"  By the policy, {plain(answer.policy_terms)} goes first.")
-    if answer.policy_why:
-        console.print(f"  Why this policy: {plain(answer.policy_why)}")
-    if answer.placement:
-        console.print(f"  Placement: {plain(answer.placement)}.")
-    if answer.outcome:
-        console.print(f"  Last write: {plain(answer.outcome)}.")
-    elif answer.stage in {"shadow", "observe"}:
-        why = f" ({plain(answer.held_back)})" if answer.held_back else ""
-        console.print(f"  Stage '{answer.stage}'{why}: nothing was written to Slurm.")
-    _numbers(console, answer)
-
-
-def _reading(console: Console, answer: "Explanation") -> None:
-    """What Slurm showed of the job when it was read."""
-    if answer.priority is not None:
-        site = "none that sprio shows" if answer.site_factor is None else answer.site_factor
-        force = f": {answer.force}" if answer.force else ""
-        console.print(f"  Priority {answer.priority}, site factor {site} at that reading{force}.")
-        if answer.rank is None:
-            reason = plain(answer.reason or "none")
-            console.print(f"  Slurm's reason, {reason}: {plain(parse(answer.reason).meaning)}", soft_wrap=True)
-
-
-def _lending(console: Console, answer: "Explanation") -> None:
-    """How long a job waits, what it may lend for that, and what it has lent."""
-    if answer.may_lend is None:
-        return
-    waits = "" if answer.wait is None else f"waits {waited(answer.wait)}; "
-    ids = ", ".join(map(str, answer.borrowers))
-    console.print(f"  It {waits}{lending(answer.may_lend, answer.lent, answer.loans, f' ({ids})' if ids else '')}.")
-    if answer.lends_for:
-        ahead = ", ".join(map(str, answer.lends_for))
-        console.print(f"  It is passed by {ahead}, and lends to each of them that starts.")
-
-
-def lending(may_lend: float, lent: float, loans: int, who: str = "") -> str:
-    """What a waiting job may lend and has lent, GPU-seconds, to so many jobs; `who` they are."""
-    has = f"has lent {gpu_hours(lent)} to {loans} job{'' if loans == 1 else 's'}{who}"
-    if not loans:  # the loans themselves are not known any more, or were made while another job waited for it
-        has = f"counts as having lent {gpu_hours(lent)} before" if lent > 0 else "has lent nothing"
-    return f"may be passed until it has lent {gpu_hours(may_lend)} GPU-hours; {has}"
-
-
-def _passing(console: Console, answer: "Explanation") -> None:
-    """Whom a raised job passes, and what each lends."""
-    passes = f"  It passes job {answer.passes} and those between."
-    if not answer.lenders:
-        console.print(f"{passes} Nobody lends: they are its user's, or cannot start.")
-        return
-    seconds = answer.charged or 0.0
-    lenders = ", ".join(f"{gpu_hours(lender.gpus * seconds)} of job {lender.id}" for lender in answer.lenders)
-    console.print(
-        f"{passes} When it starts it borrows for {duration(seconds)}, in GPU-hours: {lenders}; what it really uses "
-        "counts in the end."
-    )
-
-
-def _numbers(console: Console, answer: "Explanation") -> None:
-    """What the score of a job is made of, and what the policy saw of it."""
     if answer.terms:
         parts = [
             (item.name, f"{item.value:.3f}", f"{item.coefficient:+.3f}", f"{item.product:+.3f}")
@@ -198,6 +107,89 @@ def _numbers(console: Console, answer: "Explanation") -> None:
         columns = ("feature", "this job", "median of queue")
         title = "What the policy saw (0 to 1; docs/ranking.md says what each means)"
         console.print(table(title, columns, rows, right=columns[1:]))
+
+
+def _sentences(answer: "Explanation") -> Iterator[str]:
+    if answer.veto:
+        yield f"Why: {plain(answer.veto)}."
+        yield "rltuned does not touch it; its place is what Slurm gives it."
+    elif answer.rank is None and answer.priority is None:
+        yield "It was not in the queue then: it runs, has ended, or Slurm does not know it."
+    elif answer.rank is None:
+        yield "The next cycle looks at it; `rltuned explain --fresh` does now."
+    else:
+        wants = f"; with rltuned it is at {answer.rank} (priority {answer.target_priority})"
+        same = answer.rank == answer.slurm_rank and answer.target_priority == answer.slurm_priority
+        yield (
+            f"Of {answer.queue_size} managed jobs, Slurm alone has it at place {answer.slurm_rank} (priority "
+            f"{answer.slurm_priority}){', and so has rltuned' if same else wants}."
+        )
+    if answer.priority is not None:
+        site = "none that sprio shows" if answer.site_factor is None else answer.site_factor
+        force = f": {answer.force}" if answer.force else ""
+        yield f"Priority {answer.priority}, site factor {site} at that reading{force}."
+        if answer.rank is None:
+            yield f"Slurm's reason, {plain(answer.reason or 'none')}: {plain(parse(answer.reason).meaning)}"
+    if answer.may_lend is not None and (answer.veto or answer.rank is not None):
+        waits = "" if answer.wait is None else f"waits {waited(answer.wait)}; "
+        ids = ", ".join(map(str, answer.borrowers))
+        yield f"It {waits}{lending(answer.may_lend, answer.lent, answer.loans, f' ({ids})' if ids else '')}."
+        if answer.lends_for:
+            ahead = ", ".join(map(str, answer.lends_for))
+            yield f"It is passed by {ahead}, and lends to each of them that starts."
+    if answer.rank is not None:
+        yield from _of_a_managed_job(answer)
+
+
+def _of_a_managed_job(answer: "Explanation") -> Iterator[str]:
+    if answer.passes is not None and not answer.lenders:
+        yield f"It passes job {answer.passes} and those between. Nobody lends: they are its user's, or cannot start."
+    elif answer.passes is not None:
+        seconds = answer.charged or 0.0
+        lenders = ", ".join(f"{gpu_hours(lender.gpus * seconds)} of job {lender.id}" for lender in answer.lenders)
+        yield (
+            f"It passes job {answer.passes} and those between. When it starts it borrows for {duration(seconds)}, in "
+            f"GPU-hours: {lenders}; what it really uses counts in the end."
+        )
+    if answer.stopped:
+        by = f" (job {answer.stopped_by})" if answer.stopped_by is not None else ""
+        yield f"It goes no further ahead: {answer.stopped}{by}."
+    if answer.score is not None:
+        source = f"{'its' if answer.estimated_from == 'time limit' else 'such'} {answer.estimated_from}"
+        if answer.run_time_low is not None and answer.run_time_high is not None:
+            source += f"; with 80 % {duration(answer.run_time_low)} to {duration(answer.run_time_high)}"
+        yield (
+            f"Policy '{plain(answer.policy)}' scores it {answer.score:.4g}; {answer.better_scored} jobs score higher. "
+            f"It takes {_gpus(answer.gpus or 0)} for an expected {duration(answer.run_time_estimate)} (from {source})."
+        )
+    if answer.start is not None and answer.start.low is not None:
+        between = until(answer.start.low, answer.start.high, answer.time)
+        yield f"Expected to start {between} after that, with 80 % (`rltuned when {answer.job_id}`)."
+        if answer.start.not_simulated:
+            yield _unknown(answer.start.not_simulated)
+    if answer.policy_terms:
+        yield f"By the policy, {plain(answer.policy_terms)} goes first."
+    if answer.policy_why:
+        yield f"Why this policy: {plain(answer.policy_why)}"
+    if answer.placement:
+        yield f"Placement: {plain(answer.placement)}."
+    if answer.outcome:
+        yield f"Last write: {plain(answer.outcome)}."
+    elif answer.stage in {"shadow", "observe"}:
+        why = f" ({plain(answer.held_back)})" if answer.held_back else ""
+        yield f"Stage '{answer.stage}'{why}: nothing was written to Slurm."
+
+
+def lending(may_lend: float, lent: float, loans: int, who: str = "") -> str:
+    """What a waiting job may lend and has lent, GPU-seconds, to so many jobs; `who` they are."""
+    has = f"has lent {gpu_hours(lent)} to {loans} job{'' if loans == 1 else 's'}{who}"
+    if not loans:  # the loans themselves are not known any more, or were made while another job waited for it
+        has = f"counts as having lent {gpu_hours(lent)} before" if lent > 0 else "has lent nothing"
+    return f"may be passed until it has lent {gpu_hours(may_lend)} GPU-hours; {has}"
+
+
+def _gpus(count: float) -> str:
+    return f"{count:g} GPU{'' if count == 1 else 's'}"
 
 
 def until(low: float, high: float | None, now: float) -> str:
@@ -218,82 +210,73 @@ def user_record(console: Console, found: "UserRecord", now: float, *, only: bool
     if found.jobs and not found.moves:
         console.print("rltuned only watches just now: the places are those of Slurm's own order.")
     for job in found.jobs:
-        facts = [
-            f"waits for {waited(job.waited)}",
-            f"{job.gpus} GPU{'' if job.gpus == 1 else 's'}",
-            f"time limit {duration(job.time_limit)}",
-        ]
+        facts = [f"waits for {waited(job.waited)}", _gpus(job.gpus), f"time limit {duration(job.time_limit)}"]
         if job.place is not None:
-            facts.insert(0, f"place {job.place} of {found.managed}")
-            if job.slurm_place != job.place:
-                facts[0] += f" (Slurm alone: {job.slurm_place})"
+            alone = f" (Slurm alone: {job.slurm_place})" if job.slurm_place != job.place else ""
+            facts.insert(0, f"place {job.place} of {found.managed}{alone}")
         if job.start is not None:
             facts.append(f"expected to start {until(job.start[0], job.start[1], now)}")
-        console.print(f"[bold]Job {job.job_id}[/bold]: {', '.join(facts)}.", soft_wrap=True)
-        console.print(f"  Slurm's reason, {plain(job.reason or 'none')}: {plain(job.meaning)}", soft_wrap=True)
+        console.print(f"[bold]Job {job.job_id}[/bold]: {', '.join(facts)}.")
+        console.print(f"  Slurm's reason, {plain(job.reason or 'none')}: {plain(job.meaning)}")
         if job.may_lend is not None:
-            console.print(f"  It {lending(job.may_lend, job.lent, job.loans)}.", soft_wrap=True)
+            console.print(f"  It {lending(job.may_lend, job.lent, job.loans)}.")
         if job.lenders is not None:
             who = f"{job.lenders} job{' lends' if job.lenders == 1 else 's lend'} for that"
             console.print(f"  It goes ahead now; {who if job.lenders else 'nobody has to lend for that'}.")
         if job.note:
             about = "It goes no further ahead" if job.place is not None else "Left to Slurm"
-            console.print(f"  {about}: {plain(job.note)}.", soft_wrap=True)
+            console.print(f"  {about}: {plain(job.note)}.")
         for help_ in job.help:
             console.print(f"  What helps: {plain(help_.replace('JOBID', str(job.job_id)))}", soft_wrap=True)
-    if any(job.start is not None for job in found.jobs):
-        _unknown(console, found.not_simulated)
+    if found.not_simulated and any(job.start is not None for job in found.jobs):
+        console.print(f"  {_unknown(found.not_simulated)}")
     if found.left_out:
         console.print(f"{found.left_out} more are further back and are not shown.")
 
 
-def start_answer(console: Console, answer: Any, now: float) -> None:
-    """`simulate.forecast.start_offer.JobAnswer`."""
+def start_answer(console: Console, answer: "JobAnswer", now: float) -> None:
+    """When a pending job starts."""
     if answer.start is None:
-        console.print(f"[bold]Job {answer.job_id}[/bold]: {plain(answer.waits_for)}", soft_wrap=True)
+        console.print(f"[bold]Job {answer.job_id}[/bold]: {plain(answer.waits_for)}")
         return
     low, high = answer.start
     between = f"after {moment(low)}" if high is None else f"between {moment(low)} and {moment(high)}"
     console.print(
         f"[bold]Job {answer.job_id}[/bold] starts {between} with 80 % ({until(low, high, now)}), "
-        f"{_likely(answer.likely, now)}.",
-        soft_wrap=True,
+        f"{_likely(answer.likely, now)}."
     )
-    console.print(f"  It waits: {plain(answer.waits_for)}", soft_wrap=True)
+    console.print(f"  It waits: {plain(answer.waits_for)}")
     _rests_on(console, answer.outcomes, answer.not_simulated)
     if now - answer.time > 300.0:
         console.print(f"  This is of {duration(now - answer.time)} ago: no cycle has ended since.")
 
 
-def offer(console: Console, found: Any, now: float) -> None:
-    """`simulate.forecast.start_offer.Offer`."""
+def offer(console: Console, found: "Offer", now: float) -> None:
+    """When a job would start that nobody has submitted."""
     if found.found is None:
         where = f" in partition {plain(found.asked.partition)}" if found.asked.partition else ""
         console.print(
             f"Nothing that was simulated{where} asks for so much: it fits on no usual nodes, or its time limit "
-            "is longer than allowed.",
-            soft_wrap=True,
+            "is longer than allowed."
         )
         return
-    console.print(f"{_request(found.found)}: {_start_of(found.found, now)}.", soft_wrap=True)
+    console.print(f"{_probe(found.found, now)}.")
     for probe in found.sooner:
-        console.print(f"  Sooner: {_request(probe)}: {_start_of(probe, now)}.", soft_wrap=True)
+        console.print(f"  Sooner: {_probe(probe, now)}.")
     _rests_on(console, found.outcomes, found.not_simulated)
 
 
-def _request(probe: Any) -> str:
-    gpus = f"{probe.gpus} GPU{'' if probe.gpus == 1 else 's'}, " if probe.gpus else ""
+def _probe(probe: "ProbeRecord", now: float) -> str:
+    """What was simulated, and when that starts."""
+    gpus = f"{_gpus(probe.gpus)}, " if probe.gpus else ""
     nodes = "1 node" if probe.nodes == 1 else f"{probe.nodes} nodes, on each"
+    starts = "starts later than the forecast goes"
+    if probe.low is not None:
+        starts = f"starts {until(probe.low, probe.high, now)} with 80 %, {_likely(probe.middle, now)}"
     return (
         f"Up to {nodes} {gpus}{probe.cpus} CPUs, {probe.mem / 1024:.0f} GiB for {duration(probe.time_limit)} in "
-        f"partition {plain(probe.partition)}"
+        f"partition {plain(probe.partition)}: {starts}"
     )
-
-
-def _start_of(probe: Any, now: float) -> str:
-    if probe.low is None:
-        return "starts later than the forecast goes"
-    return f"starts {until(probe.low, probe.high, now)} with 80 %, {_likely(probe.middle, now)}"
 
 
 def _likely(middle: float | None, now: float) -> str:
@@ -305,17 +288,17 @@ def _likely(middle: float | None, now: float) -> str:
 def _rests_on(console: Console, outcomes: int, not_simulated: str) -> None:
     rest = f"on {outcomes} earlier forecasts" if outcomes else "on no earlier forecast yet: take it as a guess"
     console.print(f"  The interval rests {rest}.")
-    _unknown(console, not_simulated)
-
-
-def _unknown(console: Console, not_simulated: str) -> None:
-    """What a forecast does not know of the site, where there is anything."""
     if not_simulated:
-        console.print(f"  {plain(not_simulated[:1].upper() + not_simulated[1:])}.", soft_wrap=True)
+        console.print(f"  {_unknown(not_simulated)}")
 
 
-def model(console: Console, info: Any) -> None:
-    """`records.model_files.ModelInfo`."""
+def _unknown(not_simulated: str) -> str:
+    """What a forecast does not know of the site."""
+    return f"{plain(not_simulated[:1].upper() + not_simulated[1:])}."
+
+
+def model(console: Console, info: "ModelInfo") -> None:
+    """What a model file is."""
     rows = [
         ("order", info.summary),
         ("manifest", info.path),
@@ -342,56 +325,51 @@ SYMBOL: Final = {
 }
 
 
-def findings(console: Console, items: Iterable[Any]) -> None:
-    """Findings of `doctor`: severity, what, and the remedy. In a file or a pipe each is on one line: grep finds it."""
-    whole = not console.is_terminal
+def findings(console: Console, items: Iterable["Finding"]) -> None:
+    """Severity, what, and the remedy."""
     for item in items:
-        symbol = SYMBOL.get(item.severity.value, item.severity.value)
-        console.print(f"{symbol:>4}  {plain(item.subject)}: {plain(item.cause)}", soft_wrap=whole)
+        console.print(f"{SYMBOL[item.severity.value]:>4}  {plain(item.subject)}: {plain(item.cause)}")
         if item.remedy:
-            console.print(f"      → {plain(item.remedy)}", soft_wrap=whole)
+            console.print(f"      → {plain(item.remedy)}")
 
 
 def workload(console: Console, described: Mapping[str, Any]) -> None:
-    """What a trace is like (`rltuned.simulate.workload.describe`)."""
-
-    def number(key: str, form: str, unit: str = "", factor: float = 1) -> str:
-        value = described[key]
-        return "-" if value is None else f"{value * factor:{form}}{unit}"
-
+    """What a trace is like (`rltuned.simulate.workload.describe`). What does not occur is not worth a line."""
     counts = described["gpu_counts"]
-    histogram = ", ".join(f"{gpus}: {jobs:,}" for gpus, jobs in list(counts.items())[:10])
+    described = {**described, "users": described["users"] or None, "partitions": described["partitions"] or None}
+    hidden = {key for key in ("cpu_jobs", "unknown_run_time", "left_out", "skipped") if not described[key]}
+    hidden |= {key for key in ("limit_used", "limit_reached") if described[key] is None}
+    shown = ", ".join(f"{gpus}: {jobs:,}" for gpus, jobs in list(counts.items())[:10])
     rest = sum(list(counts.values())[10:])
-    # What does not occur is not worth a line.
-    rows = [("jobs", number("jobs", ","))]
-    for key, label in (
-        ("cpu_jobs", "  of no GPUs"),
-        ("unknown_run_time", "  of unknown run time (taken as 0; not replayed)"),
-        ("left_out", "not counted: never ran or not ended"),
-        ("skipped", "not counted: lines that cannot be read"),
-    ):
-        if described[key]:
-            rows.append((label, number(key, ",")))
-    rows += [
-        ("span", number("span", ",.1f", " d", 1 / 86_400)),
-        ("mean wait", number("wait_mean", ",.1f", " s")),
-        ("mean run time", number("run_mean", ",.1f", " s")),
-        ("median run time", number("run_median", ",.0f", " s")),
-        ("longest run time", number("run_max", ",.2f", " d", 1 / 86_400)),
-        ("mean GPUs", number("gpus_mean", ".3f")),
-        ("most GPUs", number("gpus_max", ",")),
-        ("GPUs of all jobs", number("gpus_total", ",")),
-        ("jobs of one GPU", number("one_gpu", ".1f", " %", 100)),
-        ("arrivals", number("arrival_rate", ".6f", " jobs/s")),
-        ("demand", number("demand", ",.1f", " GPUs busy if nobody waits")),
-        ("users", number("users", ",") if described["users"] else "-"),
-        ("partitions", number("partitions", ",") if described["partitions"] else "-"),
-        ("jobs with a time limit", number("limit_known", ".1f", " %", 100)),
+    days, percent = 1 / 86_400, 100.0
+    rows = [
+        (label, "-" if described[key] is None else f"{described[key] * factor:{form}}{unit}")
+        for label, key, form, unit, factor in (
+            ("jobs", "jobs", ",", "", 1),
+            ("  of no GPUs", "cpu_jobs", ",", "", 1),
+            ("  of unknown run time (taken as 0; not replayed)", "unknown_run_time", ",", "", 1),
+            ("not counted: never ran or not ended", "left_out", ",", "", 1),
+            ("not counted: lines that cannot be read", "skipped", ",", "", 1),
+            ("span", "span", ",.1f", " d", days),
+            ("mean wait", "wait_mean", ",.1f", " s", 1),
+            ("mean run time", "run_mean", ",.1f", " s", 1),
+            ("median run time", "run_median", ",.0f", " s", 1),
+            ("longest run time", "run_max", ",.2f", " d", days),
+            ("mean GPUs", "gpus_mean", ".3f", "", 1),
+            ("most GPUs", "gpus_max", ",", "", 1),
+            ("GPUs of all jobs", "gpus_total", ",", "", 1),
+            ("jobs of one GPU", "one_gpu", ".1f", " %", percent),
+            ("arrivals", "arrival_rate", ".6f", " jobs/s", 1),
+            ("demand", "demand", ",.1f", " GPUs busy if nobody waits", 1),
+            ("users", "users", ",", "", 1),
+            ("partitions", "partitions", ",", "", 1),
+            ("jobs with a time limit", "limit_known", ".1f", " %", percent),
+            ("  of which they use", "limit_used", ".1f", " % on average", percent),
+            ("  and reach it", "limit_reached", ".1f", " % of these jobs", percent),
+        )
+        if key not in hidden
     ]
-    if described["limit_used"] is not None:
-        rows.append(("  of which they use", number("limit_used", ".1f", " % on average", 100)))
-        rows.append(("  and reach it", number("limit_reached", ".1f", " % of these jobs", 100)))
-    rows.append(("jobs by GPUs", histogram + (f", other: {rest:,}" if rest else "")))
+    rows.append(("jobs by GPUs", shown + (f", other: {rest:,}" if rest else "")))
     title = f"{plain(described['name'])} ({plain(described['form'])}, sha256 {described['sha256'][:12]})"
     console.print(table(title, ("", "value"), rows))
 

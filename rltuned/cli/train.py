@@ -1,6 +1,6 @@
 """`rltuned train`."""
 
-import os
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,23 @@ from rltuned.cli.common import (
     NUMBER,
     Real,
     as_objective,
-    config_option,
     emit,
     given,
     json_option,
     load,
+    processes,
     remark,
+    site_options,
     usage,
+    whose_jobs,
 )
 from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.objective import DEFAULT
 
 
 @click.command()
-@click.option("--trace", "traces", multiple=True, help="Jobs to learn from; may be given again. See `rltuned traces`.")
-@click.option(
-    "--cluster", "clusters", multiple=True, help="Cluster of each trace, in their order: 16x8:a100, FILE.json."
-)
-@click.option("--from-sacct", type=Real(min=0, min_open=True), metavar="DAYS", help="This site's own jobs.")
-@config_option
-@click.option("--out", type=FOLDER, help="Run directory: model, curves, checkpoints.")
+@site_options(several=True)
+@click.option("--out", type=FOLDER, required=True, help="Run directory: model, metrics, checkpoints.")
 @click.option("--name", default="site", show_default=True, help="Name of the model.")
 @click.option(
     "--objective",
@@ -49,14 +46,7 @@ from rltuned.core.objective import DEFAULT
     "trace has users.",
 )
 @click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="The same seed, the same model.")
-@click.option(
-    "--budget",
-    "--minutes",
-    "budget",
-    type=Real(min=0, min_open=True),
-    metavar="MINUTES",
-    help="On 2 cores. [default: 30]",
-)
+@click.option("--budget", type=Real(min=0, min_open=True), metavar="MINUTES", help="On 2 cores. [default: 30]")
 @click.option(
     "--steps",
     metavar="EVOLUTION,PPO",
@@ -69,22 +59,18 @@ from rltuned.core.objective import DEFAULT
     metavar="MODEL",
     help="Model that training goes on from, a name or FILE.json; none: smallest area first. [default: the shipped one]",
 )
-@click.option("--window", type=click.IntRange(min=2), help="Most jobs of a window. [default: 384]")
-@click.option("--processes", type=NUMBER, help="Worker processes that simulate windows. [default: cores]")
+@click.option("--workers", type=NUMBER, help="Processes. [default: one per core, one beside slurmctld]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
 @click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @json_option
 def train(
-    traces: tuple[str, ...],
-    clusters: tuple[str, ...],
+    trace: tuple[str, ...],
+    cluster: tuple[str, ...],
     from_sacct: float | None,
     config_path: Path | None,
-    out: Path | None,
-    name: str,
+    out: Path,
     budget: float | None,
-    steps: str | None,
-    window: int | None,
-    processes: int | None,
+    workers: int | None,
     *,
     resume: bool,
     skip_bad: bool,
@@ -105,43 +91,34 @@ def train(
       rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run --resume      after a kill
       rltuned evaluate --trace jobs.csv.gz --cluster 16x8:a100 --split test --model run/site.json
     """
-    if bool(traces) == (from_sacct is not None):
-        raise click.UsageError("what to learn from: either --trace FILE with --cluster SPEC, or --from-sacct DAYS")
-    if traces and len(traces) != len(clusters):
-        raise click.UsageError(
-            f"{len(traces)} traces and {len(clusters)} clusters: give one --cluster for each --trace"
-        )
-    if len(clusters) > 1 and not traces:
-        raise click.UsageError("--from-sacct has one cluster")
-    if out is None:
-        raise click.UsageError("--out DIR: where the model, its curves and its checkpoints go")
+    whose_jobs({"trace": trace, "cluster": cluster, "from_sacct": from_sacct})
     from rltuned.core.installed import require
 
     require("training", "tensorflow", "numba")
     from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.progress import progress_bar
     from rltuned.lab.train import command
+    from rltuned.lab.train.training import train as train_on
 
-    if from_sacct is not None:
-        config = load(config_path).config
+    config = None if from_sacct is None else load(config_path).config
+    if config is not None:
         options["objective"] = options["objective"] or config.policy.objective
     with usage():
-        settings = command.settings(name=name, budget=budget, steps=steps, window=window, **given(options))
-    cores = processes or len(os.sched_getaffinity(0))
+        settings = command.settings(budget=budget, **given(options))
     with progress_bar() as report:
-        if from_sacct is not None:
-            sites = [command.own_site(config.slurm, from_sacct, clusters, SystemClock().time(), remark, report)]
+        if config is not None and from_sacct is not None:
+            sites = [command.own_site(config.slurm, from_sacct, cluster, SystemClock().time(), remark, report)]
         else:
-            sites = command.read_sites(traces, clusters, skip_bad=skip_bad)
-        result = command.run(
+            sites = command.read_sites(trace, cluster, skip_bad=skip_bad)
+        result = train_on(
             sites,
             settings,
             out,
-            command=command.line(traces, clusters, from_sacct, settings, skip_bad=skip_bad),
+            command=command.line(trace, cluster, from_sacct, settings, skip_bad=skip_bad),
             revision=revision(),
-            processes=cores,
+            processes=processes(workers),
             resume=resume,
-            minutes=budget,
+            seconds=60.0 * budget if budget else math.inf,
             progress=report,
         )
     if as_json:

@@ -1,7 +1,5 @@
 """Which extra of the installation has a module that is missing. Imports nothing of rltuned but its errors."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Final
 
@@ -35,22 +33,7 @@ def missing(name: str, what: str) -> MissingError:
 
 
 def require(what: str, *names: str) -> None:
-    """Refuse at once what could only fail later. The modules are looked for, not loaded."""
+    """Refuse at once what could only fail later: MissingError. The modules are looked for, not loaded."""
     for name in names:
-        try:
-            there = find_spec(name) is not None
-        except ValueError:  # a module that was set to None in `sys.modules`
-            there = False
-        if not there:
+        if find_spec(name) is None:
             raise missing(name, what)
-
-
-@contextmanager
-def needed(what: str) -> Iterator[None]:
-    """Around imports: names the remedy where one fails for lack of an extra."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in MODULES:
-            raise
-        raise missing(error.name or "", what) from error

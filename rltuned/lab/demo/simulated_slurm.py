@@ -35,8 +35,7 @@ from rltuned.simulate.workload.jobs import Workload
 from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.writer import update_word
 
-NO_PRIORITY: Final = -1
-"""Stands for "no explicit priority"."""
+NO_PRIORITY: Final = -1  # stands for "no explicit priority"
 
 USER_HOLD: Final = 1
 ADMIN_HOLD: Final = 2
@@ -51,10 +50,8 @@ class Profile:
     """How this Slurm is configured, and what its client may do."""
 
     privilege: Privilege = Privilege.OPERATOR
-    epoch: int = 1_800_000_000
-    """Epoch seconds of the workload's 0."""
-    calc_period: float = 60.0
-    """PriorityCalcPeriod, seconds."""
+    epoch: int = 1_800_000_000  # epoch seconds of the workload's 0
+    calc_period: float = 60.0  # priorityCalcPeriod, seconds
     calc_phase: float = 0.0
     """Seconds behind the workload's 0 at which there is a calculation; slurmctld's count from its start."""
     listed_at_once: bool = False
@@ -62,6 +59,19 @@ class Profile:
     # Virtual seconds that an answer takes; measured on 24.11 with some thousand jobs (two shared cores).
     reading: float = 0.2
     update: float = 0.002  # per job
+
+
+def as_accounted(
+    jobs: Workload, ids: Rows, partitions: Sequence[str], time_limit: Floats, run_time: Floats, end: Floats
+) -> list[EndedJob]:
+    """(n,) jobs that have ended, as sacct has them; `end`: epoch seconds."""
+    columns = (ids, jobs.gpus, time_limit, run_time, end, jobs.cpus)
+    return [
+        EndedJob(number, jobs.user.value(row), jobs.account.value(row), partition, gpus, limit, ran, ended, cpus)
+        for row, (partition, number, gpus, limit, ran, ended, cpus) in enumerate(
+            zip(partitions, *(column.tolist() for column in columns), strict=True)
+        )
+    ]
 
 
 class Leftover(NamedTuple):
@@ -129,15 +139,8 @@ class SimulatedSlurm:
         profile: Profile | None = None,
         past: Sequence[EndedJob] = (),
     ) -> None:
-        """Args:
-        shape: the cluster.
-        jobs: what is submitted, in order of submission.
-        estimates: time limits (backfill, kill); r is not looked at, Slurm knows none.
-        settings: of the scheduler.
-        weights: of priority/multifactor.
-        interventions: what people do.
-        profile: privilege, calculations, delays.
-        past: jobs that ended before the simulation began, for the accounting.
+        """`jobs`: in order of submission. `estimates`: time limits; Slurm knows no r. `past`: jobs that ended before
+        the simulation began, for the accounting.
         """
         self.simulation = Simulation(shape, jobs, estimates, settings)
         self.shape, self.jobs, self.profile = shape, jobs, profile or Profile()
@@ -146,20 +149,18 @@ class SimulatedSlurm:
         self._past = sorted(past, key=lambda job: job.end)
         self._ranker = _ByPriority(self)
         self._interventions = sorted(interventions, key=lambda intervention: intervention.time)
-        self._next = 0
-        """Of the interventions."""
+        self._next = 0  # of the interventions
         self._calculated = self._calculations()
         # Multifactor's sum at the last calculation; −1 before the first. After that, sprio may list the job.
         self._base, self._listed = np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.bool_)
+        # What is set now, and what would be if only people had acted.
         self._site, self._their_site = np.zeros((2, n), dtype=np.int64)
-        """What is set now, and what would be if only people had acted."""
         self._nice = np.zeros(n, dtype=np.int64)
         self._explicit = np.full(n, NO_PRIORITY, dtype=np.int64)
         self._hold, self._share = np.zeros((2, n), dtype=np.int8)
         self._partitions = np.maximum(self.simulation.asked.partition, 0)
         self._row_of_node = shape.nodes.row_of
-        self.updates = 0
-        """Lines of scontrol that reached slurmctld."""
+        self.updates = 0  # lines of scontrol that reached slurmctld
 
     # --- time
 
@@ -362,25 +363,13 @@ class SimulatedSlurm:
     def ended(self, start: float, end: float) -> Past:
         """What sacct remembers (`rltuned.slurm.port.HistoryReader`). No time passes: another thread may ask."""
         first, last = (bisect_left(self._past, time, key=lambda job: job.end) for time in (start, end))
-        result, jobs, epoch = self.simulation.result(), self.jobs, self.profile.epoch
-        ends = np.floor(result.end) + epoch  # NaN: has not ended
+        result = self.simulation.result()
+        ends = np.floor(result.end) + self.profile.epoch  # NaN: has not ended
         rows = np.flatnonzero((ends >= start) & (ends < end) & ~np.isnan(result.start))
         rows = rows[np.argsort(result.end[rows], kind="stable")]
-        limits = self.simulation.estimates.time_limit
-        since_then = [
-            EndedJob(
-                row + 1,
-                jobs.user.value(row),
-                jobs.account.value(row),
-                self.shape.partitions[self._partitions[row]].name,
-                int(jobs.gpus[row]),
-                float(limits[row]),
-                float(result.end[row] - result.start[row]),
-                float(ends[row]),
-                int(jobs.cpus[row]),
-            )
-            for row in rows.tolist()
-        ]
+        names = [self.shape.partitions[code].name for code in self._partitions[rows]]
+        limits, run_time = self.simulation.estimates.time_limit[rows], (result.end - result.start)[rows]
+        since_then = as_accounted(self.jobs.take(rows), rows + 1, names, limits, run_time, ends[rows])
         return Past(self._past[first:last] + since_then, [])
 
     def table(self, rows: Rows | None = None) -> JobTable:

@@ -1,29 +1,24 @@
-"""From the options of `rltuned train` to a training, and its result for people. Only the training loads TensorFlow."""
+"""From the options of `rltuned train` to a training, and its result for people."""
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from rltuned.core.config import SlurmSection
+from rltuned.core.config import DEFAULT_MODEL, SlurmSection
 from rltuned.core.errors import ConfigError
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.workers.progress import Progress
 from rltuned.lab.evaluate import site as this_site
 from rltuned.lab.evaluate.policies import model_path
 from rltuned.lab.train.curriculum import MIXED, CurriculumSettings, Site
+from rltuned.lab.train.training import Trained
 from rltuned.lab.train.training_settings import SHARES, STEPS_PER_MINUTE, TrainSettings
 from rltuned.simulate.workload.readers import read
 from rltuned.simulate.workload.shapes import read_shape
 from rltuned.simulate.workload.simulated_estimates import parse_estimates
 
-if TYPE_CHECKING:
-    from rltuned.lab.train.training import Trained
-
-NONE: Final = "none"
-"""Of `--from`: no model."""
-BUDGET: Final = 30.0
-"""Minutes on 2 cores."""
+NONE: Final = "none"  # of `--from`: no model
+BUDGET: Final = 30.0  # minutes on 2 cores
 _SHOWN: Final = {
     "objective": "J",
     "wait_mean": "mean wait",
@@ -38,20 +33,14 @@ def settings(
     name: str,
     budget: float | None = None,
     steps: str | None = None,
-    window: int | None = None,
     objective: Objective = DEFAULT,
     estimates: str = MIXED,
     seed: int = 7,
-    begin: str = "",
+    begin: str = DEFAULT_MODEL,
 ) -> TrainSettings:
-    """Of the command line's options.
-
-    Raises:
-        ConfigError: estimates that do not exist; steps that are not two numbers.
-    """
+    """Of the command line's options. ConfigError: estimates that do not exist; steps that are not two numbers."""
     if estimates != MIXED:
         estimates = str(parse_estimates(estimates))
-    most = window or CurriculumSettings().window[1]
     return TrainSettings(
         name=name,
         seed=seed,
@@ -59,8 +48,7 @@ def settings(
         objective=objective,
         begin="" if begin == NONE else model_path(begin),
         estimates=estimates,
-        validation_window=most,
-        curriculum=CurriculumSettings(window=(max(most // 4, 2), most), estimates=estimates),
+        curriculum=CurriculumSettings(estimates=estimates),
     )
 
 
@@ -78,11 +66,7 @@ def _steps(text: str | None, budget: float | None) -> tuple[int, int]:
 
 
 def read_sites(traces: Sequence[str], clusters: Sequence[str], *, skip_bad: bool) -> list[Site]:
-    """The traces with their clusters.
-
-    Raises:
-        WorkloadError, ShapeError: as `read` and `read_shape`.
-    """
+    """The traces with their clusters."""
     shapes = [read_shape(cluster) for cluster in clusters]
     return [Site(read(trace, skip_bad=skip_bad), shape) for trace, shape in zip(traces, shapes, strict=True)]
 
@@ -95,12 +79,7 @@ def own_site(
     tell: Callable[[str], None],
     progress: Progress,
 ) -> Site:
-    """This site's jobs of the last days, and its nodes then, or the one cluster that is given instead; `now`: epoch
-    seconds.
-
-    Raises:
-        SlurmError, WorkloadError, ShapeError: jobs or nodes cannot be read.
-    """
+    """This site's jobs of the last days, and its nodes then, or the one cluster that is given instead."""
     jobs = this_site.own_jobs(slurm, days, now, tell, progress)
     if clusters:
         return Site(jobs, read_shape(clusters[0]))
@@ -126,22 +105,12 @@ def line(
         ("--from", asked.begin or NONE),
         ("--seed", asked.seed),
         ("--steps", ",".join(map(str, asked.steps))),
-        ("--window", asked.validation_window),
     ]
     words = [word for name, value in told if value is not None for word in (name, str(value))]
     return shlex.join(["rltuned", "train", *words, *(["--skip-bad"] if skip_bad else [])])
 
 
-def run(
-    sites: Sequence[Site], asked: TrainSettings, out: Path, *, minutes: float | None, progress: Progress, **how: Any
-) -> "Trained":
-    """`rltuned.lab.train.training.train`. `minutes`: where a budget was given, it limits the time, too."""
-    from rltuned.lab.train.training import train  # noqa: PLC0415 - TensorFlow takes seconds
-
-    return train(sites, asked, out, seconds=60.0 * minutes if minutes else float("inf"), progress=progress, **how)
-
-
-def lines(result: "Trained") -> Iterator[str]:
+def lines(result: Trained) -> Iterator[str]:
     """The result of a training, in sentences."""
     kept = "what training began with, step 0" if result.step == 0 else f"step {result.step}"
     yield f"{result.path}: {kept} of {result.steps} steps, the best on the validation windows"

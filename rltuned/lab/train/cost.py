@@ -26,8 +26,7 @@ class FinishedJobs:
     start: Floats
     end: Floats
     gpus: Floats
-    capacity: float
-    """GPUs of the cluster."""
+    capacity: float  # GPUs of the cluster
 
     @cached_property
     def wait(self) -> Floats:

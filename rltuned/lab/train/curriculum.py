@@ -44,9 +44,7 @@ class Site(NamedTuple):
 
 def with_predictions(site: Site, estimates: str, seed: int) -> Site:
     """The site with `Site.predicted`, where `estimates` (of `CurriculumSettings`) want that and its users are known.
-
-    Raises:
-        EvaluationError: `history` is wanted, and most jobs have no user.
+    EvaluationError: `history` is wanted, and most jobs have no user.
     """
     if estimates not in {MIXED, HISTORY}:
         return site
@@ -73,8 +71,7 @@ def with_limits(jobs: Workload) -> bool:
 class CurriculumSettings:
     """What windows are made of."""
 
-    window: tuple[int, int] = (96, 384)
-    """Jobs of each, log-uniform."""
+    window: tuple[int, int] = (96, 384)  # jobs of each, log-uniform
     candidates: int = 2048
     """Windows that are tried with the base rule. Those with headroom are learned from, repeatedly."""
     load: tuple[float, float] = (0.7, 1.5)
@@ -83,15 +80,12 @@ class CurriculumSettings:
     """Share of the nodes that are drained, in half of the windows; their jobs are submitted as much slower."""
     least_wait: float = 60.0
     """Seconds that the base rule must let a job wait on average."""
-    estimates: str = MIXED
-    """As `rltuned evaluate --estimates`, or `MIXED`."""
+    estimates: str = MIXED  # as `rltuned evaluate --estimates`, or `MIXED`
 
 
 def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, index: int) -> Case:
     """The window of that number: a function of its arguments alone. The sites are those of `with_predictions`.
-
-    Raises:
-        EvaluationError: the training part of a trace is shorter than a window.
+    EvaluationError: the training part of a trace is shorter than a window.
     """
     rng = np.random.default_rng([seed, 1, index])
     site = sites[index % len(sites)]
@@ -99,7 +93,7 @@ def candidate(sites: Sequence[Site], settings: CurriculumSettings, seed: int, in
     if last - first < settings.window[0]:
         raise EvaluationError(
             f"{site.jobs.source.name}: its training part has {last - first:,} jobs, fewer than a window of "
-            f"{settings.window[0]:,}; use a smaller --window"
+            f"{settings.window[0]:,}: nothing can be learned from so few jobs"
         )
     length = min(round(float(np.exp(rng.uniform(*np.log(settings.window))))), last - first)
     start = int(rng.integers(first, last - length + 1))
@@ -147,10 +141,7 @@ def validation_windows(
 
     `count` of each trace, of the part behind the training part, as they are there. Where estimates are mixed, predicted
     ones, true ones, noisy ones of σ = 1.5 and the users' own take turns, as far as the trace has them. A part that is
-    shorter than `length` gives shorter ones.
-
-    Raises:
-        EvaluationError: a part is too short.
+    shorter than `length` gives shorter ones; EvaluationError: it is too short.
     """
     found = []
     files = [site.jobs.source.name for site in sites]

@@ -21,8 +21,7 @@ from rltuned.decide.see.observation import STATE_COLUMNS
 _MOST: Final = 0.15
 """Half a difference of J counts as at most so much: in a few windows one job decides it."""
 _FIRST: Final = 0.9
-_SECOND: Final = 0.98
-"""Of Adam's moments: a training has few steps."""
+_SECOND: Final = 0.98  # of Adam's moments: a training has few steps
 _MEAN: Final = 30
 """Steps that the mean forgets in (Polyak and Juditsky, SIAM J. Control 30, 1992)."""
 _LEARNED: Final = {"constant": 1.0, "change": 0.3}
@@ -33,12 +32,9 @@ _LEARNED: Final = {"constant": 1.0, "change": 0.3}
 class EvolutionSettings:
     """How a strategy goes on."""
 
-    windows: int = 96
-    """Of a step."""
-    pairs: int = 4
-    """In each window."""
-    spread: float = 0.2
-    """σ: that of requested_time begins with −1."""
+    windows: int = 96  # of a step
+    pairs: int = 4  # in each window
+    spread: float = 0.2  # σ: that of requested_time begins with −1
     rate: float = 0.02
     """Of Adam at the first step; falls to a tenth as a line."""
 
@@ -46,10 +42,8 @@ class EvolutionSettings:
 class Tried(NamedTuple):
     """What a window says of its pairs."""
 
-    moment: Floats
-    """(s, 14) at some of its decisions."""
-    cost: Floats
-    """(pairs, 2) of c + σε and of c − σε."""
+    moment: Floats  # (s, 14) at some of its decisions
+    cost: Floats  # (pairs, 2) of c + σε and of c − σε
 
 
 class Evolution:

@@ -88,8 +88,7 @@ class IterationStats(NamedTuple):
     entropy: float
     clipped: float
     """Share of the decisions whose ratio left [1 − ε, 1 + ε]."""
-    epochs: int
-    """That were begun."""
+    epochs: int  # that were begun
     signal: float
     """Length of the mean gradient over its standard error, of `_GROUPS` parts of the decisions: 1 is noise alone."""
 

@@ -10,23 +10,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rltuned.core.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL, SlurmSection
 from rltuned.core.errors import EvaluationError, ModelError
 from rltuned.core.safe_files import read_json, write_atomic
 from rltuned.core.tables import Floats
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
-from rltuned.lab.evaluate import gate, live
+from rltuned.lab.evaluate import gate, live, site
 from rltuned.lab.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.lab.evaluate.evaluation import evaluate
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings, with_share
 from rltuned.lab.evaluate.frontier import TESTED
 from rltuned.lab.evaluate.windows import Split, bounds, recent
+from rltuned.lab.train import command
+from rltuned.lab.train.curriculum import Site
+from rltuned.lab.train.training import train
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import DAY, MODEL
 from rltuned.records.store import ModelStore, Version
@@ -76,6 +80,61 @@ class Renewal(NamedTuple):
             "candidate": None if self.candidate is None else self.candidate["chosen"],
             "over_current": None if self.over_current is None else vars(self.over_current),
         }
+
+
+def learn(
+    store: ModelStore,
+    settings: EvaluationSettings,
+    slurm: SlurmSection,
+    *,
+    minutes: float,
+    pool: WorkerPool,
+    now: float,
+    revision: str,
+    tell: Callable[[str], None],
+    progress: Progress,
+    **how: Any,
+) -> Renewal:
+    """`renew`, in a store that is locked, of the jobs and the cluster that the settings name, with a candidate that is
+    trained for so many `minutes` on 2 cores; without one where these are 0, or TensorFlow is missing.
+    """
+    work = store.root / "work"
+    settings, jobs, shape = site.of_settings(settings, slurm, moment(work, now), tell, progress)
+
+    def trainer(jobs: Workload, shape: ClusterShape, out: Path) -> Path:
+        asked = command.settings(
+            name="site", budget=minutes, seed=settings.seed, objective=settings.objective, begin=DEFAULT_MODEL
+        )
+        return train(
+            [Site(jobs, shape)],
+            asked,
+            out,
+            command="rltuned learn",
+            revision=revision,
+            processes=pool.processes,
+            resume=True,
+            seconds=60.0 * minutes,
+            progress=progress,
+        ).path
+
+    why_not = "" if minutes else "--budget 0"
+    if minutes and find_spec("tensorflow") is None:
+        why_not = "TensorFlow is not installed on this host (docs/training.md)"
+    return renew(
+        store,
+        settings,
+        jobs,
+        shape,
+        trainer=trainer,
+        pool=pool,
+        now=now,
+        revision=revision,
+        work=work,
+        why_not=why_not,
+        tell=tell,
+        progress=progress,
+        **how,
+    )
 
 
 def moment(work: Path, now: float) -> float:

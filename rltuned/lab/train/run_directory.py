@@ -3,7 +3,6 @@
 settings.json        what decides the result, with the traces' sha256 and the code's revision
 metrics.jsonl        one line for each iteration
 checkpoints/         the state after an iteration; the last two are kept
-learning.png         the curves as a picture
 NAME.json, NAME.safetensors    the model that was kept
 """
 
@@ -21,7 +20,6 @@ from rltuned.core.errors import EvaluationError
 from rltuned.core.safe_files import write_atomic
 from rltuned.records.model_files import json_bytes
 
-_DRAWN: Final = ("objective", "wait_mean", "bsld_mean", "wait_p99")
 KEPT: Final = 2
 """Checkpoints: the last may have been cut off by whatever ended the run."""
 
@@ -30,11 +28,8 @@ class RunDirectory:
     """One run. Each file is replaced as a whole, for the run may be killed at any moment."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
-        """Begin a run, or go on with one.
-
-        Raises:
-            EvaluationError: there is a run already and `resume` is not asked for, or it has other settings; or the
-            directory cannot be written.
+        """Begin a run, or go on with one. EvaluationError: there is a run already and `resume` is not asked for, or it
+        has other settings; or the directory cannot be written.
         """
         self.path = path
         asked = json.loads(json.dumps(settings))
@@ -82,45 +77,16 @@ class RunDirectory:
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def metrics(self, before: int | None = None) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl. With `before`, those of later iterations are dropped from the file first."""
+    def forget_metrics(self, after: int) -> None:
+        """Drop the lines of metrics.jsonl that are of later iterations."""
         file = self.path / "metrics.jsonl"
         if not file.exists():
-            return []
-        lines = []
-        for text in file.read_text(encoding="utf-8").splitlines():
+            return
+        kept = []
+        for text in file.read_text(encoding="utf-8").splitlines(keepends=True):
             with suppress(json.JSONDecodeError):  # cut off by whatever ended the run
-                lines.append(json.loads(text))
-        if before is not None:
-            lines = [line for line in lines if line.get("step", 0) <= before]
-            write_atomic(file, "".join(json.dumps(line) + "\n" for line in lines).encode())
-        return lines
+                kept += [text] if json.loads(text)["step"] <= after else []
+        write_atomic(file, "".join(kept).encode())
 
     def _checkpoints(self) -> list[Path]:
         return sorted(path for path in (self.path / "checkpoints").glob("*.npz") if path.stem.isdigit())
-
-
-def draw_curves(lines: list[dict[str, Any]], path: Path) -> None:
-    """The learning curves as a picture (needs matplotlib)."""
-    import matplotlib as mpl  # noqa: PLC0415 - takes a second, and only this needs it
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice above
-
-    panels = (
-        ("training: J over Slurm's own order", ("objective",)),
-        ("validation: over smallest area first", tuple(f"validation.{name}" for name in _DRAWN)),
-        ("signal to noise of a step", ("signal",)),
-    )
-    figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.6), layout="constrained")
-    for axis, (title, names) in zip(axes, panels, strict=True):
-        for name in names:
-            points = [(line["step"], line[name]) for line in lines if name in line]
-            if points:
-                axis.plot(*zip(*points, strict=True), label=name, marker="." if "." in name else None)
-        axis.set(title=title, xlabel="step")
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize="small")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

@@ -53,14 +53,10 @@ class Steps:
     """What a network learns from: S decisions, and the R rows of their queues, one queue behind the other."""
 
     terms: Singles
-    moment: Singles
-    """(S, 14)"""
-    count: Ints
-    """(S,) rows of each."""
-    picks: npt.NDArray[np.int32]
-    """(S, heads)"""
-    advantage: Floats
-    """(S,)"""
+    moment: Singles  # (S, 14)
+    count: Ints  # (S,) rows of each
+    picks: npt.NDArray[np.int32]  # (S, heads)
+    advantage: Floats  # (S,)
 
     @classmethod
     def joined(cls, parts: Sequence["Steps"]) -> "Steps":

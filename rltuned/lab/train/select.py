@@ -32,8 +32,7 @@ class Validation(NamedTuple):
     """To be minimised: J over the rule's, plus what exceeds `TOLERATED`; mean over the groups."""
     ratios: Mapping[str, float]
     """Each of `WATCHED` over the rule's; mean over the groups."""
-    groups: Mapping[str, Mapping[str, float]]
-    """The same of each group."""
+    groups: Mapping[str, Mapping[str, float]]  # the same of each group
 
 
 class Validator:

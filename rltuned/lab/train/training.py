@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from operator import call
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,7 @@ from rltuned.lab.train.curriculum import (
     with_predictions,
 )
 from rltuned.lab.train.evolution import Evolution
-from rltuned.lab.train.ppo import PPO, deterministic
-from rltuned.lab.train.run_directory import RunDirectory, draw_curves
+from rltuned.lab.train.run_directory import RunDirectory
 from rltuned.lab.train.sampling import (
     Measures,
     Steps,
@@ -47,6 +46,9 @@ from rltuned.lab.train.sampling import (
 from rltuned.lab.train.select import CHANCE, Validation, Validator
 from rltuned.lab.train.training_settings import TrainSettings
 from rltuned.records.model_files import TrainingPart, info, load, save
+
+if TYPE_CHECKING:
+    from rltuned.lab.train.ppo import PPO
 
 FITTED: Final = 128
 """Windows whose jobs the expected run times are fitted to, and whose moments say what is usual."""
@@ -65,16 +67,13 @@ _MULTIPLIER_RATE: Final = 0.2
 class Trained(NamedTuple):
     """The result of a run."""
 
-    path: Path
-    """Of the manifest."""
+    path: Path  # of the manifest
     validation: Validation
     """Of the actor that was kept, over smallest area first."""
     step: int
     """That it is of; 0: it is what training began with, the model or smallest area first, whichever is better."""
-    steps: int
-    """That were done."""
-    skipped: Mapping[str, int]
-    """Windows that could not teach, by reason."""
+    steps: int  # that were done
+    skipped: Mapping[str, int]  # windows that could not teach, by reason
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -97,8 +96,7 @@ class _Training:
             sites, settings.validation_window, settings.validation_windows, settings.seed, settings.estimates
         )
         self.validator = Validator(part, pool)
-        self.price = 0.0
-        """Of makespan beyond `MAKESPAN`."""
+        self.price = 0.0  # of makespan beyond `MAKESPAN`
 
     def _map(self, what: str, tasks: Sequence[partial[Result]]) -> Iterator[Result]:
         """The result of each task, in their order, with progress."""
@@ -107,11 +105,7 @@ class _Training:
             self.progress(what, done, len(tasks))
 
     def _worth_learning(self) -> dict[int, Measures]:
-        """Slurm's own metrics of the candidates that can teach, by number.
-
-        Raises:
-            EvaluationError: none can.
-        """
+        """Slurm's own metrics of the candidates that can teach, by number. EvaluationError: none can."""
         least, count = self.settings.curriculum.least_wait, self.settings.curriculum.candidates
         tasks = [partial(in_slurms_order, self.candidate(index)) for index in range(count)]
         found = enumerate(self._map("choosing windows", tasks))
@@ -232,8 +226,10 @@ class _Run:
         stats = self.ppo.update(steps, rng, 1.0 - (self.done - evolved - 1) / (last - evolved))
         return {"over_rule": over, "decisions": float(len(steps.count)), **stats._asdict()}
 
-    def _ppo(self) -> PPO:
+    def _ppo(self) -> "PPO":
         """From the best so far that has a network."""
+        from rltuned.lab.train.ppo import PPO  # noqa: PLC0415 - TensorFlow takes seconds
+
         return PPO(self.settings.ppo, self.evolution.mean if self.is_rule else self.best)
 
     @property
@@ -297,11 +293,11 @@ def train(
     """A model of these traces in the run directory `out` (`rltuned.lab.train.run_directory`).
 
     `command` and `revision`, of the code, are for the record. `resume`: go on with what is in `out`. After so many
-    `seconds` of `clock` no step is begun, and what is best until then is kept.
-
-    Raises:
-        EvaluationError: nothing to be learned, windows longer than a trace's part, or a directory of another run.
+    `seconds` of `clock` no step is begun, and what is best until then is kept. EvaluationError: nothing to be learned,
+    windows longer than a trace's part, or a directory of another run.
     """
+    from rltuned.lab.train.ppo import deterministic  # noqa: PLC0415 - TensorFlow takes seconds
+
     began = clock()
     begun = info(settings.begin) if settings.begin else None
     deterministic()
@@ -317,7 +313,7 @@ def train(
             run.restore(*held)
         elif begun:
             run.validate(0)
-        directory.metrics(before=run.done if held is not None else -1)
+        directory.forget_metrics(after=run.done if held is not None else -1)
         last = run.ends[-1]
         while run.done < last and clock() - began < seconds:
             line: dict[str, Any] = {"step": run.done + 1, **run.advance()}
@@ -330,7 +326,6 @@ def train(
             progress("learning", run.done, last)
         if run.done < last:
             progress("learning", last, last)
-        draw_curves(directory.metrics(), out / "learning.png")
         kept, golden = training.validator.compare(run.rule, run.best), training.golden(run.best)
     part = TrainingPart(
         method=f"{f'from {begun.name} {begun.sha256[:12]}: ' if begun else ''}evolution strategy, then PPO",

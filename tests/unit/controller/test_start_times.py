@@ -185,7 +185,7 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     assert (code, text) == (1, "")
     assert "--partition mian" in said
     assert "did you mean main?" in said
-    for wrong in (("when",), ("when", job, "--time", "60"), ("when", "--time", "soon")):
+    for wrong in (("when",), ("when", job, "--time", "60"), ("when", "--time", "soon"), ("when", job, "--gpus", "2")):
         assert run(capsys, *wrong, "--config", path)[0] == 2
     decisions.save(house.config.state.directory, replace(made, starts=None))
     for asked in ((job,), ("--time", "60")):

@@ -237,7 +237,7 @@ def learnt(tmp_path, jobs, window, *words):
     trace, config, root = tmp_path / "jobs.csv", tmp_path / "config.toml", tmp_path / "store"
     write_csv(jobs, trace)
     config.write_text(f'[policy]\nname = "auto"\nmodel = "{root}/current/model.json"\n')
-    asked = ["learn", "--trace", trace, "--cluster", "1x1", "--window", window, "--windows", "10"]
+    asked = ["learn", "--trace", trace, "--cluster", "1x1", "--window", window]
     asked += ["--shares", "0.5", "--workers", "1", "--config", config, *words]
     done = CliRunner().invoke(cli, [*map(str, asked)])
     assert done.exit_code in {0, 14}, done.output
@@ -245,7 +245,7 @@ def learnt(tmp_path, jobs, window, *words):
 
 
 def test_the_command_trains_a_candidate_and_says_how_it_compares(tmp_path, small_trainings):
-    done, _, root = learnt(tmp_path, JOBS, 14, "--budget", "0.1", "--steps", "1,1")
+    done, _, root = learnt(tmp_path, JOBS, 14, "--budget", "0.1")
     assert re.search(r"The candidate is (refused: .*|in force as version 2)\.", done.stdout)
     assert "│ rl " in done.stdout, "with the shares that were tried"
     assert not (root / "work").exists()
@@ -274,11 +274,21 @@ def test_on_a_host_of_many_cores_it_stays_within_the_unit_s_memory(tmp_path, mon
     assert str(done.exception) == "8 processes"
 
 
-@pytest.mark.parametrize("words", [["--trace", "t.csv"], ["--trace", "t", "--cluster", "1x1", "--from-sacct", "3"]])
-def test_wrong_usage_is_refused(words):
-    done = CliRunner().invoke(cli, ["learn", *words])
-    assert done.exit_code == 2
-    assert "--trace needs --cluster" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("learn --trace t.csv", "--trace needs --cluster"),
+        ("learn --trace t.csv --cluster 1x1 --from-sacct 3", "Either --from-sacct"),
+        ("train --out x", "Either --from-sacct"),
+        ("train --trace a.csv --out x", "--trace needs --cluster"),
+        ("train --trace a.csv --trace b.csv --cluster 2x4 --out x", "2 traces and 1 clusters"),
+        ("train --from-sacct 3 --cluster 2x4 --cluster 1x4 --out x", "0 traces and 2 clusters"),
+        ("train --trace a.csv --cluster 2x4", "Missing option '--out'"),
+    ],
+)
+def test_whose_jobs_is_said_once_and_whole(words, why):
+    done = CliRunner().invoke(cli, words.split())
+    assert (done.exit_code, why in " ".join(done.stderr.split())) == (2, True), done.stderr
 
 
 # --- going back, and the whole of it

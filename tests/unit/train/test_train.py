@@ -184,8 +184,8 @@ def test_a_stretch_without_limits_is_learned_from_with_drawn_ones():
     assert any(case.window.start + case.window.jobs < 120 for case in found)
 
 
-def test_a_trace_shorter_than_a_window_is_refused_with_a_remedy():
-    with pytest.raises(EvaluationError, match="smaller --window"):
+def test_a_trace_shorter_than_a_window_is_refused():
+    with pytest.raises(EvaluationError, match="so few jobs"):
         candidate([site()], CurriculumSettings(window=(500, 500)), 1, 0)
 
 
@@ -222,7 +222,6 @@ def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_w
     # At the end of each part, too.
     assert [line["step"] for line in lines if "validation.score" in line] == [3, 4, 6, 8]
     assert all(line["signal"] > 0 for line in lines if line["step"] <= 4)
-    assert (out / "learning.png").stat().st_size > 1000
     settings = json.loads((out / "settings.json").read_text())
     assert settings["settings"]["objective"] == list(Objective())
     assert settings["sites"][0]["sha256"] == "0" * 64
@@ -311,7 +310,7 @@ def test_the_command_trains_and_tells_how_the_model_compares(tmp_path, monkeypat
     trace = tmp_path / "jobs.csv"
     write_csv(busy_jobs(200), trace)
     monkeypatch.setattr(command, "settings", lambda **_: SMALL)
-    words = ["train", "--trace", str(trace), "--cluster", "2x4", "--out", str(tmp_path / "run"), "--processes", "1"]
+    words = ["train", "--trace", str(trace), "--cluster", "2x4", "--out", str(tmp_path / "run"), "--workers", "1"]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "small.json: " in done.output
@@ -334,17 +333,6 @@ def test_a_training_on_the_sites_own_jobs_says_first_what_of_the_site_is_not_sim
     assert said == []
 
 
-def test_the_command_refuses_what_it_cannot_do():
-    def said(*words):
-        done = CliRunner().invoke(cli, ["train", *words])
-        return done.exit_code, done.output + str(done.exception or "")
-
-    assert said("--out", "x")[0] == 2
-    assert said("--trace", "a.csv", "--out", "x")[0] == 2
-    assert said("--trace", "a.csv", "--cluster", "2x4")[0] == 2
-    assert "--from-sacct" in said("--trace", "a.csv", "--cluster", "2x4", "--from-sacct", "3", "--out", "x")[1]
-
-
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
@@ -360,11 +348,11 @@ def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected
     assert {name: vars(made)[name] for name in expected} == expected
     assert command.line(["a"], ["1x1"], None, made) == (
         f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed --from {made.begin or 'none'} "
-        f"--seed 7 --steps {','.join(map(str, made.steps))} --window 384"
+        f"--seed 7 --steps {','.join(map(str, made.steps))}"
     )
     own = command.line([], [], 3.0, made, skip_bad=True)
     assert own.startswith("rltuned train --from-sacct 3 --name x ")
-    assert own.endswith(" --window 384 --skip-bad")
+    assert own.endswith(" --skip-bad")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ def test_what_is_trained_is_judged_on_the_last_windows_and_kept(tmp_path, monkey
         "SITES": {"Small": ("small.csv", "2x4")},
         "RUNS": {"seed-7": actor.Run(), "seed-8": actor.Run(seed=8)},
         "STEPS": "1,1",
-        "WINDOW": 20,
         "JUDGED": (20, 4, 1),
         "LEAST": 0.0,
     }
