@@ -123,10 +123,6 @@ class SimulationSettings:
         }
 
 
-LITERATURE: Final = SimulationSettings(backfill=Backfill.EASY, fit=Fit.BEST)
-"""The protocol of the literature: EASY backfill and best fit."""
-
-
 class JobFate(enum.IntEnum):
     """What became of a job."""
 

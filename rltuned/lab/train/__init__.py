@@ -1,13 +1,5 @@
 """How the actor is made: reinforcement learning on the simulator, from smallest area first on (docs/learning.md).
 
-- `training`: from traces to a model file. `command`: what `rltuned train` asks for. `training_settings`: every number
-  that decides.
-- `curriculum`: what training begins with, and which windows are learned from. `evolution` and `ppo`: the
-  algorithms. `select`: which checkpoint is kept. `run_directory`: what a run leaves, and goes on from after a kill.
-- `sampling`: what worker processes do. `cost`: the metrics as integrals over time, and how much better a decision was.
-  `critic`: what a queue is going to cost, as the paper has it; this training does not use it.
-- `renew`: a site's own model and its verdict, renewed (`rltuned learn`).
-
 TensorFlow lives here and nowhere else, and is imported only when something is trained: `rltuned train --help` must not
 wait for it. Observations are built by `rltuned.simulate.episodes`, the compiled twin of
 `rltuned.decide.see.observation.observe`, which serves in the daemon; tests hold the two equal.
