@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from unit.train.windows import starving, waiting_at_once
+from unit.train.windows import starving, waiting_at_once, worth
 
 from rltuned.core.objective import Objective
 from rltuned.decide.rank.actor import MOMENT, Actor, plain_rule, with_network
 from rltuned.decide.see.observation import STATE_COLUMNS
 from rltuned.lab.train.evolution import Evolution, EvolutionSettings, Tried
-from rltuned.lab.train.sampling import in_slurms_order, judge, judge_pairs
+from rltuned.lab.train.sampling import in_slurms_order, judge_pairs
 
 USUAL = np.zeros(len(MOMENT)), np.ones(len(MOMENT))
 URGENCY = STATE_COLUMNS.index("job_urgency")
@@ -32,18 +32,11 @@ def evolved(actor: Actor, window, objective: str, steps: int) -> Actor:
     return strategy.mean
 
 
-def worth(actor: Actor, metric: str, window, seeds=range(1000, 1006)) -> float:
-    return float(np.mean([judge(window(seed), in_slurms_order(window(seed)), actor)[metric] for seed in seeds]))
-
-
 def test_from_nothing_it_finds_the_shortest_job_first_where_that_is_optimal():
-    def window(seed):
-        return waiting_at_once(seed=seed)
-
-    found = evolved(plain_rule("a"), window, "wait=1", 40)
-    best, nothing = plain_rule("sjf", requested_time=-1.0), plain_rule("a")
-    assert worth(nothing, "wait_mean", window) > 1.1 * worth(best, "wait_mean", window)
-    assert worth(found, "wait_mean", window) == pytest.approx(worth(best, "wait_mean", window), rel=1e-3)
+    found = evolved(plain_rule("a"), waiting_at_once, "wait=1", 40)
+    best = worth(plain_rule("sjf", requested_time=-1.0), "wait_mean", waiting_at_once)
+    assert worth(plain_rule("a"), "wait_mean", waiting_at_once) > 1.1 * best
+    assert worth(found, "wait_mean", waiting_at_once) == pytest.approx(best, rel=1e-3)
 
 
 def test_it_finds_how_much_waiting_is_to_count_where_that_is_the_answer():

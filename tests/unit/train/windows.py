@@ -1,12 +1,16 @@
 """Small windows and settings for the tests of training."""
 
+from collections.abc import Callable
+
 import numpy as np
 from unit.evaluate.small import jobs_of
 
+from rltuned.decide.rank.actor import Actor
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.windows import Window
 from rltuned.lab.train.curriculum import CurriculumSettings
 from rltuned.lab.train.evolution import EvolutionSettings
+from rltuned.lab.train.sampling import in_slurms_order, judge
 from rltuned.lab.train.training_settings import PPOSettings, TrainSettings
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Workload
@@ -30,13 +34,13 @@ def case_of(jobs: Workload, cluster: str = "2x4", estimates: str = "true") -> Ca
     return Case(Window(0, 0, len(jobs)), parse_shape(cluster), jobs, 0, made, none, estimate(none, "true", 1))
 
 
-def waiting_at_once(n: int = 12, seed: int = 0) -> Case:
+def waiting_at_once(seed: int) -> Case:
     """One GPU, and jobs of different lengths that all come at the same time: the best order is the shortest first."""
-    lengths = np.random.default_rng(seed).permutation(np.geomspace(60.0, 36_000.0, n).round())
-    return case_of(jobs_of(np.zeros(n), lengths, np.ones(n, dtype=int)), "1x1")
+    lengths = np.random.default_rng(seed).permutation(np.geomspace(60.0, 36_000.0, 12).round())
+    return case_of(jobs_of(np.zeros(12), lengths, np.ones(12, dtype=int)), "1x1")
 
 
-def starving(seed: int = 0) -> Case:
+def starving(seed: int) -> Case:
     """One GPU, some long jobs, and behind them short ones that would go first for ever: whoever counts waiting enough
     lets the long ones in, and the longest waits are less than half as long.
     """
@@ -44,3 +48,9 @@ def starving(seed: int = 0) -> Case:
     submit = np.concatenate((np.zeros(12), np.sort(rng.uniform(0.0, 9_500.0, 90))))
     lengths = np.concatenate((rng.uniform(150.0, 200.0, 12), rng.uniform(80.0, 120.0, 90)))
     return case_of(jobs_of(submit, lengths.round(), np.ones(102, dtype=int)), "1x1")
+
+
+def worth(actor: Actor, metric: str, window: Callable[[int], Case]) -> float:
+    """A metric of an actor on windows that it has not learned from."""
+    cases = [window(seed) for seed in range(1000, 1006)]
+    return float(np.mean([judge(case, in_slurms_order(case), actor)[metric] for case in cases]))
