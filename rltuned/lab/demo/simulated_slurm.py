@@ -7,7 +7,6 @@ What was measured on real Slurm and holds here:
 - An explicit Priority of an admin is frozen, resets Nice to 0 for good, and is handed back by a release.
 - sprio lists no held job, no job with an explicit priority, and no job submitted since the last calculation.
 - OverSubscribe is one-way. Running jobs take a site factor without effect and refuse placement.
-- A user who is no operator is denied.
 - Answers take virtual time, so jobs start between a reading and the write that follows it.
 
 Not simulated: arrays and heterogeneous jobs, dependencies, requeue, excluded nodes, a slurmctld that is away.
@@ -47,9 +46,8 @@ SHARE_NO: Final = 2
 
 @dataclass(frozen=True)
 class Profile:
-    """How this Slurm is configured, and what its client may do."""
+    """How this Slurm is configured."""
 
-    privilege: Privilege = Privilege.OPERATOR
     epoch: int = 1_800_000_000  # epoch seconds of the workload's 0
     calc_period: float = 60.0  # priorityCalcPeriod, seconds
     calc_phase: float = 0.0
@@ -160,7 +158,6 @@ class SimulatedSlurm:
         self._hold, self._share = np.zeros((2, n), dtype=np.int8)
         self._partitions = np.maximum(self.simulation.asked.partition, 0)
         self._row_of_node = shape.nodes.row_of
-        self.updates = 0  # lines of scontrol that reached slurmctld
 
     # --- time
 
@@ -309,13 +306,10 @@ class SimulatedSlurm:
 
     def update(self, job_id: int, changes: Sequence[Change]) -> tuple[Outcome | None, str]:
         """One line of scontrol, all fields of one job. The message is "" where Slurm accepts them without a word."""
-        self.updates += 1
         row = job_id - 1
         fate = self.simulation.fate
         if not 0 <= row < len(self.jobs) or self.jobs.submit_time[row] > self.simulation.now:
             return Outcome.GONE, f"Invalid job id specified for job {job_id}"
-        if self.profile.privilege is Privilege.NONE:
-            return Outcome.DENIED, f"Access/permission denied for job {job_id}"
         if fate[row] not in {JobFate.WAITING, JobFate.RUNNING}:
             return Outcome.GONE, f"Job has already finished for job {job_id}"
         for change in changes:
@@ -420,7 +414,7 @@ class SimulatedSlurm:
             release=RELEASE,
             cluster_name="simulated",
             user="rltuned",
-            privilege=self.profile.privilege,
+            privilege=Privilege.OPERATOR,
             priority_type="priority/multifactor",
             site_factor_plugin="",
             scheduler_type="sched/backfill" if backfill else "sched/builtin",

@@ -38,17 +38,15 @@ class Validation(NamedTuple):
 class Validator:
     """The validation windows, and what a rule does on them."""
 
-    def __init__(self, windows: Sequence[tuple[str, Case]], pool: WorkerPool) -> None:
+    def __init__(self, windows: Sequence[tuple[str, Case]], pool: WorkerPool, rule: Actor) -> None:
         self._windows, self._pool = windows, pool
         self._slurm = list(pool.map(call, [partial(in_slurms_order, case) for _, case in windows]))
-        self._rule: tuple[Actor, list[Measures]] | None = None
+        self._rule = self._measured(rule)
 
-    def compare(self, rule: Actor, actor: Actor) -> Validation:
-        """An actor relative to a rule."""
-        if self._rule is None or self._rule[0] is not rule:
-            self._rule = rule, self._measured(rule)
+    def compare(self, actor: Actor) -> Validation:
+        """An actor relative to the rule."""
         groups: dict[str, list[tuple[Measures, Measures]]] = {}
-        every = zip(self._windows, self._slurm, self._measured(actor), self._rule[1], strict=True)
+        every = zip(self._windows, self._slurm, self._measured(actor), self._rule, strict=True)
         for (group, _), slurm, mine, theirs in every:
             groups.setdefault(group, []).append((over(mine, slurm), over(theirs, slurm)))
         return _validation({group: _ratios(found) for group, found in groups.items()})

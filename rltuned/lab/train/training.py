@@ -92,10 +92,9 @@ class _Training:
         self.skipped: dict[str, int] = {}
         self.slurm = self._worth_learning()
         self.windows = list(self.slurm)
-        part = validation_windows(
+        self.part = validation_windows(
             sites, settings.validation_window, settings.validation_windows, settings.seed, settings.estimates
         )
-        self.validator = Validator(part, pool)
         self.price = 0.0  # of makespan beyond `MAKESPAN`
 
     def _map(self, what: str, tasks: Sequence[partial[Result]]) -> Iterator[Result]:
@@ -203,6 +202,7 @@ class _Run:
         self.done, self.step, self.kept = 0, 0, Validation(1.0, {}, {})
         """Steps done; the step that `best` is of, and how good it is, over smallest area first."""
         self.best = self.rule = rule = run.beginning()
+        self.validator = Validator(run.part, run.pool, rule)
         start = (
             replace(load(self.settings.begin), name=rule.name, objective=rule.objective)
             if self.settings.begin
@@ -244,7 +244,7 @@ class _Run:
 
     def validate(self, step: int) -> Validation:
         """Measure the actor of that step, and keep it if it is the best one."""
-        found = self.run.validator.compare(self.rule, self.actor)
+        found = self.validator.compare(self.actor)
         if found.score < self.kept.score - (CHANCE if self.is_rule else 0.0):
             self.best, self.kept, self.step = self.actor, found, step
         return found
@@ -326,7 +326,7 @@ def train(
             progress("learning", run.done, last)
         if run.done < last:
             progress("learning", last, last)
-        kept, golden = training.validator.compare(run.rule, run.best), training.golden(run.best)
+        kept, golden = run.validator.compare(run.best), training.golden(run.best)
     part = TrainingPart(
         method=f"{f'from {begun.name} {begun.sha256[:12]}: ' if begun else ''}evolution strategy, then PPO",
         data=f"the first 70 % of {', '.join(f'{site.jobs.source.name} on {site.shape.text}' for site in sites)}; "
