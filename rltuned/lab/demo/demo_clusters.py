@@ -395,7 +395,7 @@ class Demo:
         return int(made.snapshot.jobs.job_id[made.rows[np.argmax(made.base_rank - made.rank)]])
 
     def report(self, made_at: float) -> dict[str, Any]:
-        """The report of a demonstration that is over (docs/demo.md): both orders have really run. EvaluationError: no
+        """The report of a demonstration that is over (docs/try.md): both orders have really run. EvaluationError: no
         job has run in both clusters.
         """
         since, until = float(EPOCH), self.steered.clock.time() + 1.0

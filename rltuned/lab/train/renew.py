@@ -119,7 +119,7 @@ def learn(
 
     why_not = "" if minutes else "--budget 0"
     if minutes and find_spec("tensorflow") is None:
-        why_not = "TensorFlow is not installed on this host (docs/training.md)"
+        why_not = "TensorFlow is not installed on this host (docs/learning.md)"
     return renew(
         store,
         settings,

@@ -156,10 +156,17 @@ def test_ppo_finds_the_shortest_job_first_from_nothing_on_a_queue_where_it_is_op
     assert worth(found, "wait_mean", waiting_at_once) == pytest.approx(best, rel=1e-3)
 
 
+def longest_waits(actor):
+    """Mean of the longest waits, a tenth of all."""
+    cases = [starving(seed) for seed in range(1000, 1006)]
+    waits = [np.sort(played(case, actor).start - case.jobs.submit_time) for case in cases]
+    return float(np.mean([wait[-len(wait) // 10 :].mean() for wait in waits]))
+
+
 def test_ppo_finds_how_much_waiting_is_to_count_where_that_is_the_answer():
     found = trained(SJF, starving, Objective.parse("tail=1"), 15, temperature=0.05, trajectories=8, learning_rate=0.3)
     assert found.weights["constant"][STATE_COLUMNS.index("job_urgency")] > 0.2
-    assert worth(found, "wait_p99", starving) < 0.8 * worth(SJF, "wait_p99", starving)
+    assert longest_waits(found) < 0.8 * longest_waits(SJF)
 
 
 def test_a_window_without_jobs_or_of_one_job_or_in_which_nobody_waits_is_left_out_with_its_reason():
