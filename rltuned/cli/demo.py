@@ -30,12 +30,6 @@ from rltuned.cli.common import EXIT_FINDINGS, FOLDER, Real, console, emit, json_
 )
 @click.option("--cluster", default="", help="For example 20x8:a100, or FILE.json. [default: 80 nodes, three GPU types]")
 @click.option("--policy", default="model", show_default=True, help="`model`, or a plain rule: saf, sjf, wfp3, fifo …")
-@click.option(
-    "--estimates",
-    default="history",
-    show_default=True,
-    help="What the daemon knows of run times: history (predicted from finished jobs), limit, noisy:SIGMA, true.",
-)
 @click.option("--speed", default=0.0, type=Real(0), help="Virtual seconds per second at most. [default: no bound]")
 @click.option(
     "--state",

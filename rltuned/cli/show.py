@@ -1,8 +1,9 @@
 """Tables and sentences for people: what the commands print when nobody asked for JSON."""
 
 import math
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -101,12 +102,12 @@ def explanation(console: Console, answer: "Explanation") -> None:
             if item.coefficient
         ]
         names = ("term", "this job", "coefficient now", "product")
-        console.print(table(f"What its score {answer.score:.4g} is the sum of", names, parts, right=names[1:]))
+        console.print(f"What its score {answer.score:.4g} is the sum of:", table("", names, parts, right=names[1:]))
     if answer.features:
         rows = [(item.name, f"{item.value:.3f}", f"{item.median:.3f}") for item in answer.features]
         columns = ("feature", "this job", "median of queue")
-        title = "What the policy saw (0 to 1; docs/ranking.md says what each means)"
-        console.print(table(title, columns, rows, right=columns[1:]))
+        console.print("What the policy saw (0 to 1; docs/ranking.md says what each means):")
+        console.print(table("", columns, rows, right=columns[1:]))
 
 
 def _sentences(answer: "Explanation") -> Iterator[str]:
@@ -314,7 +315,17 @@ def model(console: Console, info: "ModelInfo") -> None:
         ("settings", ", ".join(f"{name}={value}" for name, value in info.settings.items())),
         *((f"  {name}", f"{value:.6g}") for name, value in info.metrics.items()),
     ]
-    console.print(table(plain(info.name), ("", "value"), rows))
+    _facts(console, info.name, rows)
+
+
+def _facts(console: Console, title: str, rows: Sequence[tuple[str, object]]) -> None:
+    """A line for each; a value that is wider than a terminal goes on below its beginning."""
+    console.print(plain(title), style="italic")
+    widest = max(len(label) for label, _ in rows)
+    for label, value in rows:
+        head = f"{plain(label):<{widest}}  "
+        text = textwrap.fill(plain(value), console.width, initial_indent=head, subsequent_indent=" " * len(head))
+        console.print(text, soft_wrap=True)
 
 
 SYMBOL: Final = {
@@ -370,8 +381,7 @@ def workload(console: Console, described: Mapping[str, Any]) -> None:
         if key not in hidden
     ]
     rows.append(("jobs by GPUs", shown + (f", other: {rest:,}" if rest else "")))
-    title = f"{plain(described['name'])} ({plain(described['form'])}, sha256 {described['sha256'][:12]})"
-    console.print(table(title, ("", "value"), rows))
+    _facts(console, f"{described['name']} ({described['form']}, sha256 {described['sha256'][:12]})", rows)
 
 
 _DEMO_METRICS: Final = (

@@ -112,7 +112,7 @@ def test_it_can_be_slowed_down(small, memory_path):
 
 
 def test_what_a_run_time_limit_of_the_partition_allows_is_all_that_is_asked(small, memory_path):
-    with Demo(replace(small, cluster="", estimates="noisy:2", jobs=200), memory_path) as demo:
+    with Demo(replace(small, cluster="", jobs=200), memory_path) as demo:
         assert demo.steered.simulation.asked.rejected == {}
         assert demo.steered.simulation.estimates.time_limit.max() <= 6 * 3600
         demo.step()

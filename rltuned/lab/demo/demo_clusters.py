@@ -41,11 +41,10 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Config, resolve, toml_value
 from rltuned.core.ended import EndedJob
-from rltuned.core.tables import Floats, JobTable, Snapshot
+from rltuned.core.tables import Floats, Snapshot
 from rltuned.core.wording import duration
 from rltuned.decide.decision import record
-from rltuned.decide.expect.predictions import RunTimePredictions
-from rltuned.decide.loans import NOTHING_TOLD, Book, Told
+from rltuned.decide.loans import Book
 from rltuned.decide.place.problem import SolveOutcome
 from rltuned.decide.plan import Plan
 from rltuned.decide.rank import Policy
@@ -61,7 +60,7 @@ from rltuned.simulate.shape import ClusterShape, from_json
 from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.jobs import Estimates, Workload
 from rltuned.simulate.workload.shapes import read_shape
-from rltuned.simulate.workload.simulated_estimates import EstimateKind, estimate, parse_estimates
+from rltuned.simulate.workload.simulated_estimates import EstimateKind, estimate
 from rltuned.simulate.workload.synthetic import generate
 
 CLUSTER: Final[Mapping[str, Any]] = {
@@ -119,26 +118,6 @@ class DemoSettings:
     policy: str = "model"
     past: int = 3000
     """Jobs before the first, which the accounting remembers."""
-    estimates: str = "history"  # as `--estimates` of ``rltuned evaluate``
-
-
-class _Known:
-    """Estimates that are fixed beforehand (`true`, `noisy`, `limit`)."""
-
-    def __init__(self, run_time: Floats) -> None:
-        self._run_time = run_time
-
-    def refresh(self) -> None:
-        """Nothing is learnt."""
-
-    def predicted(self, jobs: JobTable) -> RunTimePredictions:
-        """As `RunTimes.predicted`; how wrong they are is not known."""
-        estimate, unknown = self._run_time[jobs.job_id - 1], np.full(len(jobs), np.nan)
-        return RunTimePredictions(estimate, estimate, unknown, unknown)
-
-    def told(self) -> Told:
-        """As `RunTimes.told`: there is no accounting."""
-        return NOTHING_TOLD
 
 
 def split(both: Workload, past: int, shape: ClusterShape) -> tuple[Workload, list[EndedJob]]:
@@ -184,8 +163,7 @@ class Demo:
                 stack.callback(endpoint.close)
                 self.url = f"http://{endpoint.host}:{endpoint.port}/metrics"
             self._runtime = Runtime(self.config, self.steered.clock, logger, self.metrics)
-            by_history = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
-            self._run_times = RunTimes(self.steered, self._runtime) if by_history else _Known(known.run_time)
+            self._run_times = RunTimes(self.steered, self._runtime)
             self._run_times.refresh()
             self._start_daemon()
             stack.callback(self._stop_daemon)
@@ -199,7 +177,7 @@ class Demo:
 
     def _estimates(self) -> Estimates:
         """Limits and r. No limit is above MaxTime: Slurm would refuse the job."""
-        known = estimate(self.jobs, self.settings.estimates, self.settings.seed)
+        known = estimate(self.jobs, EstimateKind.HISTORY, self.settings.seed)
         longest = {partition.name: partition.max_time for partition in self.shape.partitions}
         longest[""] = self.shape.default.max_time
         limit = np.minimum(known.time_limit, [longest[self.jobs.partition.value(row)] for row in range(len(self.jobs))])

@@ -33,13 +33,6 @@ def test_the_shipped_file_as_it_is_changes_nothing():
     assert effective.sources == {}
 
 
-def test_uncommenting_every_line_gives_every_key_at_its_default():
-    text = KEY_LINE.sub("", sample())
-    effective = resolve(text, "config.toml", {}, {})
-    assert effective.config == Config()
-    assert set(effective.sources) == keys_of_the_schema()
-
-
 def test_each_line_can_be_uncommented_alone():
     lines = sample().splitlines()
     section = ""
@@ -56,18 +49,6 @@ def test_each_line_can_be_uncommented_alone():
         assert effective.sources == {f"{section}.{key}": f"config.toml:{number + 1}"}
         uncommented.add(f"{section}.{key}")
     assert uncommented == keys_of_the_schema()
-
-
-def test_a_misspelt_key_in_it_is_refused_with_its_line():
-    text = KEY_LINE.sub("", sample()).replace("most =", "moist =")
-    number = text.splitlines().index("moist = 16") + 1
-    with pytest.raises(ConfigError, match=rf"config\.toml:{number}: unknown key 'lend\.moist'"):
-        resolve(text, "config.toml", {}, {})
-
-
-def test_a_section_of_before_is_refused_with_its_successor():
-    with pytest.raises(ConfigError, match=r"config\.toml:1: section 'decide' is gone, take it out: .*lend\.share"):
-        resolve('[decide]\nclass_by = ["qos"]\n', "config.toml", {}, {})
 
 
 def test_a_key_of_before_is_refused_with_what_says_it_now():
