@@ -24,13 +24,15 @@ from rltuned.cli.common import (
     whose_jobs,
 )
 
+DAYS = 60.0
+"""Of jobs that are learned from where nobody says more."""
 MOST_WORKERS = 8
 """Processes where nobody asks for more: they take 0.25 GB each, the training 1.1 GB, and the unit's limit is 4 GB."""
 
 
 @click.command()
 @STORE_OPTION
-@site_options(days=60)
+@site_options(days=DAYS)
 @click.option(
     "--budget",
     "minutes",
@@ -81,7 +83,7 @@ def learn(
     from rltuned.lab.train import renew
     from rltuned.records.gate_verdict import SLURM
 
-    whose_jobs(options, days=60.0)
+    whose_jobs(options, DAYS)
     config, store = load(config_path).config, model_store(root, config_path)
     with usage():
         settings = gate.as_configured(config, given(options | {"from_slurm": not options["cluster"]}))
