@@ -164,10 +164,11 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
     pooled = {arm: _mean([of["arms"][arm] for of in each]) for arm in arms}
     ratios = {arm: {k: {"ratio": v} for k, v in _ratios(pooled[arm], pooled[MULTIFACTOR]).items()} for arm in arms}
     for name in MEANS:
-        values = np.array([np.concatenate([blocks(per_job(run, arm)[name]) for run in runs]) for arm in arms])
-        over = arms.index(MULTIFACTOR)
-        for at, compared in enumerate(compare(values, counts(values.shape[1], 1, RESAMPLES))):
-            ratios[arms[at]][name] |= {"lo": compared[over].lo, "hi": compared[over].hi}
+        values = {arm: np.concatenate([blocks(per_job(run, arm)[name]) for run in runs]) for arm in arms}
+        drawn = counts(len(values[MULTIFACTOR]), 1, RESAMPLES)
+        for arm in arms:
+            compared = compare(values[arm], values[MULTIFACTOR], drawn)
+            ratios[arm][name] |= {"lo": compared.lo, "hi": compared.hi}
     found: dict[str, Any] = {
         "jobs": sum(len(run.jobs.workload) - run.jobs.warm for run in runs),
         "runs": each,

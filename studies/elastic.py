@@ -142,7 +142,7 @@ def window(task: tuple[Case, EvaluationSettings]) -> dict[str, dict[str, float]]
         contenders[name] = Sized("rl", settings.simulated, policy=model, elastic=rule.running, rule=rule)
     found = {}
     for name, chosen in contenders.items():
-        result = simulate_case(case, chosen, settings).result()
+        result = simulate_case(case, chosen).result()
         times = result.first_start, result.end, result.runs
         found[name] = case.metrics(*times).as_dict() | of_open(case, *times)
     return found
@@ -173,7 +173,7 @@ def measured(
         row = {"trace": trace, "cluster": cluster, "share": str(share), "rule": rule}
         for metric in METRICS:
             values = np.array([[each[which][metric] for each in found] for which in (AGAINST, rule)])
-            ratio = compare(values, drawn)[1][0]
+            ratio = compare(values[1], values[0], drawn)
             row[metric] = f"{ratio.ratio:.3f}"
             if metric == "jct_mean" and ratio.lo is not None and ratio.hi is not None:
                 row |= {"lo": f"{ratio.lo:.3f}", "hi": f"{ratio.hi:.3f}"}

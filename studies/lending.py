@@ -18,10 +18,9 @@ import numpy as np
 from rltuned.core.errors import EvaluationError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, progress_bar, silent
-from rltuned.lab.evaluate import gate
 from rltuned.lab.evaluate.bootstrap import mean
 from rltuned.lab.evaluate.case import Case
-from rltuned.lab.evaluate.evaluation import evaluate, ready
+from rltuned.lab.evaluate.evaluation import Tables, evaluate, ready
 from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
 from rltuned.lab.evaluate.frontier import RATIOS, TESTED, Point, contenders, parse_shares, points
 from rltuned.lab.evaluate.state import state_path
@@ -107,15 +106,14 @@ def measured(
 ) -> list[dict[str, Any]]:
     """Rows of the table: a protocol with one kind of weights. EvaluationError: the code has changed meanwhile."""
     begun, shape = code(), read_shape(protocol.cluster)
-    found: list[dict[str, dict[str, Any]]] = []
+    found: list[Tables] = []
     loads: list[float] = []
     states = []
     for seed in SEEDS:
         evaluation = ready(protocol.settings(WEIGHTS[decides], seed, shares), jobs, shape, begun)
         name = f"lending-{protocol.trace}-{decides}-{seed}-{begun[:8]}".lower().replace(" ", "-")
         out = UNFINISHED / name
-        report = evaluate(evaluation, pool, out, progress=progress)
-        found.append(gate.measurements(report))
+        found.append(evaluate(evaluation, pool, out, progress=progress))
         loads += [load(case) for case in evaluation.cases]
         states.append(state_path(out))
     # Processes that start later load what is there by then.

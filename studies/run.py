@@ -14,6 +14,7 @@ from rltuned.core.errors import EvaluationError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.evaluation import evaluate, ready
+from rltuned.lab.evaluate.evaluation_report import assemble
 from rltuned.lab.evaluate.evaluation_settings import LEARNED, EvaluationSettings
 from rltuned.lab.evaluate.policies import described, model_path
 from rltuned.lab.evaluate.state import state_path
@@ -119,7 +120,7 @@ def run(
         meta = {**evaluation.meta, **settings, "study": own}
         evaluation = replace(evaluation, meta=meta)
         if peer is None:
-            report = evaluate(evaluation, pool, path, progress=progress)
+            report = assemble(evaluation, evaluate(evaluation, pool, path, progress=progress))
         else:
             report = measure.evaluate(evaluation, study.label, peer, pool.processes, progress)
         # Workers that start later load what is there by then.

@@ -112,8 +112,8 @@ def table(name: str, jobs: Workload) -> list[str]:
             continue  # nobody is known to have asked for a limit
         error = np.abs(np.log(guess / took[late]))
         accuracy = float(np.mean(np.minimum(guess, took[late]) / np.maximum(guess, took[late])))
-        means = np.array([[part.mean() for part in np.array_split(of, BLOCKS)] for of in (error, base)])
-        ratio = compare(means, drawn)[0][1]
+        own, other = (np.array([part.mean() for part in np.array_split(of, BLOCKS)]) for of in (error, base))
+        ratio = compare(own, other, drawn)
         text = f"| {name}: {way} | {accuracy:.4f} | {error.mean():.3f} | {error.mean() / base.mean():.3f} "
         text += "" if way == "median of three" else f"[{ratio.lo:.2f}, {ratio.hi:.2f}] "
         if ends:

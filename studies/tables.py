@@ -59,8 +59,7 @@ class Together:
 
     def ratio(self, label: str, other: str, metric: str = "wait_mean") -> Comparison:
         """Mean over mean, with its interval (`rltuned.lab.evaluate.bootstrap`)."""
-        pair = np.stack([self.values[label][metric], self.values[other][metric]])
-        return compare(pair, self._drawn)[0][1]
+        return compare(self.values[label][metric], self.values[other][metric], self._drawn)
 
     @cached_property
     def _drawn(self) -> Floats:

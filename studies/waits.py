@@ -17,10 +17,11 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.tables import Floats
+from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_settings import OWN, with_share
-from rltuned.lab.evaluate.measure import Task, simulate_case
-from rltuned.lab.evaluate.policies import contender
+from rltuned.lab.evaluate.measure import simulate_case
+from rltuned.lab.evaluate.policies import Contender, contender
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.simulate.workload.shapes import read_shape
 from studies.lending import PROTOCOLS, SEEDS, WEIGHTS, Protocol
@@ -44,11 +45,10 @@ SIZES: Final = {
 COLUMNS: Final = ("trace", "nodes", "order", "gpus", "jobs", "mean_h", "p25_h", "p50_h", "p75_h", "p90_h", "p99_h")
 
 
-def waits(task: Task) -> tuple[Floats, Floats]:
+def waits(task: tuple[Case, Contender]) -> tuple[Floats, Floats]:
     """(n,) hours that each job of a window waits, and (n,) its GPUs; jobs that can never run are left out."""
     compile_kernel()
-    case = task.case
-    start = simulate_case(case, contender(task.policy, task.settings), task.settings).result().first_start
+    case, start = task[0], simulate_case(*task).result().first_start
     rows = case.measured & np.isfinite(start)
     return (start[rows] - case.jobs.submit_time[rows]) / 3600.0, np.asarray(case.jobs.gpus[rows], float)
 
@@ -58,7 +58,7 @@ def measured(protocol: Protocol, traces: Path, workers: int) -> list[dict[str, s
     jobs, shape = read(traces / protocol.file, skip_bad=True), read_shape(protocol.cluster)
     settings = [protocol.settings(WEIGHTS[DECIDES], seed, (SHARE,)) for seed in SEEDS]
     cases = [(case, one) for one in settings for case in ready(one, jobs, shape, code()).cases]
-    tasks = [Task(case, order, one) for order in ORDERS for case, one in cases]
+    tasks = [(case, contender(order, one)) for order in ORDERS for case, one in cases]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         found = list(pool.map(waits, tasks))
     rows = []

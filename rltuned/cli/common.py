@@ -105,6 +105,16 @@ def whose_jobs(options: dict[str, Any], days: float | None = None) -> None:
         raise click.UsageError(f"{len(trace)} traces and {len(cluster)} clusters: give one --cluster for each --trace")
 
 
+def removed(option: str, instead: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option of before: whoever gives it is told what stands in its place."""
+
+    def refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(f"{option} is gone: {instead}")
+
+    return click.option(option, hidden=True, expose_value=False, callback=refuse)
+
+
 def job_number(name: str) -> int:
     """The number of the row that a job is, or would be, in the queue; a type of click.
 

@@ -1,4 +1,6 @@
-"""`rltuned evaluate`: policies on the same jobs, in the simulator. `rltuned gate`: which of them a site should run."""
+"""`rltuned evaluate`: policies on the same jobs, in the simulator. `rltuned gate`: which of them a site should run.
+`rltuned tune`: the best that slurm.conf alone can do.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,10 +20,13 @@ from rltuned.cli.common import (
     check_outputs,
     config_option,
     console,
+    emit,
     given,
+    json_option,
     load,
     processes,
     remark,
+    removed,
     usage,
     write,
 )
@@ -29,74 +34,105 @@ from rltuned.core.errors import EvaluationError
 from rltuned.core.installed import require
 from rltuned.core.objective import DEFAULT
 
-_OF_BOTH = (
-    click.option("--trace", metavar="FILE", help="Jobs: CSV or sacct -P; gzip or not. See `rltuned traces`."),
-    click.option("--cluster", help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json."),
-    click.option(
+_OPTIONS = {
+    "trace": click.option("--trace", metavar="FILE", help="Jobs: CSV or sacct -P; gzip or not. See `rltuned traces`."),
+    "from_sacct": click.option(
+        "--from-sacct",
+        type=Real(0, 366, min_open=True),
+        metavar="DAYS",
+        help="Jobs of the last DAYS from sacct, instead of --trace.",
+    ),
+    "cluster": click.option(
+        "--cluster",
+        help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json. "
+        "[default with --from-sacct: what Slurm shows]",
+    ),
+    "from_slurm": click.option(
         "--from-slurm",
         is_flag=True,
-        help="Cluster, scheduler parameters and weights of the Slurm that is reached from here, instead of --cluster. "
-        "[default of gate with --from-sacct]",
+        help="Cluster, scheduler parameters and weights of the Slurm that is reached from here, instead of --cluster.",
     ),
-    click.option(
-        "--scheduler",
-        metavar="PARAMETERS",
-        help="SchedulerParameters of the simulated Slurm, as bf_interval=60,bf_window=2880 (also bf_resolution, "
-        "bf_max_job_test, bf_max_job_user, bf_max_job_part, bf_max_job_start, bf_min_age_reserve, "
-        "default_queue_depth). [default: with --from-slurm the site's, else those of a slurm.conf that says nothing, "
-        "but for default_queue_depth: the whole queue]",
+    "slurm": click.option(
+        "--slurm",
+        metavar="KEY=VALUE,…",
+        help="The simulated Slurm: backfill=easy|none (a reservation for the first job of a partition, or none at "
+        "all), placement=best|worst (best fit, worst fit), and SchedulerParameters: bf_interval, bf_window, "
+        "bf_resolution, bf_max_job_test, bf_max_job_user, bf_max_job_part, bf_max_job_start, bf_min_age_reserve, "
+        "default_queue_depth. "
+        "[default: what Slurm shows; with --cluster those of a slurm.conf that says nothing, but for "
+        "default_queue_depth: the whole queue]",
     ),
-    click.option(
+    "split": click.option(
         "--split",
         type=click.Choice(["all", "train", "validation", "test"]),
         help="Part of the trace, by time: the first 70 % of the jobs, the next 15 %, the last 15 %. [default: all]",
     ),
-    click.option(
+    "start": click.option(
         "--start",
-        type=click.Choice(["idle", "warm"]),
-        help="warm: the jobs before the window run and queue when it begins, by FIFO, the same for every policy. "
-        "[default: idle; of gate: warm]",
+        metavar="idle|warm|warm:JOBS",
+        help="warm: the jobs before the window, as many as it has or JOBS, run and queue when it begins, by FIFO, the "
+        "same for every policy. [default: idle; of gate: warm]",
     ),
-    click.option("--warm-jobs", type=NUMBER, help="How many jobs before it. [default: as many as --window]"),
-    click.option("--seed", type=click.IntRange(min=0), help="Of windows, estimates, resamples. [default: 7]"),
-    click.option(
+    "seed": click.option(
+        "--seed", type=click.IntRange(min=0), help="Of windows, search, estimates, resamples. [default: 7]"
+    ),
+    "model": click.option(
         "--model", help="Of rl: a name, or a manifest's path. [default: the shipped one; of gate: policy.model]"
     ),
-    click.option(
+    "estimates": click.option(
         "--estimates",
         help="What policies know of run times: true, noisy:SIGMA, limit (the users' own) or history (a predictor). "
-        "[default: true; of gate: estimates.source]",
+        "[default: true; of gate and tune: estimates.source]",
     ),
-    click.option(
+    "weights": click.option(
         "--weights",
         metavar="WEIGHTS",
         help="Slurm's own order: usual (all factors weigh alike), fair-share (it decides), or a list as "
         "age=1000,fairshare=100000,gres/gpu=500. rl raises jobs in it; reported are the accounts that are worse off "
-        "than in it, and the jobs that are late. [default with --from-slurm: the site's; of gate: usual]",
+        "than in it, and the jobs that are late. [default: what Slurm shows; with --cluster: of gate and tune usual]",
     ),
-    click.option(
+    "objective": click.option(
         "--objective",
         metavar="WEIGHTS",
         callback=as_objective,
         help="What J weighs, each over Slurm's own order (multifactor), and what rl is to want: mean wait, slowdown, "
-        "99th percentile of the wait, idle GPU time while jobs wait. [default: of gate and with --from-slurm the "
+        "99th percentile of the wait, idle GPU time while jobs wait. [default: of gate, tune and with --from-slurm the "
         f"site's policy.objective, else {DEFAULT}]",
     ),
-    click.option("--skip-bad", is_flag=True, default=None, help="Count lines that cannot be read and go on."),
-    config_option,
-    click.option("--workers", type=NUMBER, help="Processes. [default: one per core, one beside slurmctld]"),
+    "skip_bad": click.option(
+        "--skip-bad", is_flag=True, default=None, help="Count lines that cannot be read and go on."
+    ),
+}
+_WORKERS = click.option("--workers", type=NUMBER, help="Processes. [default: one per core, one beside slurmctld]")
+_GONE = {
+    "--scheduler": "--slurm takes SchedulerParameters",
+    "--backfill": "write --slurm backfill=easy|none",
+    "--placement": "write --slurm placement=best|worst",
+    "--warm-jobs": "write --start warm:JOBS",
+}
+
+
+def options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options that mean the same to several commands, with --config and --workers."""
+    chosen: list[Callable[[Any], Any]] = [*(_OPTIONS[name] for name in names), config_option, _WORKERS]
+    chosen += [removed(option, instead) for option, instead in _GONE.items()]
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(chosen):
+            command = option(command)
+        return command
+
+    return add
+
+
+_EVALUATION = (
+    *("cluster", "from_slurm", "slurm", "split", "start", "seed"),
+    *("model", "estimates", "weights", "objective", "skip_bad"),
 )
-"""Options that mean the same to both."""
-
-
-def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_OF_BOTH):
-        command = option(command)
-    return command
 
 
 @click.command()
-@_of_both
+@options("trace", *_EVALUATION)
 @click.option("--window", default=1024, show_default=True, type=NUMBER, help="Jobs of a window.")
 @click.option("--windows", default=30, show_default=True, type=NUMBER, help="How many windows.")
 @click.option(
@@ -107,20 +143,9 @@ def _of_both(command: Callable[..., Any]) -> Callable[..., Any]:
     "daemon serves it where lend.share is 0.2.",
 )
 @click.option(
-    "--backfill",
-    type=click.Choice(["slurm", "easy", "none"]),
-    help="A reservation for each of the first jobs (sched/backfill), one per partition, or none at all. "
-    "[default: slurm]",
-)
-@click.option(
-    "--placement",
-    type=click.Choice(["slurm", "best", "worst"]),
-    help="As Slurm chooses nodes, best fit, or worst fit. [default: slurm]",
-)
-@click.option(
     "--easy",
     is_flag=True,
-    help="EASY backfill and best fit, the protocol of the literature (--backfill easy --placement best).",
+    help="EASY backfill and best fit, the protocol of the literature (--slurm backfill=easy,placement=best).",
 )
 @click.option(
     "--json",
@@ -148,34 +173,40 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     from rltuned.controller.health.clock import SystemClock
     from rltuned.core.workers.pool import WorkerPool
     from rltuned.core.workers.progress import progress_bar
-    from rltuned.lab.evaluate import evaluation_report, site
-    from rltuned.lab.evaluate.evaluation import evaluate as run_all
-    from rltuned.lab.evaluate.evaluation import prepare
+    from rltuned.lab.evaluate import evaluation, evaluation_report, site
     from rltuned.lab.evaluate.evaluation_settings import from_options
+    from rltuned.lab.evaluate.policies import contender
+    from rltuned.simulate.workload.readers import read
+    from rltuned.simulate.workload.shapes import read_shape
 
-    _one_cluster(options)
+    from_slurm = options.pop("from_slurm")
+    _one_cluster(options["cluster"], from_slurm=from_slurm)
     if options["trace"] is None:
         raise click.UsageError("Missing option '--trace'.")
-    if not options["from_slurm"] and options["cluster"] is None:
+    if not from_slurm and options["cluster"] is None:
         raise click.UsageError("Missing option '--cluster'.")
-    if config_path is not None and not options["from_slurm"]:
+    if config_path is not None and not from_slurm:
         raise click.UsageError("--config goes with --from-slurm")
-    if options["warm_jobs"] and options["start"] != "warm":
-        raise click.UsageError("--warm-jobs: an idle start has no jobs before the window; add --start warm")
     path = Path(out) if out and out != "-" else None
     check_outputs({"--json": path})
-    if easy:
-        options["backfill"], options["placement"] = options["backfill"] or "easy", options["placement"] or "best"
+    if easy:  # what is said of --slurm comes later, and so counts
+        options["slurm"] = ",".join(filter(None, ["backfill=easy,placement=best", options["slurm"]]))
     with usage():
-        settings, shape = from_options({"cluster": "", **given(options)}), None
+        settings = from_options(options)
     pool = WorkerPool(processes(workers))
-    if options["from_slurm"]:
+    if from_slurm:
         config = load(config_path).config
         if options["objective"] is None:
             settings = replace(settings, objective=config.policy.objective)
         settings, shape = site.of_slurm(settings, config.slurm, SystemClock().time(), remark)
+    else:
+        shape = read_shape(settings.cluster)
+    for name in settings.policies:
+        contender(name, settings)  # a model that is refused is refused before a trace is read
     with progress_bar() as progress:
-        result = run_all(prepare(settings, revision(), progress, shape), pool, progress=progress)
+        jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
+        asked = evaluation.ready(settings, jobs, shape, revision())
+        result = evaluation_report.assemble(asked, evaluation.evaluate(asked, pool, progress=progress))
     _refuse_empty(result)
     if path is not None:
         evaluation_report.write(result, path)
@@ -186,13 +217,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 
 
 @click.command()
-@_of_both
-@click.option(
-    "--from-sacct",
-    type=Real(0, 366, min_open=True),
-    metavar="DAYS",
-    help="Jobs of the last DAYS from sacct, instead of --trace.",
-)
+@options("trace", "from_sacct", *_EVALUATION)
 @click.option("--window", type=NUMBER, help="Jobs of a window. [default: 3000 after 1000, or fewer in a short history]")
 @click.option("--windows", type=NUMBER, help="How many windows, at most. [default: 30]")
 @click.option("--shares", metavar="SHARE,SHARE…", help="lend.share to try. [default: 0,.05,.1,.2,.5,1]")
@@ -213,7 +238,6 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 )
 @click.option("--plot", "picture", type=FILE, metavar="OUT.svg|OUT.png", help="Draw the frontier there.")
 def gate(
-    from_sacct: float | None,
     window: int | None,
     verdict_path: Path | None,
     valid_days: float | None,
@@ -242,12 +266,15 @@ def gate(
     from rltuned.lab.evaluate import evaluation_report, site
     from rltuned.lab.evaluate import gate as judged
     from rltuned.lab.evaluate.evaluation import evaluate as run_all
+    from rltuned.lab.evaluate.evaluation_settings import not_judged
+    from rltuned.lab.evaluate.measure import duration
     from rltuned.records.gate_verdict import SLURM
 
-    _one_cluster(options)
-    if (options["trace"] is None) == (from_sacct is None):
+    from_slurm = options.pop("from_slurm")
+    _one_cluster(options["cluster"], from_slurm=from_slurm)
+    if (options["trace"] is None) == (options["from_sacct"] is None):
         raise click.UsageError("gate needs the site's jobs: either --from-sacct DAYS or --trace FILE")
-    if from_sacct is None and options["cluster"] is None and not options["from_slurm"]:
+    if options["from_sacct"] is None and options["cluster"] is None and not from_slurm:
         raise click.UsageError("--trace needs --cluster, or --from-slurm: the file need not be of this cluster")
     check_outputs({"--json": report_path, "--out": verdict_path, "--plot": picture})
     if picture is not None and picture.suffix not in {".svg", ".png"}:
@@ -255,36 +282,116 @@ def gate(
     if picture is not None:
         require("--plot", "matplotlib")
     config = load(config_path).config
-    if differing := judged.not_judged(config):
+    if differing := not_judged(config):
         remark(f"the gate simulates the defaults of {', '.join(differing)}, where your configuration differs")
-    options["from_slurm"] = options["cluster"] is None
     with usage():
-        settings = judged.as_configured(config, given(options | {"from_sacct": from_sacct}))
+        settings = judged.asked(config, given(options))
     pool, clock = WorkerPool(processes(workers)), SystemClock()
     with progress_bar() as progress:
         settings, jobs, shape = site.of_settings(settings, config.slurm, clock.time(), remark, progress)
         evaluation = judged.prepare(settings, jobs, shape, revision(), window)
-        remark(judged.duration(evaluation, pool.processes))
-        result = run_all(evaluation, pool, progress=progress)
-    made = judged.verdict(result, evaluation.settings, clock.time(), valid_days or judged.VALID_DAYS)
+        remark(duration(evaluation.cases, evaluation.settings.policies, pool.processes))
+        measured = run_all(evaluation, pool, progress=progress)
+    made = judged.verdict(evaluation, measured, clock.time(), valid_days or judged.VALID_DAYS)
     if report_path is not None:
-        evaluation_report.write({**result, "verdict": made}, report_path)
+        report = evaluation_report.assemble(evaluation, measured)
+        evaluation_report.write({**report, "verdict": made.as_dict()}, report_path)
     if picture is not None:
         from rltuned.lab.evaluate.frontier_picture import draw
 
         draw(made, picture)
-    evaluation_report.show(console(), judged.frontier(made))
-    for line in judged.lines(made):
+    evaluation_report.show(console(), made.table())
+    for line in made.lines():
         click.echo(line)
     if verdict_path is not None:
-        write(verdict_path, judged.text(made))
+        write(verdict_path, made.text())
         click.echo(f'{verdict_path}: written; a daemon with policy.name = "auto" takes it over on SIGHUP')
-    if made["chosen"] == SLURM:
+    if made.chosen == SLURM:
         raise click.exceptions.Exit(EXIT_UNPROVEN)
 
 
-def _one_cluster(options: Mapping[str, Any]) -> None:
-    if options["cluster"] is not None and options["from_slurm"]:
+@click.command()
+@options("trace", "from_sacct", "cluster", "weights", "slurm", "estimates", "objective", "seed", "skip_bad")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=5),  # differential evolution needs a population of so many
+    metavar="N",
+    help="How many candidates are tried. [default: 300]",
+)
+@click.option(
+    "--accounts-may-lose",
+    is_flag=True,
+    help="Search also what gives accounts less than they have now: what fair share weighs is then free.",
+)
+@click.option("--rltuned/--no-rltuned", default=True, help="Whether to judge rltuned, too; it takes half of the time.")
+@click.option("--window", type=NUMBER, help="Jobs of a window. [default: 256, or fewer in a short history]")
+@json_option
+def tune(
+    budget: int | None,
+    window: int | None,
+    workers: int | None,
+    config_path: Path | None,
+    *,
+    rltuned: bool,
+    accounts_may_lose: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """What is the best that slurm.conf alone can do here?
+
+    Tries a few hundred slurm.confs on the site's recent jobs in the simulator: weights of the priority, PriorityMaxAge,
+    PriorityFavorSmall, SMALL_RELATIVE_TO_TIME, backfill's parameters, Weight of the nodes of a GPU type. The best one
+    is judged on later jobs, which the search has not seen; if it is certainly better, the lines are printed. Accounts
+    may not lose, nor the longest waits grow. Only reads Slurm, and writes nothing: the lines are yours to put in.
+    Exit code 14: your slurm.conf is as good; 13: too little history.
+
+    \b
+    Examples:
+      rltuned tune --from-sacct 30
+      rltuned tune --trace jobs.csv.gz --cluster 16x8:a100 --weights age=1000,fairshare=100000
+    """
+    from rltuned.controller.health.clock import SystemClock
+    from rltuned.core.workers.progress import progress_bar
+    from rltuned.lab.evaluate import evaluation_report, site
+    from rltuned.lab.evaluate import tune as tuning
+    from rltuned.lab.evaluate.evaluation_settings import as_configured
+
+    if (asked["trace"] is None) == (asked["from_sacct"] is None):
+        raise click.UsageError("tune needs the site's jobs: either --from-sacct DAYS or --trace FILE")
+    if asked["trace"] is not None and asked["cluster"] is None:
+        raise click.UsageError("--trace needs --cluster: the file need not be of the cluster that is reached from here")
+    config = load(config_path).config
+    if asked["cluster"] is not None and asked["weights"] is None:
+        asked["weights"] = "usual"
+    with usage():
+        settings = as_configured(config, given(asked))
+    with progress_bar() as progress:
+        settings, jobs, shape = site.of_settings(settings, config.slurm, SystemClock().time(), remark, progress)
+        found = tuning.tune(
+            settings,
+            jobs,
+            shape,
+            revision(),
+            processes=processes(workers),
+            budget=budget or tuning.BUDGET,
+            length=window,
+            fairly=not accounts_may_lose,
+            daemon=rltuned,
+            progress=progress,
+        )
+    if as_json:
+        emit(found.as_dict())
+    else:
+        evaluation_report.show(console(), found.table())
+        click.echo(found.reason)
+        for line in found.lines():
+            click.echo(line)
+    if not found.better:
+        raise click.exceptions.Exit(EXIT_UNPROVEN)
+
+
+def _one_cluster(cluster: str | None, *, from_slurm: bool) -> None:
+    if cluster is not None and from_slurm:
         raise click.UsageError("--cluster and --from-slurm both name a cluster")
 
 

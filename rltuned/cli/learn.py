@@ -86,7 +86,7 @@ def learn(
     whose_jobs(options, DAYS)
     config, store = load(config_path).config, model_store(root, config_path)
     with usage():
-        settings = gate.as_configured(config, given(options | {"from_slurm": not options["cluster"]}))
+        settings = gate.asked(config, given(options))
     with store.locked(), progress_bar() as progress:
         made = renew.learn(
             store,
@@ -104,8 +104,8 @@ def learn(
     if as_json:
         emit(made.as_dict())
     else:
-        evaluation_report.show(console(), gate.frontier(made.verdict))
-        for line in gate.lines(made.verdict):
+        evaluation_report.show(console(), made.verdict.table())
+        for line in made.verdict.lines():
             click.echo(line)
         if made.given_up:
             click.echo(f"version {made.given_up} is given up (`rltuned model list` says why)")
@@ -113,5 +113,5 @@ def learn(
             click.echo(f"mean wait of the candidate / of the version in force: {made.over_current}")
         click.echo(made.why)
         click.echo(f"version {made.version} of {store.root} is in force, and its verdict is new")
-    if made.verdict["chosen"] == SLURM:
+    if made.verdict.chosen == SLURM:
         raise click.exceptions.Exit(EXIT_UNPROVEN)

@@ -16,13 +16,12 @@ from rltuned.cli.configuration import config
 from rltuned.cli.daemon import doctor, explain, pause, plan, restore, resume, run, status, when
 from rltuned.cli.demo import demo
 from rltuned.cli.elastic import elastic
-from rltuned.cli.evaluate import evaluate, gate
+from rltuned.cli.evaluate import evaluate, gate, tune
 from rltuned.cli.learn import learn
 from rltuned.cli.model import model
 from rltuned.cli.report import report
 from rltuned.cli.traces import traces
 from rltuned.cli.train import train
-from rltuned.cli.tune import tune
 from rltuned.core.errors import ExitCode, RltunedError
 
 GROUPS: Final = {

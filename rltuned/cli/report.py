@@ -20,6 +20,7 @@ from rltuned.cli.common import (
     of_daemon,
     processes,
     remark,
+    removed,
     write,
 )
 from rltuned.core.config import Config, Stage
@@ -58,14 +59,7 @@ if TYPE_CHECKING:
 )
 @click.option("--trace", metavar="FILE", help="Jobs of this file (sacct -P, in UTC) instead of sacct.")
 @click.option("--cluster", metavar="SHAPE", help="With --trace: 20x8:p100 or FILE.json. [default: what Slurm shows]")
-@click.option(
-    "--jobs",
-    "most",
-    default=10_000,
-    show_default=True,
-    type=click.IntRange(min=32),
-    help="Jobs of the replay, at most.",
-)
+@removed("--jobs", "the last 10,000 jobs of the period are replayed, at most")
 @config_option
 def report(
     *,
@@ -77,7 +71,6 @@ def report(
     wanted: bool,
     trace: str | None,
     cluster: str | None,
-    most: int,
     config_path: Path | None,
 ) -> None:
     """What was a period worth, or would it have been?
@@ -115,7 +108,7 @@ def report(
         )
     replayed, about = None, ""
     if wanted:
-        replayed, about = _replayed(config, period, missing, trace, cluster, most, names=names)
+        replayed, about = _replayed(config, period, missing, trace, cluster, names=names)
     else:
         missing.append("The period's jobs were not replayed (--no-replay).")
     if replayed is None and not period.total:
@@ -160,7 +153,6 @@ def _replayed(
     missing: list[str],
     trace: str | None,
     cluster: str | None,
-    most: int,
     *,
     names: bool,
 ) -> "tuple[Replay | None, str]":
@@ -169,7 +161,8 @@ def _replayed(
     from rltuned.core.workers.progress import progress_bar
 
     try:
-        from rltuned.lab.evaluate import gate, site
+        from rltuned.lab.evaluate import site
+        from rltuned.lab.evaluate.evaluation_settings import not_judged
         from rltuned.lab.report.replay import LEAD_DAYS, replay, settings_of
         from rltuned.slurm import not_simulated
     except ImportError as error:
@@ -179,7 +172,7 @@ def _replayed(
     lead = LEAD_DAYS * 86_400.0
     asked = min(SystemClock().time(), period.until + lead)
     days = (asked - period.since + lead) / 86_400.0 if trace is None else None
-    chosen = given({"from_sacct": days, "trace": trace, "cluster": cluster, "from_slurm": not cluster})
+    chosen = given({"from_sacct": days, "trace": trace, "cluster": cluster})
 
     def tell(sentence: str) -> None:
         remark(sentence)
@@ -201,7 +194,6 @@ def _replayed(
                 shape,
                 period.since,
                 period.until,
-                most=most,
                 revision=revision(),
                 wrote=period.mode is Stage.ACTIVE,
                 progress=progress,
@@ -215,7 +207,7 @@ def _replayed(
         cause = f": {error}" if names else "; whoever made this report was told why."
         missing.append(f"The period's jobs could not be replayed{cause}")
         return None, ""
-    if differing := gate.not_judged(config):
+    if differing := not_judged(config):
         missing.append(f"The replay has the defaults of {', '.join(differing)}, where your configuration differs.")
     return made, shape.text
 

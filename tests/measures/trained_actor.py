@@ -152,7 +152,7 @@ def judged(mine: Sequence[Measures], theirs: Sequence[Measures], windows: Sequen
     for site, kind in of:
         rows = [at for at, window in enumerate(windows) if (window.site, window.estimates) == (site, kind)]
         values = {name: np.array([[found[at][name] for at in rows] for found in both]) for name in WATCHED}
-        j = compare(values["objective"], counts(len(rows), JUDGED[2]))[0][1]
+        j = compare(*values["objective"], counts(len(rows), JUDGED[2]))
         ratios = {name: each[0].sum() / each[1].sum() if each[1].sum() else 1.0 for name, each in values.items()}
         told = {"trace": site, "estimates": kind, "windows": len(rows), "lo": j.lo, "hi": j.hi}
         yield told | {name: round(float(value), 4) for name, value in ratios.items()}

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.core.tables import Bools, Floats
+from rltuned.core.tables import Floats
 
 RESAMPLES: Final = 10_000
 LEVEL: Final = 0.95
@@ -50,42 +50,29 @@ def mean(values: Floats) -> float:
     return float(finite.mean()) if len(finite) else float("inf")
 
 
-def counts(windows: int, seed: int, resamples: int = RESAMPLES) -> Floats:
+def counts(windows: int, seed: int | np.random.Generator, resamples: int = RESAMPLES) -> Floats:
     """(resamples, windows) how often each window is drawn: so many draws with replacement as there are windows."""
     rng = np.random.default_rng(seed)
     return rng.multinomial(windows, np.full(windows, 1.0 / windows), size=resamples).astype(np.float64)
 
 
-def compare(values: Floats, drawn: Floats, level: float = LEVEL) -> list[list[Comparison]]:
-    """All pairs of policies by one metric.
+def compare(above: Floats, below: Floats, drawn: Floats, level: float = LEVEL) -> Comparison:
+    """The mean of one policy over that of another, with the percentile interval.
 
-    Both policies of a pair are resampled alike, so that what makes a window hard for both cancels out.
+    Both are resampled alike, so that what makes a window hard for both cancels out.
 
     Args:
-        values: (P, W) metric of each policy on each window; NaN where a window has none.
+        above: (W,) metric of the one on each window; NaN where a window has none.
+        below: (W,) of the other.
         drawn: (R, W) of `counts`.
-        level: of the intervals.
-
-    Returns:
-        [a][b]: the mean of a over the mean of b, with the percentile interval.
+        level: of the interval.
     """
-    finite = np.isfinite(values)
-    filled = np.where(finite, values, 0.0)
-    sums = filled @ drawn.T  # (P, R)
-    return [[_pair(filled, finite, drawn, sums, a, b, level) for b in range(len(values))] for a in range(len(values))]
-
-
-def _pair(filled: Floats, finite: Bools, drawn: Floats, sums: Floats, a: int, b: int, level: float) -> Comparison:
-    both = finite[a] & finite[b]
-    windows = int(both.sum())
-    if windows == len(both):
-        above, below = sums[a], sums[b]
-    else:
-        above, below = drawn[:, both] @ filled[a, both], drawn[:, both] @ filled[b, both]
-    under = float(filled[b, both].sum())
-    if not windows or under <= 0.0:
+    both = np.isfinite(above) & np.isfinite(below)
+    above, below, drawn = above[both], below[both], drawn[:, both]
+    if not both.any():
         return Comparison(None, None, None)
-    return of_resampled(float(filled[a, both].sum()), under, above, below, level if windows > 1 else None)
+    sums = float(above.sum()), float(below.sum())
+    return of_resampled(*sums, drawn @ above, drawn @ below, level if len(above) > 1 else None)
 
 
 def simultaneous(values: Floats, drawn: Floats, level: float = LEVEL) -> Floats:

@@ -3,29 +3,32 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
 from rltuned.core.tables import Bools, Category, Floats, owners
-from rltuned.lab.evaluate.window_metrics import AgainstSlurm, Metrics, against_slurm, measure
+from rltuned.lab.evaluate.window_metrics import Metrics, against_slurm, measure
 from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.run_times import PAST_JOBS
 from rltuned.simulate.shape import ClusterShape
-from rltuned.simulate.values import Runs
+from rltuned.simulate.values import Runs, SimulationSettings
 from rltuned.simulate.workload.jobs import Estimates, Workload
+
+_USUAL: Final = SimulationSettings()
 
 
 @dataclass(frozen=True)
 class Case:
-    """A window of a trace on a cluster. Of the size of the window: it is sent to other processes and hosts."""
+    """A window of a trace on a cluster. Of the size of the window: it is sent to other processes."""
 
     window: Window
     shape: ClusterShape
     jobs: Workload
     """The jobs of a warm start, then those of the window, whose first is submitted at 0."""
     past: int
-    """How many of `jobs` come before the window."""
+    """How many of `jobs` come before the window. They run and queue by FIFO, the same for every policy."""
     estimates: Estimates
     """Of `jobs`."""
     before: Workload
@@ -34,6 +37,14 @@ class Case:
     """Of `before`."""
     predicted: bool = False
     """Whether the run times of `estimates` are predicted means, which a model does not correct (`on_means`)."""
+    history: bool = False
+    """Whether run times are predicted during the simulation, by the jobs that have ended."""
+    warming: SimulationSettings = _USUAL
+    """The Slurm that the jobs before the window run in."""
+    seed: int = 0
+    """Of what differs by chance (`AGAIN`)."""
+    slurm: Floats | None = None
+    """(n,) starts in Slurm's own order, seconds, where accounts are held against it."""
 
     @property
     def submitted(self) -> Workload:
@@ -52,11 +63,6 @@ class Case:
     def groups(self) -> Category:
         """Whom fairness is about: users, or partitions where no user is known."""
         return self.jobs.user if (self.jobs.user.codes[self.past :] >= 0).any() else self.jobs.partition
-
-    @property
-    def accounts(self) -> Category:
-        """Whose fair share counts."""
-        return owners(self.jobs.account, self.jobs.user)
 
     @cached_property
     def asked(self) -> Requests:
@@ -82,14 +88,15 @@ class Case:
         """`estimates` for one simulation: what a predictor learns changes the run times."""
         return Estimates(self.estimates.time_limit, self.estimates.run_time.copy())
 
-    def against_slurm(self, start: Floats, slurm: Floats) -> AgainstSlurm:
-        """`window_metrics.against_slurm` of (n,) starts and those in Slurm's own order."""
-        return against_slurm(self.jobs.submit_time, start, slurm, self.measured, self.accounts)
-
     def metrics(self, start: Floats, end: Floats, runs: Runs | None = None) -> Metrics:
         """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran; `runs`: of `measure`."""
         gpus = self.jobs.gpus.astype(np.float64)
-        return measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity, runs)
+        found = measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity, runs)
+        if self.slurm is None:
+            return found
+        accounts = owners(self.jobs.account, self.jobs.user)
+        fares = against_slurm(self.jobs.submit_time, start, self.slurm, self.measured, accounts)
+        return replace(found, **fares._asdict())
 
 
 def cases(
@@ -100,14 +107,14 @@ def cases(
     past: int = 0,
     *,
     history: bool = False,
+    warming: SimulationSettings = _USUAL,
+    seed: int = 0,
 ) -> Iterator[Case]:
     """The windows of a trace; `past`: jobs before each that a warm start simulates, as far as there are any."""
     for window in windows:
         first = max(window.start - past, 0)
-        rows, earlier = (
-            slice(first, window.start + window.jobs),
-            slice(max(first - PAST_JOBS, 0), first if history else 0),
-        )
+        rows = slice(first, window.start + window.jobs)
+        earlier = slice(max(first - PAST_JOBS, 0), first if history else 0)
         zero = float(jobs.submit_time[window.start])
         yield Case(
             window=window,
@@ -117,6 +124,9 @@ def cases(
             estimates=estimates.take(rows),
             before=_rebased(jobs.take(earlier), zero),
             before_estimates=estimates.take(earlier),
+            history=history,
+            warming=warming,
+            seed=seed,
         )
 
 

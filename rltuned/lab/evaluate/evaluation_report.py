@@ -1,8 +1,9 @@
 """The result of an evaluation, for machines and for people."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import permutations
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,13 +12,13 @@ from rich.console import Console
 from rich.table import Table
 
 from rltuned.core.errors import EvaluationError
-from rltuned.core.objective import Objective
-from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES, compare, counts
+from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison, compare, counts, mean
 from rltuned.lab.evaluate.case import Case
-from rltuned.lab.evaluate.evaluation_settings import OWN, PLAIN, EvaluationSettings
-from rltuned.lab.evaluate.measure import Outcome
+from rltuned.lab.evaluate.evaluation import Evaluation
+from rltuned.lab.evaluate.evaluation_settings import OWN, PLAIN
+from rltuned.lab.evaluate.measure import Measured
 from rltuned.lab.evaluate.state import state_path
-from rltuned.lab.evaluate.window_metrics import AGAINST_SLURM, COMPARED, mean_over_windows
+from rltuned.lab.evaluate.window_metrics import AGAINST_SLURM, COMPARED
 
 KEPT: Final = (*COMPARED, *AGAINST_SLURM, "seconds")
 """Of each policy, as means over the windows."""
@@ -25,39 +26,30 @@ NAMED_JOBS: Final = 20
 """Rejected or killed jobs of a window that are named; all are counted."""
 
 
-def assemble(
-    meta: Mapping[str, Any], settings: EvaluationSettings, cases: Sequence[Case], outcomes: Sequence[Outcome]
-) -> dict[str, Any]:
-    """The report (docs/evaluation.md says what each number is). Only fields called `seconds` depend on the machine."""
-    by = {(outcome.policy, outcome.window): outcome for outcome in outcomes}
-    windows = [
-        _window(case, [by[name, case.window.index] for name in settings.policies], settings.objective) for case in cases
-    ]
-    policies = {}
-    for name in settings.policies:
-        mine = [window["policies"][name] for window in windows]
-        policies[name] = {metric: _finite(mean_over_windows(mine, metric)) for metric in KEPT}
-        policies[name]["killed"] = sum(window["killed"] for window in mine)
+def assemble(evaluation: Evaluation, tables: Mapping[str, Measured]) -> dict[str, Any]:
+    """The report (docs/evaluation.md says what each number is), of what `evaluate` has measured. Only fields called
+    `seconds` depend on the machine.
+    """
+    count = len(evaluation.cases)
+    intervals = f"paired bootstrap over {count} windows, {RESAMPLES} resamples, {LEVEL:.0%}, percentiles"
     return {
-        "meta": {
-            **meta,
-            "intervals": f"paired bootstrap over {len(cases)} windows, {RESAMPLES} resamples, {LEVEL:.0%}, percentiles"
-            if len(cases) > 1
-            else "none: there is one window",
-        },
-        "windows": windows,
-        "policies": policies,
-        "comparisons": comparisons(windows, settings.policies, settings.seed),
+        "meta": {**evaluation.meta, "intervals": intervals if count > 1 else "none: there is one window"},
+        "windows": [_window(case, at, tables) for at, case in enumerate(evaluation.cases)],
+        "policies": means(tables),
+        "comparisons": comparisons(tables, evaluation.settings.seed),
     }
 
 
-def _window(case: Case, outcomes: Sequence[Outcome], weights: Objective) -> dict[str, Any]:
-    jobs, window = case.jobs, case.window
-    policies = {outcome.policy: outcome.as_dict() for outcome in outcomes}
-    slurm = policies.get(OWN)
-    for values in policies.values():
-        values["objective"] = None if slurm is None else _finite(weights.of(values, slurm))
-    rejected = case.rejected
+def means(tables: Mapping[str, Measured]) -> dict[str, dict[str, Any]]:
+    """By policy: means over the windows, and how many jobs were killed."""
+    return {
+        name: {**{metric: _finite(mean(table[metric])) for metric in KEPT}, "killed": int(table["killed"].sum())}
+        for name, table in tables.items()
+    }
+
+
+def _window(case: Case, at: int, tables: Mapping[str, Measured]) -> dict[str, Any]:
+    jobs, window, rejected = case.jobs, case.window, case.rejected
     killed = np.setdiff1d(np.flatnonzero(case.killed & case.measured), list(rejected))
     return {
         "index": window.index,
@@ -75,32 +67,25 @@ def _window(case: Case, outcomes: Sequence[Outcome], weights: Objective) -> dict
             ],
         },
         "killed": {"count": len(killed), "jobs": [int(job) for job in jobs.job_id[killed[:NAMED_JOBS]]]},
-        "policies": policies,
+        "policies": {
+            name: {metric: _finite(values[at]) for metric, values in table.items()}
+            | {"killed": int(table["killed"][at])}
+            for name, table in tables.items()
+        },
     }
 
 
-def comparisons(windows: Sequence[Mapping[str, Any]], policies: Sequence[str], seed: int) -> dict[str, dict[str, Any]]:
+def comparisons(tables: Mapping[str, Measured], seed: int) -> dict[str, dict[str, Any]]:
     """Every policy over every other, by each metric."""
-    drawn = counts(len(windows), seed)
-    result: dict[str, dict[str, Any]] = {f"{a}/{b}": {} for a in policies for b in policies if a != b}
-    for metric in COMPARED:
-        values = np.array(
-            [[_number(window["policies"][name][metric]) for window in windows] for name in policies], dtype=np.float64
-        )
-        compared = compare(values, drawn)
-        for i, a in enumerate(policies):
-            for j, b in enumerate(policies):
-                if a != b:
-                    result[f"{a}/{b}"][metric] = asdict(compared[i][j])
-    return result
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
+    drawn = counts(len(next(iter(tables.values()))["wait_mean"]), seed)
+    return {
+        f"{a}/{b}": {metric: asdict(compare(tables[a][metric], tables[b][metric], drawn)) for metric in COMPARED}
+        for a, b in permutations(tables, 2)
+    }
 
 
 def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    return float(value) if np.isfinite(value) else None
 
 
 def text(report: Mapping[str, Any]) -> str:
@@ -182,7 +167,7 @@ def table(report: Mapping[str, Any]) -> Table:
         cells = [_cell(values[metric], digits) for metric, _, digits in columns]
         if reference is not None:
             compared = report["comparisons"].get(f"{name}/{reference}")
-            cells.append(difference(compared["wait_mean"]) if compared is not None else "")
+            cells.append(difference(Comparison(**compared["wait_mean"])) if compared is not None else "")
         shown.add_row(name, *cells, style="bold" if name == reference else "")
     return shown
 
@@ -194,14 +179,14 @@ def show(console: Console, made: Table) -> None:
     console.print(made)
 
 
-def difference(compared: Mapping[str, float | None]) -> str:
+def difference(compared: Comparison) -> str:
     """A ratio as a relative difference with its interval: −12.3 % [−15.0, −9.1]."""
-    ratio, low, high = compared["ratio"], compared["lo"], compared["hi"]
+    ratio, ends = compared.ratio, (compared.lo, compared.hi)
     if ratio is None:
         return "–"
-    ends = [f"{100 * (end - 1):+.1f}" if end is not None else "?" for end in (low, high)]
-    interval = f" [{', '.join(ends)}]" if (low, high) != (None, None) else ""
-    return f"{100 * (ratio - 1):+.1f} %{interval}".replace("-", "−")
+    interval = ", ".join(f"{100 * (end - 1):+.1f}" if end is not None else "?" for end in ends)
+    shown = f" [{interval}]" if ends != (None, None) else ""
+    return f"{100 * (ratio - 1):+.1f} %{shown}".replace("-", "−")
 
 
 def _cell(value: float | None, digits: int) -> str:

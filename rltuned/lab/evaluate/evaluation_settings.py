@@ -1,20 +1,20 @@
-"""What is asked for."""
+"""What is asked for: whose jobs on which cluster (`Source`), and what is simulated of them (`EvaluationSettings`)."""
 
 import enum
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rltuned.core.config import DEFAULT_MODEL
+from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.core.errors import EvaluationError
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.scheduler import SchedulerParameters
 from rltuned.decide.rank.multifactor import Weights
 from rltuned.lab.evaluate.windows import FRACTIONS, Split
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
-from rltuned.simulate.workload.simulated_estimates import parse_estimates
+from rltuned.simulate.workload.simulated_estimates import EstimateKind, parse_estimates
 
 
 class Start(enum.StrEnum):
@@ -39,7 +39,6 @@ AGAIN: Final = "multifactor-again"
 ASK_TUNE: Final = "`rltuned tune` finds the best that slurm.conf alone can do."
 """Said beside each gain."""
 POLICIES: Final = (STRICT, *PLAIN, *LEARNED, AGAIN)
-
 DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
 _SHARE: Final = re.compile(r"0?\.[0-9]{1,4}|0|1(\.0)?")
 
@@ -71,13 +70,22 @@ def _there_is(policy: str) -> bool:
 
 
 @dataclass(frozen=True)
-class EvaluationSettings:
-    """One evaluation. Everything here changes the numbers; where they go and how many processes work does not."""
+class Source:
+    """Whose jobs, on which cluster: those of files, or the site's own."""
 
-    trace: str
-    """Path of the trace, as given."""
-    cluster: str
-    """As `--cluster` takes it; "" where Slurm itself is asked (`--from-slurm`)."""
+    trace: str = ""
+    """Path of the trace, as given; "" with `from_sacct`."""
+    cluster: str = ""
+    """As `--cluster` takes it; "": the one that Slurm shows, with its scheduler and weights."""
+    from_sacct: float | None = None
+    """Days of the site's own jobs instead of a trace."""
+    skip_bad: bool = False
+
+
+@dataclass(frozen=True)
+class EvaluationSettings(Source):
+    """What is simulated. Everything here changes the numbers; how many processes work does not."""
+
     window: int = 1024
     """Jobs of a window."""
     windows: int = 30
@@ -101,13 +109,8 @@ class EvaluationSettings:
     """
     objective: Objective = DEFAULT
     """What J weighs, and what models are told to want."""
-    skip_bad: bool = False
     gate: bool = False
-    """Windows are recent and share no job, and a verdict is reached (`rltuned.lab.evaluate.gate`)."""
-    from_slurm: bool = False
-    """Cluster and scheduler parameters are those that Slurm shows; `cluster` is ""."""
-    from_sacct: float | None = None
-    """Days of the site's own jobs instead of a trace, which is then ""."""
+    """Of `rltuned gate`: its policies are called by their shares, and what it does not say is the daemon's."""
 
     def __post_init__(self) -> None:
         """Raises:
@@ -136,6 +139,11 @@ class EvaluationSettings:
         return replace(chosen, backfill=backfill, fit=self.placement)
 
     @property
+    def by_history(self) -> bool:
+        """Whether run times are predicted by the jobs that have ended."""
+        return parse_estimates(self.estimates).kind is EstimateKind.HISTORY
+
+    @property
     def past(self) -> int:
         """How many jobs before the window are simulated."""
         if self.start is Start.IDLE:
@@ -143,59 +151,61 @@ class EvaluationSettings:
         return self.window if self.warm_jobs is None else self.warm_jobs
 
     @property
-    def shares(self) -> str:
-        """Those of the policies, as `--shares` takes them."""
-        shares = {share for _, share in map(served, self.policies) if share is not None}
-        return ",".join(f"{share:g}" for share in sorted(shares))
-
-    @property
     def command(self) -> str:
         """The command line that gives these numbers again, in one spelling: outputs and processes are left out."""
-        return command_line("gate" if self.gate else "evaluate", self.flags())
+        usual: dict[str, Any] = {"split": "all"}
+        if not self.gate:  # its other defaults are those of the daemon's configuration
+            usual |= {"start": "idle", "model": DEFAULT_MODEL}
+        if not self.gate and self.cluster:
+            usual["objective"] = str(DEFAULT)
+        options = {name: value for name, value in self.options().items() if value != usual.get(name)}
+        return command_line("gate" if self.gate else "evaluate", options)
+
+    def options(self) -> dict[str, Any]:
+        """By name, as the command line takes them."""
+        said = self.as_dict()
+        slurm = [f"{name}={said.pop(name)}" for name in ("backfill", "placement") if said[name] != "slurm"]
+        said["slurm"] = ",".join(filter(None, [*slurm, said["scheduler"]]))
+        if self.start is Start.WARM and self.warm_jobs is not None:
+            said["start"] += f":{self.warm_jobs}"
+        elsewhere = {"backfill", "placement", "scheduler", "warm_jobs", "split_fractions"}
+        return {name: value for name, value in said.items() if name not in elsewhere}
 
     def as_dict(self) -> dict[str, Any]:
-        """By flag, for the JSON and to tell two evaluations apart."""
-        flags = {flag.removeprefix("--").replace("-", "_"): value for flag, value, _ in self.flags()}
-        flags["split_fractions"] = list(FRACTIONS[self.split])
+        """By name, for the JSON and to tell two evaluations apart."""
+        shares = {share for _, share in map(served, self.policies) if share is not None}
+        policies = {"shares": ",".join(f"{share:g}" for share in sorted(shares))}
         return {
-            name: str(value) if isinstance(value, enum.Enum | Objective) else value for name, value in flags.items()
+            "trace": self.trace,
+            "cluster": self.cluster,
+            "window": self.window,
+            "windows": self.windows,
+            "seed": self.seed,
+            **(policies if self.gate else {"policies": ",".join(self.policies)}),
+            "estimates": self.estimates,
+            "split": self.split.value,
+            "backfill": self.backfill.value,
+            "placement": self.placement.value,
+            "scheduler": self.scheduler,
+            "start": self.start.value,
+            "warm_jobs": self.warm_jobs,
+            "model": self.model,
+            "weights": self.weights,
+            "objective": str(self.objective),
+            "skip_bad": self.skip_bad,
+            "from_slurm": not self.cluster,
+            "from_sacct": self.from_sacct,
+            "split_fractions": list(FRACTIONS[self.split]),
         }
 
-    def flags(self) -> tuple[tuple[str, Any, Any], ...]:
-        """Flag, value, and the default that need not be said; None: the daemon's configuration may have another."""
-        return (
-            ("--trace", self.trace, None),
-            ("--cluster", self.cluster, None),
-            ("--window", self.window, None),
-            ("--windows", self.windows, None),
-            ("--seed", self.seed, None),
-            ("--shares", self.shares, None) if self.gate else ("--policies", ",".join(self.policies), None),
-            ("--estimates", self.estimates, None),
-            ("--split", self.split.value, Split.ALL.value),
-            ("--backfill", self.backfill.value, Backfill.SLURM.value),
-            ("--placement", self.placement.value, Fit.SLURM.value),
-            ("--scheduler", self.scheduler, ""),
-            ("--start", self.start.value, None if self.gate else Start.IDLE.value),
-            ("--warm-jobs", self.warm_jobs, None),
-            ("--model", self.model, None if self.gate else DEFAULT_MODEL),
-            ("--weights", self.weights, ""),
-            ("--objective", self.objective, None if self.gate or self.from_slurm else DEFAULT),
-            ("--skip-bad", self.skip_bad, False),
-            ("--from-slurm", self.from_slurm, False),
-            ("--from-sacct", self.from_sacct, None),
-        )
 
-
-def command_line(command: str, flags: Iterable[tuple[str, Any, Any]]) -> str:
-    """Of `rltuned`, with flags as `EvaluationSettings.flags` has them."""
+def command_line(command: str, options: Mapping[str, Any]) -> str:
+    """Of `rltuned`; options that are None, False or empty are not said."""
     words = ["rltuned", command]
-    for flag, value, default in flags:
-        if value in (default, ""):
-            continue
-        if isinstance(value, bool):
-            words.append(flag if value else flag.replace("--", "--no-"))
-        else:
-            words += [flag, str(value)]
+    for name, value in options.items():
+        if value is not None and value is not False and value != "":
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if value is True else [str(value)]
     return shlex.join(words)
 
 
@@ -205,12 +215,56 @@ def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
     Raises:
         EvaluationError, ConfigError: as `EvaluationSettings`.
     """
-    kinds: dict[str, Callable[[str], Any]] = {
-        "policies": lambda text: tuple(name.strip() for name in text.split(",")),
-        "split": Split,
-        "backfill": Backfill,
-        "placement": Fit,
-        "start": Start,
-    }
     given = {name: value for name, value in options.items() if value is not None}
-    return EvaluationSettings(**{name: kinds[name](v) if name in kinds else v for name, v in given.items()})
+    if "policies" in given:
+        given["policies"] = tuple(name.strip() for name in given["policies"].split(","))
+    if "split" in given:
+        given["split"] = Split(given["split"])
+    if "start" in given:
+        given |= _start(given["start"])
+    if "slurm" in given:
+        given |= _slurm(given.pop("slurm"))
+    return EvaluationSettings(**given)
+
+
+def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSettings:
+    """What the daemon is configured to do, on a busy cluster. What is `given`, as of `from_options`, comes first.
+    Raises EvaluationError, ConfigError.
+    """
+    daemons = {
+        "estimates": config.estimates.source,
+        "model": config.policy.model,
+        "objective": config.policy.objective,
+        "start": "warm",
+        "gate": True,
+    }
+    return from_options(daemons | dict(given))
+
+
+def not_judged(config: Config) -> list[str]:
+    """Settings of the site's that nothing here simulates, as ``section.key``."""
+    return [] if config.lend.most == Config().lend.most else ["lend.most"]
+
+
+def _start(text: str) -> dict[str, Any]:
+    """Of ``--start``: "idle", "warm", "warm:1000"."""
+    start, colon, jobs = text.partition(":")
+    if start not in {*Start} or (colon and (start != Start.WARM or not jobs.isdecimal() or int(jobs) < 1)):
+        raise EvaluationError(f"--start: '{text}' is none of idle, warm, warm:JOBS")
+    return {"start": Start(start), **({"warm_jobs": int(jobs)} if colon else {})}
+
+
+def _slurm(text: str) -> dict[str, Any]:
+    """Of ``--slurm``: backfill, placement, and SchedulerParameters."""
+    kinds: dict[str, type[Backfill | Fit]] = {"backfill": Backfill, "placement": Fit}
+    found: dict[str, Any] = {}
+    others = []
+    for word in text.split(","):
+        name, _, value = word.strip().partition("=")
+        if name not in kinds:
+            others.append(word.strip())
+        elif value in {*kinds[name]}:
+            found[name] = kinds[name](value)
+        else:
+            raise EvaluationError(f"--slurm: {name} is one of {', '.join(kinds[name])}, not '{value}'")
+    return {**found, "scheduler": ",".join(others)}

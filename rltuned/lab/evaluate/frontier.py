@@ -13,10 +13,10 @@ from rich.table import Table
 
 from rltuned.core.errors import EvaluationError
 from rltuned.core.objective import DEFAULT, Objective
-from rltuned.core.tables import Floats
 from rltuned.lab.evaluate.bootstrap import Comparison, compare, counts, mean, simultaneous
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN, is_learned, served, with_share
 from rltuned.lab.evaluate.harm import Harm, harms
+from rltuned.lab.evaluate.measure import Measured
 from rltuned.lab.evaluate.window_metrics import AGAINST_SLURM
 
 SHARES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -84,48 +84,47 @@ class Point:
         return {**about, "harms": broken, **ratios, **known}
 
 
-def points(
-    measured: Mapping[str, Mapping[str, Floats]], seed: int, objective: Objective = DEFAULT
-) -> tuple[list[Point], Point]:
+def points(measured: Mapping[str, Measured], seed: int, objective: Objective = DEFAULT) -> tuple[list[Point], Point]:
     """All of them, and chance.
 
     Args:
-        measured: (W,) values of the same windows by policy and metric, NaN where a window has none.
+        measured: of the same windows by policy.
         seed: of the resamples.
         objective: what J weighs.
     """
     names = [name for name in measured if served(name)[1] is not None]
-    drawn = counts(len(measured[OWN][TESTED]), seed)
-    means = {name: {metric: mean(values) for metric, values in measured[name].items()} for name in measured}
+    slurm, drawn = measured[OWN], counts(len(measured[OWN][TESTED]), seed)
+    means = {name: {metric: mean(values) for metric, values in of.items()} for name, of in measured.items()}
     ends = simultaneous(np.array([measured[name][TESTED] for name in (*names, OWN)]), drawn)
-    certain = {
-        name for name, end in zip(names, ends, strict=True) if end <= 1.0 and means[name][TESTED] < means[OWN][TESTED]
-    }
-    found = []
-    for name in (*names, AGAIN):
-        pairs = {metric: np.array([measured[name][metric], measured[OWN][metric]]) for metric in RATIOS}
+    upper = dict(zip(names, ends, strict=True))
+
+    def point(name: str) -> Point:
         policy, share = served(name)
-        found.append(
-            Point(
-                policy=policy,
-                share=share,
-                ratios={metric: compare(pair, drawn)[0][1] for metric, pair in pairs.items()},
-                means={metric: means[name][metric] for metric in AGAINST_SLURM},
-                objective=objective.of(means[name], means[OWN]),
-                certain=name in certain,
-                harms=tuple(harms(means[name], means[OWN], means[AGAIN])) if share is not None else (),
-            )
+        return Point(
+            policy=policy,
+            share=share,
+            ratios={metric: compare(measured[name][metric], slurm[metric], drawn) for metric in RATIOS},
+            means={metric: means[name][metric] for metric in AGAINST_SLURM},
+            objective=objective.of(means[name], means[OWN]),
+            certain=share is not None and bool(upper[name] <= 1.0 and means[name][TESTED] < means[OWN][TESTED]),
+            harms=() if share is None else tuple(harms(means[name], means[OWN], means[AGAIN])),
         )
-    return found[:-1], found[-1]
+
+    return [point(name) for name in names], point(AGAIN)
 
 
 # --- for people
 
-_SHOWN: Final = (("accounts_worse", "accounts worse off", 2), ("worst_tenth", "worst tenth", 1), ("late", "late", 3))
+_SHOWN: Final = (
+    ("accounts_worse", "accounts worse off", 2),
+    ("worst_tenth", "worst tenth", 1),
+    ("late", "late", 3),
+    ("wait_ratio_p95", "p95 of wait ratio", 1),
+)
 
 
-def table(rows: Sequence[Mapping[str, Any]], chance: Mapping[str, Any], title: str, chosen: tuple[str, float]) -> Table:
-    """The points and chance, as `Point.as_dict` has them; the chosen one is bold."""
+def table(rows: Sequence[Point], chance: Point, title: str, best: Point | None) -> Table:
+    """The points and chance; the chosen one is bold."""
     shown = Table(
         title=title,
         caption="All over Slurm's own order; in brackets: by chance. worst tenth: of accounts, by (mean wait + 5 min). "
@@ -134,35 +133,37 @@ def table(rows: Sequence[Mapping[str, Any]], chance: Mapping[str, Any], title: s
     )
     shown.add_column("policy")
     headings = ("lends", "wait", "slowdown", "p99", "GPUs", "J", *(heading for _, heading, _ in _SHOWN))
-    for heading in (*headings, "p95 of wait ratio"):
+    for heading in headings:
         shown.add_column(heading, justify="right")
     shown.add_column("")
     for row in (*rows, chance):
         shown.add_row(
-            row["policy"],
-            "" if row["share"] is None else f"{row['share']:g}",
-            *(_interval(row[metric]) for metric in RATIOS[:2]),
-            *(_cell(row[metric]["ratio"], 2) for metric in RATIOS[2:]),
-            _cell(row["objective"], 2),
-            *(f"{_cell(row[metric], digits)} ({_cell(chance[metric], digits)})" for metric, _, digits in _SHOWN),
-            f"{_cell(row['wait_ratio_p95'], 1)} ({_cell(chance['wait_ratio_p95'], 1)})",
+            row.policy,
+            "" if row.share is None else f"{row.share:g}",
+            *(_interval(row.ratios[metric]) for metric in RATIOS[:2]),
+            *(_cell(row.ratios[metric].ratio, 2) for metric in RATIOS[2:]),
+            _cell(row.objective, 2),
+            *(
+                f"{_cell(row.means[metric], digits)} ({_cell(chance.means[metric], digits)})"
+                for metric, _, digits in _SHOWN
+            ),
             _words(row),
-            style="bold" if (row["policy"], row["share"]) == chosen else "",
+            style="bold" if row is best else "",
         )
     return shown
 
 
-def _words(row: Mapping[str, Any]) -> str:
-    if row["share"] is None:
+def _words(row: Point) -> str:
+    if row.share is None:
         return "chance"
-    certain = "certainly waits less" if row["certain"] else "not certain"
-    broken = ", ".join(harm["words"] for harm in row["harms"])
+    certain = "certainly waits less" if row.certain else "not certain"
+    broken = ", ".join(harm.words for harm in row.harms)
     return f"{certain}; not allowed: {broken}" if broken else f"{certain}; harms nobody"
 
 
-def _interval(compared: Mapping[str, float | None]) -> str:
-    return f"{_cell(compared['ratio'], 2)} [{_cell(compared['lo'], 2)}, {_cell(compared['hi'], 2)}]"
+def _interval(compared: Comparison) -> str:
+    return f"{_cell(compared.ratio, 2)} [{_cell(compared.lo, 2)}, {_cell(compared.hi, 2)}]"
 
 
 def _cell(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    return "–" if value is None or not np.isfinite(value) else f"{value:.{digits}f}"

@@ -11,27 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
 from rich.table import Table
 
 from rltuned import __version__
 from rltuned.core.config import DEFAULT_SHARE, Config
 from rltuned.core.objective import DEFAULT, Objective
-from rltuned.core.tables import Floats
-from rltuned.core.workers.progress import minutes
 from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES
 from rltuned.lab.evaluate.evaluation import Evaluation, ready
-from rltuned.lab.evaluate.evaluation_settings import (
-    AGAIN,
-    ASK_TUNE,
-    OWN,
-    EvaluationSettings,
-    from_options,
-)
+from rltuned.lab.evaluate.evaluation_report import means
+from rltuned.lab.evaluate.evaluation_settings import ASK_TUNE, EvaluationSettings, as_configured
 from rltuned.lab.evaluate.frontier import TESTED, Point, contenders, parse_shares, points, table
 from rltuned.lab.evaluate.harm import unknown
+from rltuned.lab.evaluate.measure import Measured
 from rltuned.lab.evaluate.policies import model_path
-from rltuned.lab.evaluate.window_metrics import AGAINST_SLURM, COMPARED
 from rltuned.lab.evaluate.windows import Split, recent
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import FORMAT, MODEL, SLURM, VERSION
@@ -41,37 +33,16 @@ from rltuned.simulate.workload.jobs import Workload
 WARM: Final = 1000
 """Jobs before a window: fewer never have the queue that a site has."""
 VALID_DAYS: Final = 90.0
-SERVED_SECONDS: Final = 0.003
-PLAIN_SECONDS: Final = 0.0003
-"""Seconds of a process for each simulated job, the warm start's too: of a policy that is served, of Slurm's own order.
-Rough: for the sentence that is said beforehand, and nothing else."""
 
 
-def not_judged(config: Config) -> list[str]:
-    """Settings of the site's that the gate does not simulate, as ``section.key``."""
-    return [] if config.lend.most == Config().lend.most else ["lend.most"]
-
-
-def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSettings:
-    """The settings of a gate's evaluation: what the daemon is configured to do, on a busy cluster. What is `given`, by
-    the names of `EvaluationSettings`, comes first; `shares` as `frontier.parse_shares` takes them. Raises
-    EvaluationError, ConfigError.
+def asked(config: Config, given: Mapping[str, Any]) -> EvaluationSettings:
+    """The settings of a gate's evaluation, `as_configured`; `shares` are given as `frontier.parse_shares` takes them.
+    Raises EvaluationError, ConfigError.
     """
     given = dict(given)
     shares = given.pop("shares", None)
-    return from_options(
-        {
-            "trace": "",
-            "cluster": "",
-            "policies": ",".join(contenders() if shares is None else contenders(parse_shares(shares))),
-            "estimates": config.estimates.source,
-            "model": config.policy.model,
-            "objective": config.policy.objective,
-            "start": "warm",
-            "gate": True,
-            **given,
-        }
-    )
+    policies = contenders() if shares is None else contenders(parse_shares(shares))
+    return as_configured(config, {"policies": ",".join(policies), **given})
 
 
 def prepare(
@@ -99,16 +70,6 @@ def prepare(
     return ready(replace(settled, weights=settled.weights or "usual"), jobs, shape, revision, windows)
 
 
-def duration(evaluation: Evaluation, workers: int) -> str:
-    """How long the simulations will take, in a sentence; a rough figure, of jobs and processes alone."""
-    sizes = [len(case.jobs) for case in evaluation.cases]
-    each = [PLAIN_SECONDS if name in {OWN, AGAIN} else SERVED_SECONDS for name in evaluation.settings.policies]
-    seconds = max(sum(sizes) * sum(each) / workers, max(sizes) * max(each))  # one simulation is one process's
-    count = len(evaluation.cases) * len(evaluation.settings.policies)
-    processes = "1 process" if workers == 1 else f"{workers} processes"
-    return f"{count} simulations with {processes}: about {minutes(seconds)}, longer where the queue is long"
-
-
 @dataclass(frozen=True)
 class Judgement:
     """What the paired tests say."""
@@ -121,6 +82,16 @@ class Judgement:
     """As `best`, had there been no model."""
     unknown: Sequence[str]
     """Bounds that could not be judged, in words."""
+
+    @property
+    def chosen(self) -> tuple[str, float]:
+        """What a verdict calls it, and its share."""
+        return _called(self.best)
+
+    @property
+    def fallback(self) -> tuple[str, float]:
+        """The same of `rule`."""
+        return _called(self.rule)
 
     @property
     def reason(self) -> str:
@@ -141,7 +112,7 @@ class Judgement:
         return f"Nothing certainly waits less than Slurm's own order and harms nobody beyond chance: {why}.{unjudged}"
 
 
-def judge(measured: Mapping[str, Mapping[str, Floats]], seed: int, objective: Objective = DEFAULT) -> Judgement:
+def judge(measured: Mapping[str, Measured], seed: int, objective: Objective = DEFAULT) -> Judgement:
     """The decision, from what was measured by policy and metric: (W,) values of the same windows in the same order, NaN
     where a window has none.
     """
@@ -152,106 +123,110 @@ def judge(measured: Mapping[str, Mapping[str, Floats]], seed: int, objective: Ob
     return Judgement(found, chance, best, rule, unknown(chance.means))
 
 
-# --- from a report to a verdict
-
-
-def measurements(report: Mapping[str, Any]) -> dict[str, dict[str, Floats]]:
-    """(W,) values by policy and metric, of a report (`rltuned.lab.evaluate.evaluation_report.assemble`)."""
-    return {
-        name: {
-            metric: np.array(
-                [
-                    float("nan") if (v := window["policies"][name].get(metric)) is None else v
-                    for window in report["windows"]
-                ],
-                dtype=np.float64,
-            )
-            for metric in (*COMPARED, *AGAINST_SLURM)
-        }
-        for name in report["policies"]
-    }
-
-
-def verdict(
-    report: Mapping[str, Any],
-    settings: EvaluationSettings,
-    made_at: float,
-    valid_days: float = VALID_DAYS,
-) -> dict[str, Any]:
-    """The verdict file's content: the choice, what it is about, and the evidence.
-
-    `report`: of the evaluation (`lab.evaluate.evaluation.evaluate`) of windows that share no jobs. `settings`: of
-    that evaluation. `valid_days`: for how long it may be gone by. Raises ModelError: the model has gone since it was
-    evaluated.
-    """
-    found = judge(measurements(report), settings.seed, settings.objective)
-    info = files.info(model_path(settings.model))
-    meta, windows = report["meta"], report["windows"]
-    chosen, share = _chosen(found.best)
-    fallback, fallback_share = _chosen(found.rule)
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "chosen": chosen,
-        "share": share,
-        "fallback": fallback,
-        "fallback_share": fallback_share,
-        "reason": found.reason,
-        "made_at": made_at,
-        "valid_days": valid_days,
-        "model": {
-            "name": info.name,
-            "path": str(info.path),
-            "manifest_sha256": files.manifest_sha256(str(info.path)),
-            "weights_sha256": info.sha256,
-        },
-        "cluster": meta["cluster"],
-        "trace": meta["trace"],
-        "settings": meta["settings"],
-        "program": {
-            "name": "rltuned",
-            "version": __version__,
-            "revision": meta["revision"],
-            "command": meta["command"],
-        },
-        "evidence": {
-            "windows": len(windows),
-            "jobs": sum(window["jobs"] for window in windows),
-            "first_job": windows[0]["first_job"],
-            "last_job": windows[-1]["last_job"],
-            "rejected": sum(window["rejected"]["count"] for window in windows),
-            "frontier": [point.as_dict() for point in found.points],
-            "chance": found.chance.as_dict(),
-            "unknown": list(found.unknown),
-            "means": report["policies"],
-            "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples, {LEVEL:.0%}; that a "
-            "mean wait is certainly less than in Slurm's own order, for all points at once",
-        },
-    }
-
-
-def _chosen(point: Point | None) -> tuple[str, float]:
-    """What a verdict calls it, and its share."""
+def _called(point: Point | None) -> tuple[str, float]:
     if point is None or point.share is None:
         return SLURM, DEFAULT_SHARE
     return MODEL if point.learned else point.policy, point.share
 
 
-def text(made: Mapping[str, Any]) -> str:
-    """A verdict as its file has it."""
-    return json.dumps(made, indent=1, allow_nan=False) + "\n"
+@dataclass(frozen=True)
+class Verdict:
+    """The choice, what it is about, and the evidence."""
+
+    judgement: Judgement
+    evaluation: Evaluation
+    """Of windows that share no jobs."""
+    measured: Mapping[str, Measured]
+    model: files.ModelInfo
+    manifest_sha256: str
+    """Of the model."""
+    made_at: float
+    valid_days: float
+    """For how long it may be gone by."""
+
+    @property
+    def chosen(self) -> str:
+        """The model, a plain rule, or Slurm's own order."""
+        return self.judgement.chosen[0]
+
+    @property
+    def share(self) -> float:
+        """`lend.share`."""
+        return self.judgement.chosen[1]
+
+    @property
+    def reason(self) -> str:
+        """In a sentence or two."""
+        return self.judgement.reason
+
+    def as_dict(self) -> dict[str, Any]:
+        """As its file has it."""
+        found, meta, cases = self.judgement, self.evaluation.meta, self.evaluation.cases
+        fallback, fallback_share = found.fallback
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "chosen": self.chosen,
+            "share": self.share,
+            "fallback": fallback,
+            "fallback_share": fallback_share,
+            "reason": self.reason,
+            "made_at": self.made_at,
+            "valid_days": self.valid_days,
+            "model": {
+                "name": self.model.name,
+                "path": str(self.model.path),
+                "manifest_sha256": self.manifest_sha256,
+                "weights_sha256": self.model.sha256,
+            },
+            "cluster": meta["cluster"],
+            "trace": meta["trace"],
+            "settings": meta["settings"],
+            "program": {
+                "name": "rltuned",
+                "version": __version__,
+                "revision": meta["revision"],
+                "command": meta["command"],
+            },
+            "evidence": {
+                "windows": len(cases),
+                "jobs": sum(case.window.jobs for case in cases),
+                "first_job": int(cases[0].jobs.job_id[cases[0].past]),
+                "last_job": int(cases[-1].jobs.job_id[-1]),
+                "rejected": sum(len(case.rejected) for case in cases),
+                "frontier": [point.as_dict() for point in found.points],
+                "chance": found.chance.as_dict(),
+                "unknown": list(found.unknown),
+                "means": means(self.measured),
+                "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples, {LEVEL:.0%}; "
+                "that a mean wait is certainly less than in Slurm's own order, for all points at once",
+            },
+        }
+
+    def text(self) -> str:
+        """The content of its file."""
+        return json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n"
+
+    def table(self) -> Table:
+        """The points for people."""
+        meta, settings = self.evaluation.meta, self.evaluation.settings
+        title = f"{len(self.evaluation.cases)} windows of {settings.window} jobs of {meta['trace']['name']} on "
+        title += f"{meta['cluster']['text']}, estimates {settings.estimates}, weights {settings.weights}"
+        return table(self.judgement.points, self.judgement.chance, title, self.judgement.best)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        share = "" if self.chosen == SLURM else f", and a waiting job lends {self.share:g} of its wait"
+        return [f"verdict: {self.chosen}{share}", self.reason, ASK_TUNE]
 
 
-def frontier(made: Mapping[str, Any]) -> Table:
-    """The points of a verdict for people."""
-    evidence, settings = made["evidence"], made["settings"]
-    title = f"{evidence['windows']} windows of {settings['window']} jobs of {made['trace']['name']} on "
-    title += f"{made['cluster']['text']}, estimates {settings['estimates']}, weights {settings['weights']}"
-    chosen = "rl" if made["chosen"] == MODEL else made["chosen"]
-    return table(evidence["frontier"], evidence["chance"], title, (chosen, made["share"]))
-
-
-def lines(made: Mapping[str, Any]) -> list[str]:
-    """A verdict for people."""
-    share = "" if made["chosen"] == SLURM else f", and a waiting job lends {made['share']:g} of its wait"
-    return [f"verdict: {made['chosen']}{share}", made["reason"], ASK_TUNE]
+def verdict(
+    evaluation: Evaluation, measured: Mapping[str, Measured], made_at: float, valid_days: float = VALID_DAYS
+) -> Verdict:
+    """Of an evaluation of `prepare`, and what `evaluate` has measured. Raises ModelError: the model has gone since it
+    was evaluated.
+    """
+    settings = evaluation.settings
+    found = judge(measured, settings.seed, settings.objective)
+    info = files.info(model_path(settings.model))
+    return Verdict(found, evaluation, measured, info, files.manifest_sha256(str(info.path)), made_at, valid_days)

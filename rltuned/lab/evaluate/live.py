@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.tables import Codes, Floats
-from rltuned.lab.evaluate.bootstrap import RESAMPLES
+from rltuned.lab.evaluate.bootstrap import counts
 from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings, Start
 from rltuned.lab.evaluate.measure import simulate_case
@@ -78,7 +78,7 @@ def look(
     asked = replace(settings, policies=(YARDSTICK,), window=last - first, windows=1, warm_jobs=LEAD, start=Start.WARM)
     (case,) = ready(asked, jobs, shape, revision, (Window(0, first, last - first),)).cases
     compile_kernel()
-    result = simulate_case(case, contender(YARDSTICK, asked), asked).result()
+    result = simulate_case(case, contender(YARDSTICK, asked)).result()
     simulated = np.asarray((result.start - case.jobs.submit_time)[case.past :], dtype=np.float64)
     users = jobs.user.codes[first:last]
     return compare(jobs.wait_time[first:last], simulated, users, middle - first, settings.seed)
@@ -106,8 +106,8 @@ def compare(real: Floats, simulated: Floats, users: Codes, middle: int, seed: in
     sums = sums[:, :, sums.any(axis=(0, 1))]
     if sums.sum(axis=2).min() <= 0.0:
         return UNKNOWN
-    of_blocks = [of @ _drawn(rng, of.shape[1]) for of in blocks]
-    of_users = sums @ _drawn(rng, sums.shape[2])
+    of_blocks = [of @ counts(of.shape[1], rng).T for of in blocks]
+    of_users = sums @ counts(sums.shape[2], rng).T
     with np.errstate(divide="ignore", invalid="ignore"):
         # 0 of 0 could be anything, also no change for the worse.
         drawn = [np.nan_to_num(_ratio(*of), nan=0.0) for of in (of_blocks, of_users)]
@@ -118,10 +118,4 @@ def compare(real: Floats, simulated: Floats, users: Codes, middle: int, seed: in
 def _ratio(before: Floats, after: Floats) -> Floats:
     """D of (2, …) sums of real and simulated waits."""
     found: Floats = after[0] / after[1] / (before[0] / before[1])
-    return found
-
-
-def _drawn(rng: np.random.Generator, count: int) -> Floats:
-    """(count, `RESAMPLES`) how often each is drawn."""
-    found: Floats = rng.multinomial(count, np.full(count, 1.0 / count), size=RESAMPLES).T.astype(np.float64)
     return found

@@ -1,106 +1,145 @@
-"""One policy on one window: what a worker does, here or in another process."""
+"""Contenders on cases: the simulations, here or in other processes, and what is measured of them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Final
 
 import numpy as np
 
 from rltuned.core.errors import RltunedError
+from rltuned.core.objective import Objective
+from rltuned.core.tables import Floats
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import Progress, minutes, silent
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.job.elastic import EVERY
 from rltuned.lab.evaluate.case import Case
-from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, Start
-from rltuned.lab.evaluate.policies import Contender, contender
+from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN
+from rltuned.lab.evaluate.policies import Contender
 from rltuned.lab.evaluate.slurm_conf import weighted
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.run_times import HistoryPredictor, past
-from rltuned.simulate.values import JobFate, SimulationSettings
-from rltuned.simulate.workload.simulated_estimates import EstimateKind, parse_estimates
+from rltuned.simulate.values import JobFate
+
+Measured = Mapping[str, Floats]
+"""(W,) values on the same cases by metric: those of `Metrics`, `killed` and `seconds`. NaN where a case has none."""
+Outcomes = dict[tuple[int, int], dict[str, float]]
+"""What was measured, by place of contender and case."""
+
+SERVED_SECONDS: Final = 0.003
+PLAIN_SECONDS: Final = 0.0003
+"""Seconds of a process for each simulated job, the warm start's too: of a policy that is served, of Slurm's own order.
+Rough: for the sentence that is said beforehand, and nothing else."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A window, and a policy to try on it."""
+    """What a process is sent."""
 
     case: Case
-    policy: str
-    settings: EvaluationSettings
+    contender: Contender
+    place: tuple[int, int] = (0, 0)
+    """As of `Outcomes`."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of one policy on one window; survives JSON unchanged."""
+def measured(
+    cases: Sequence[Case],
+    contenders: Sequence[Contender],
+    pool: WorkerPool,
+    progress: Progress = silent,
+    phase: str = "simulating",
+    outcomes: Outcomes | None = None,
+) -> list[dict[str, Floats]]:
+    """`Measured` of each contender on the same cases.
 
-    window: int
-    """`Window.index`."""
-    policy: str
-    metrics: dict[str, float | None]
-    killed: int
-    """Jobs of the window that ran into their time limit."""
-    seconds: float
-    """That the simulation took, ranking included."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**self.metrics, "killed": self.killed, "seconds": self.seconds}
-
-
-def work(task: Task) -> Outcome:
-    """What came of a task."""
-    return evaluate_case(task.case, contender(task.policy, task.settings), task.settings)
-
-
-def evaluate_case(case: Case, chosen: Contender, settings: EvaluationSettings) -> Outcome:
-    """One policy on one window.
+    Args:
+        cases: not empty; those of a case are simulated one after the other.
+        contenders: to be tried.
+        pool: which is entered.
+        progress: called after each simulation.
+        phase: what it is told.
+        outcomes: measured before; what is new is added.
 
     Raises:
         RltunedError: a job that can run has not ended: a defect of the simulation.
     """
+    found: Outcomes = {} if outcomes is None else outcomes
+    places = [(row, column) for column in range(len(cases)) for row in range(len(contenders))]
+    progress(phase, len(found), len(places))
+    tasks = [Task(cases[place[1]], contenders[place[0]], place) for place in places if place not in found]
+    for place, values in pool.as_completed(_measure, tasks):
+        found[place] = values
+        progress(phase, len(found), len(places))
+    if len(found) != len(places):
+        raise RltunedError(f"{len(places)} simulations were wanted, {len(found)} came back")
+    return [
+        {name: np.array([found[row, column][name] for column in range(len(cases))]) for name in found[row, 0]}
+        for row in range(len(contenders))
+    ]
+
+
+def beside_slurm(cases: Sequence[Case], slurm: Contender, pool: WorkerPool) -> list[Case]:
+    """The cases with the starts in Slurm's own order, over which accounts win or lose."""
+    starts = pool.map(_starts, [Task(case, slurm) for case in cases])
+    return [replace(case, slurm=start) for case, start in zip(cases, starts, strict=True)]
+
+
+def over(objective: Objective, table: Measured, slurm: Measured) -> Floats:
+    """(W,) J of each case, over that of Slurm's own order."""
+    rows = [[{name: of[name][row] for name in of} for row in range(len(of["wait_mean"]))] for of in (table, slurm)]
+    return np.array([objective.of(own, other) for own, other in zip(*rows, strict=True)])
+
+
+def duration(cases: Sequence[Case], policies: Sequence[str], workers: int) -> str:
+    """How long the simulations will take, in a sentence; a rough figure, of jobs and processes alone."""
+    sizes = [len(case.jobs) for case in cases]
+    each = [PLAIN_SECONDS if name in {OWN, AGAIN} else SERVED_SECONDS for name in policies]
+    seconds = max(sum(sizes) * sum(each) / workers, max(sizes) * max(each))  # one simulation is one process's
+    count, processes = len(cases) * len(policies), "1 process" if workers == 1 else f"{workers} processes"
+    return f"{count} simulations with {processes}: about {minutes(seconds)}, longer where the queue is long"
+
+
+def _starts(task: Task) -> Floats:
+    compile_kernel()
+    return simulate_case(task.case, task.contender).result().start
+
+
+def _measure(task: Task) -> tuple[tuple[int, int], dict[str, float]]:
+    case, chosen = task.case, task.contender
     compile_kernel()
     begun = time.perf_counter()  # the only clock here: what scheduling costs is a result, too
-    simulation = simulate_case(case, chosen, settings)
+    simulation = simulate_case(case, chosen)
     seconds = time.perf_counter() - begun
-    result, measured = simulation.result(), case.measured
+    result = simulation.result()
     over = np.isin(result.fate, (JobFate.COMPLETED, JobFate.TIMEOUT, JobFate.REJECTED))
-    if (measured & ~over).any():
-        row = int(np.flatnonzero(measured & ~over)[0])
-        raise RltunedError(f"window {case.window.index}, {chosen.name}: job {case.jobs.job_id[row]} never started")
-    found = case.metrics(result.first_start, result.end, result.runs)
-    if settings.weights:
-        slurm = result if chosen.name == OWN else simulate_case(case, contender(OWN, settings), settings).result()
-        found = replace(found, **case.against_slurm(result.start, slurm.start)._asdict())
-    values = found.as_dict()
-    metrics = {key: value if np.isfinite(value) else None for key, value in values.items()}
-    killed = int((result.fate[measured] == JobFate.TIMEOUT).sum())
-    return Outcome(case.window.index, chosen.name, metrics, killed, seconds)
+    if (stuck := np.flatnonzero(case.measured & ~over)).size:
+        raise RltunedError(f"window {case.window.index}, {chosen.name}: job {case.jobs.job_id[stuck[0]]} never started")
+    found = case.metrics(result.first_start, result.end, result.runs).as_dict()
+    values = {name: value if np.isfinite(value) else float("nan") for name, value in found.items()}
+    killed = (result.fate[case.measured] == JobFate.TIMEOUT).sum()
+    return task.place, {**values, "killed": float(killed), "seconds": seconds}
 
 
 def simulate_case(
-    case: Case,
-    chosen: Contender,
-    settings: EvaluationSettings,
-    moments: Sequence[float] = (),
-    tell: Callable[[float], None] = lambda _: None,
+    case: Case, chosen: Contender, moments: Sequence[float] = (), tell: Callable[[float], None] = lambda _: None
 ) -> Simulation:
     """The simulation of one policy on one window, to its end. `tell` is called at each of the `moments`."""
     estimates = case.own_estimates()
     predictor: HistoryPredictor | None = None
-    slurms = chosen.name in {OWN, AGAIN}  # who asks for no predictions; they are most of the time
-    if parse_estimates(settings.estimates).kind is EstimateKind.HISTORY and not slurms:
+    if case.history and chosen.name not in {OWN, AGAIN}:  # who ask for no predictions; they are most of the time
         known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)
     jobs = case.submitted
     if chosen.name == AGAIN:
-        later = np.random.default_rng([settings.seed, case.window.index]).uniform(0.0, 60.0, len(jobs))
+        later = np.random.default_rng([case.seed, case.window.index]).uniform(0.0, 60.0, len(jobs))
         jobs = replace(jobs, submit_time=np.maximum.accumulate(jobs.submit_time + later))
     shape = weighted(case.shape, chosen.values)
     simulation = Simulation(shape, jobs, estimates, chosen.settings, predictor, case.asked)
     ranker = chosen.ranker()
-    if settings.start is Start.WARM and case.past:
-        _warm_up(simulation, ranker, settings.simulated)
+    if case.past:
+        _warm_up(simulation, ranker, case)
     for moment in moments:
         simulation.run(ranker, until=moment)
         tell(moment)
@@ -113,10 +152,10 @@ def simulate_case(
     return simulation
 
 
-def _warm_up(simulation: Simulation, ranker: Ranker, warming: SimulationSettings) -> None:
+def _warm_up(simulation: Simulation, ranker: Ranker, case: Case) -> None:
     """The past, up to the window's first submission at 0, by FIFO; then the policy takes over its queue."""
     settings = simulation.settings
-    simulation.reconfigure(warming)
+    simulation.reconfigure(case.warming)
     simulation.run(RuleRanker(by_name("fifo")), until=float(np.nextafter(0.0, -1.0)))
     simulation.reconfigure(settings)
     waiting = simulation.pending

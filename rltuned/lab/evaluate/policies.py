@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.config import Config, LendSection
-from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.tables import Floats, Ints
 from rltuned.decide.rank.actor import on_means
 from rltuned.decide.rank.heuristics import by_name
@@ -21,7 +20,6 @@ from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.priorities import MultifactorPriorities
 from rltuned.simulate.rankers import PlanRanker, RuleRanker
 from rltuned.simulate.values import Backfill, Fit, SimulationSettings
-from rltuned.simulate.workload.simulated_estimates import EstimateKind, parse_estimates
 
 PRIORITY_CALC_PERIOD: Final = 300.0
 """Seconds (slurm.conf(5), PriorityCalcPeriod): so often slurmctld adds up usage and lets it decay."""
@@ -77,8 +75,6 @@ class Contender:
     policy: Policy | None
     """A learned one, loaded; None: a plain rule."""
     weights: str = ""
-    objective: Objective = DEFAULT
-    """As the settings of the evaluation."""
     share: float | None = None
     """`lend.share`; None: the default."""
     planned: bool = False
@@ -114,7 +110,6 @@ def contender(name: str, settings: EvaluationSettings, values: Values | None = N
         settings.simulated,
         policy=_learned(name, settings),
         weights=settings.weights,
-        objective=settings.objective,
         share=served(name)[1],
         planned=served(name)[1] is not None,
         values=values or {},
@@ -125,8 +120,7 @@ def _learned(name: str, settings: EvaluationSettings) -> Policy | None:
     if not is_learned(name):
         return None
     model = replace(files.load(_model_of(name, settings)), objective=settings.objective)
-    predicted = parse_estimates(settings.estimates).kind is EstimateKind.HISTORY
-    return on_means(model) if predicted else model
+    return on_means(model) if settings.by_history else model
 
 
 def _model_of(name: str, settings: EvaluationSettings) -> str:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from rich.table import Table
 from scipy.optimize import differential_evolution
 
 from rltuned.core.errors import EvaluationError
@@ -21,13 +22,13 @@ from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.bootstrap import FEWEST, MOST_WORSE, Comparison, compare, counts, mean
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation import ready
+from rltuned.lab.evaluate.evaluation_report import difference
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, command_line
 from rltuned.lab.evaluate.harm import ACCOUNTS, harms
-from rltuned.lab.evaluate.measure import simulate_case
+from rltuned.lab.evaluate.measure import Measured, beside_slurm, measured, over
 from rltuned.lab.evaluate.policies import contender
 from rltuned.lab.evaluate.slurm_conf import SlurmConf, Values
 from rltuned.lab.evaluate.windows import MOST, Split, recent
-from rltuned.simulate.rankers import compile_kernel
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 
@@ -36,8 +37,8 @@ WINDOW: Final = 256
 BUDGET: Final = 300
 """Candidates."""
 _SHARED: Final = (
-    *("--trace", "--from-sacct", "--cluster", "--weights", "--scheduler"),
-    *("--estimates", "--objective", "--window", "--seed", "--skip-bad"),
+    *("trace", "from_sacct", "cluster", "weights", "slurm"),
+    *("estimates", "objective", "window", "seed", "skip_bad"),
 )
 """Options of `rltuned tune` that an evaluation has, too."""
 POPULATION: Final = 20
@@ -65,51 +66,6 @@ SHOWN: Final = {
     "makespan": "makespan",
 }
 """Metrics of the judgement, over the site's own slurm.conf, and their headings."""
-# --- simulating
-
-
-@dataclass(frozen=True)
-class Run:
-    """A policy with a slurm.conf."""
-
-    policy: str
-    values: Values | None = None
-    """None: the site's own."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """A window, and what to try on it: what a process is sent."""
-
-    case: Case
-    settings: EvaluationSettings
-    """The site's."""
-    runs: tuple[Run, ...]
-    own: Floats | None = None
-    """(n,) starts under the site's own slurm.conf, seconds; None: the first run is that."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One run on one window."""
-
-    metrics: Mapping[str, float]
-    start: Floats
-    """(n,) seconds."""
-
-
-def simulate(work: Work) -> list[Measured]:
-    """Each run of a window."""
-    compile_kernel()
-    found: list[Measured] = []
-    own = work.own
-    for run in work.runs:
-        result = simulate_case(work.case, contender(run.policy, work.settings, run.values), work.settings).result()
-        own = result.start if own is None else own
-        metrics = work.case.metrics(result.start, result.end).as_dict()
-        metrics |= work.case.against_slurm(result.start, own)._asdict()
-        found.append(Measured(metrics, result.start))
-    return found
 
 
 @dataclass(frozen=True)
@@ -117,38 +73,46 @@ class Baseline:
     """Windows with what the site's own slurm.conf does on them, and what differs by chance."""
 
     conf: SlurmConf
-    cases: tuple[Case, ...]
-    own: tuple[Measured, ...]
-    again: tuple[Measured, ...]
+    cases: list[Case]
+    own: Measured
+    again: Measured
+    pool: WorkerPool
 
     @classmethod
     def of(cls, conf: SlurmConf, cases: Sequence[Case], pool: WorkerPool) -> "Baseline":
         """Simulate the site's own slurm.conf."""
-        runs = (Run(OWN), Run(AGAIN))
-        found = list(pool.map(simulate, [Work(case, conf.settings, runs) for case in cases]))
-        return cls(conf, tuple(cases), tuple(own for own, _ in found), tuple(again for _, again in found))
+        own, again = contender(OWN, conf.settings), contender(AGAIN, conf.settings)
+        beside = beside_slurm(cases, own, pool)
+        by_site, by_chance = measured(beside, (own, again), pool)
+        return cls(conf, beside, by_site, by_chance, pool)
 
-    def table(self, measured: Sequence[Measured]) -> dict[str, Floats]:
-        """(W,) of each metric on the first W windows, J over the site's own among them."""
-        found = {
-            name: np.array([each.metrics[name] for each in measured], dtype=np.float64)
-            for name in (*list(SHOWN)[1:], *FAIRNESS)
+    def tried(
+        self, runs: Sequence[tuple[str, Values | None]], windows: slice = slice(None), progress: Progress = silent
+    ) -> list[dict[str, Floats]]:
+        """What policies, each with a slurm.conf (None: the site's own), do on these windows; with J over the site's own
+        as `objective`.
+        """
+        if not runs:
+            return []
+        contenders = [contender(policy, self.conf.settings, values) for policy, values in runs]
+        found = measured(self.cases[windows], contenders, self.pool, progress, "judging")
+        own = {metric: values[windows] for metric, values in self.own.items()}
+        return [{**of, "objective": over(self.conf.settings.objective, of, own)} for of in found]
+
+    def excess(self, found: Measured, bounds: Mapping[str, float], *, fairly: bool) -> dict[str, float]:
+        """How far beyond its bound each metric is on the first windows; none that keeps it. `fairly`: those of accounts
+        count.
+        """
+        first = slice(len(found["objective"]))
+        ratio = {
+            name: mean(found[name]) / max(mean(self.own[name][first]), 1.0) - most for name, most in bounds.items()
         }
-        of = self.conf.settings.objective.of
-        pairs = zip(measured, self.own, strict=False)
-        found["objective"] = np.array([of(each.metrics, own.metrics) for each, own in pairs], dtype=np.float64)
-        return found
-
-    def excess(self, found: Mapping[str, Floats], bounds: Mapping[str, float], *, fairly: bool) -> dict[str, float]:
-        """How far beyond its bound each metric is; none that keeps it. `fairly`: those of accounts count."""
-        windows = len(found["objective"])
-        own, chance = self.table(self.own[:windows]), self.table(self.again[:windows])
-        ratio = {name: mean(found[name]) / max(mean(own[name]), 1.0) - most for name, most in bounds.items()}
-        over = {name: value for name, value in ratio.items() if value > 0.0}
+        beyond = {name: value for name, value in ratio.items() if value > 0.0}
         if fairly:
-            ours, slurm, again = ({name: mean(of[name]) for name in FAIRNESS} for of in (found, own, chance))
-            over |= {harm.words: harm.excess for harm in harms(ours, slurm, again, ACCOUNTS)}
-        return over
+            again = {name: mean(self.again[name][first]) for name in FAIRNESS}
+            ours = {name: mean(found[name]) for name in FAIRNESS}
+            beyond |= {harm.words: harm.excess for harm in harms(ours, {}, again, ACCOUNTS)}
+        return beyond
 
 
 # --- searching
@@ -157,11 +121,10 @@ class Baseline:
 class Search:
     """Tries candidates on the earlier windows, each once. Deterministic, however many processes there are."""
 
-    def __init__(self, windows: Baseline, pool: WorkerPool, *, fairly: bool) -> None:
+    def __init__(self, windows: Baseline, *, fairly: bool) -> None:
         self.windows, self.fairly = windows, fairly
         self.tried: dict[tuple[float, ...], tuple[float, float]] = {}
         """By values: cost, and J where every window was looked at and all bounds are kept; else infinite."""
-        self._pool = pool
         self._first = max(round(FIRST_LOOK * len(windows.cases)), 1)
         self._best_first = math.inf
 
@@ -169,32 +132,24 @@ class Search:
         """Cost and J of each; `wholly`: however bad they look at first."""
         keys = [tuple(values.values()) for values in candidates]
         new = {key: values for key, values in zip(keys, candidates, strict=True) if key not in self.tried}
-        first = self._simulate(list(new.values()), 0, self._first)
+        first = self.windows.tried([(OWN, values) for values in new.values()], slice(self._first))
         looks = [self._judged(found)[0] for found in first]
         self._best_first = min([self._best_first, *looks])
         good = [wholly or look <= self._best_first + HOPELESS for look in looks]
-        more = iter(
-            self._simulate([values for values, on in zip(new.values(), good, strict=True) if on], self._first, None)
-        )
+        promising = [(OWN, values) for values, on in zip(new.values(), good, strict=True) if on]
+        more = iter(self.windows.tried(promising, slice(self._first, None)))
         for key, found, look, on in zip(new, first, looks, good, strict=True):
-            self.tried[key] = self._judged([*found, *next(more)]) if on else (look, math.inf)
+            self.tried[key] = self._judged(_joined(found, next(more))) if on else (look, math.inf)
         return [self.tried[key] for key in keys]
 
-    def _simulate(self, candidates: Sequence[Values], begin: int, end: int | None) -> list[list[Measured]]:
-        """Of each candidate, its windows from one on to another."""
-        windows, conf = self.windows, self.windows.conf
-        runs = tuple(Run(OWN, values) for values in candidates)
-        if not runs:
-            return []
-        pairs = zip(windows.cases[begin:end], windows.own[begin:end], strict=True)
-        works = [Work(case, conf.settings, runs, own.start) for case, own in pairs]
-        return [list(of) for of in zip(*self._pool.map(simulate, works), strict=True)]
-
-    def _judged(self, measured: Sequence[Measured]) -> tuple[float, float]:
-        found = self.windows.table(measured)
-        over = self.windows.excess(found, BOUNDS, fairly=self.fairly)
+    def _judged(self, found: Measured) -> tuple[float, float]:
+        beyond = self.windows.excess(found, BOUNDS, fairly=self.fairly)
         value = mean(found["objective"])
-        return value + PENALTY * math.fsum(over.values()), math.inf if over else value
+        return value + PENALTY * math.fsum(beyond.values()), math.inf if beyond else value
+
+
+def _joined(first: Measured, more: Measured) -> Measured:
+    return {metric: np.concatenate([values, more[metric]]) for metric, values in first.items()}
 
 
 def searched(search: Search, budget: int, seed: int, progress: Progress = silent) -> dict[str, float]:
@@ -313,6 +268,27 @@ class Tuned:
             },
         }
 
+    def table(self) -> Table:
+        """What each does on the later jobs, for people."""
+        searched, judged = self.windows
+        shown = Table(
+            title=f"{self.about['trace']['name']} on {self.about['cluster']['text']}: {judged} later windows of "
+            f"{self.jobs} jobs, over your slurm.conf",
+            caption=f"{self.candidates} candidates on {searched} earlier windows. accounts worse: a share; worst "
+            f"tenth: their wait over that with yours; by chance {self._fares('chance')}. idle GPUs: while jobs wait",
+            caption_justify="left",
+        )
+        shown.add_column("")
+        for heading in (*SHOWN.values(), "accounts worse, worst tenth"):
+            shown.add_column(heading, justify="right")
+        names = {"tuned": "slurm.conf, tuned", "rltuned": "rltuned", "both": "rltuned on top"}
+        for name, of in self.compared.items():
+            shown.add_row(names[name], *(difference(of[metric]) for metric in SHOWN), self._fares(name))
+        return shown
+
+    def _fares(self, name: str) -> str:
+        return ", ".join(f"{share:.2f}" if math.isfinite(share) else "–" for share in self.fairness[name].values())
+
 
 def tune(
     settings: EvaluationSettings,
@@ -356,46 +332,42 @@ def tune(
     ]
     every = round(1 / FIRST_LOOK)  # those of the first look are from all of the time
     cases = [case for first in range(every) for case in earlier[first::every]]
-    shared = [flag for flag in settled.flags() if flag[0] in _SHARED]
-    own_flags = ("--budget", budget, BUDGET), ("--accounts-may-lose", not fairly, False), ("--rltuned", daemon, True)
+    options = settled.options()
+    shared = {name: options[name] for name in _SHARED}
+    own_options = {
+        "budget": budget if budget != BUDGET else None,
+        "accounts_may_lose": not fairly,
+        "no_rltuned": not daemon,
+    }
     with WorkerPool(processes) as pool:
         baseline = Baseline.of(conf, cases, pool)
-        if math.isinf(mean(baseline.table(baseline.own)["objective"])):
+        if not np.isfinite(over(settings.objective, baseline.own, baseline.own)).any():
             raise EvaluationError(
                 f"no job of these windows can run on {shape.text}: name a --cluster that has what they ask for"
             )
-        search = Search(baseline, pool, fairly=fairly)
+        search = Search(baseline, fairly=fairly)
         values = searched(search, budget, settings.seed, progress)
         judged = Baseline.of(conf, evaluation.cases[-later:], pool)
-        runs = {"tuned": Run(OWN, values)}
+        runs: dict[str, tuple[str, Values | None]] = {"tuned": (OWN, values)}
         if daemon:
-            runs |= {"rltuned": Run("rl"), "both": Run("rl", values)}
-        works = [
-            Work(case, conf.settings, (run,), own.start)
-            for run in runs.values()
-            for case, own in zip(judged.cases, judged.own, strict=True)
-        ]
-        done: list[Measured] = []
-        for (one,) in pool.map(simulate, works):
-            done.append(one)
-            progress("judging", len(done), len(works))
-    tables = {name: judged.table(done[at * later : (at + 1) * later]) for at, name in enumerate(runs)}
-    own, drawn = judged.table(judged.own), counts(later, settings.seed)
-    over = judged.excess(tables["tuned"], LATER_BOUNDS, fairly=fairly)
+            runs |= {"rltuned": ("rl", None), "both": ("rl", values)}
+        found = dict(zip(runs, judged.tried(list(runs.values()), progress=progress), strict=True))
+    own = {**judged.own, "objective": over(settings.objective, judged.own, judged.own)}
+    drawn = counts(later, settings.seed)
+    beyond = judged.excess(found["tuned"], LATER_BOUNDS, fairly=fairly)
     return Tuned(
-        about={**evaluation.meta, "command": command_line("tune", (*shared, *own_flags))},
+        about={**evaluation.meta, "command": command_line("tune", shared | own_options)},
         conf=conf,
         values=values,
         candidates=len(search.tried),
         windows=(len(cases), later),
         jobs=chosen,
         compared={
-            name: {metric: compare(np.array([of[metric], own[metric]]), drawn)[0][1] for metric in SHOWN}
-            for name, of in tables.items()
+            name: {metric: compare(of[metric], own[metric], drawn) for metric in SHOWN} for name, of in found.items()
         },
         fairness={
             name: {metric: mean(of[metric]) for metric in FAIRNESS}
-            for name, of in {"chance": judged.table(judged.again), **tables}.items()
+            for name, of in {"chance": judged.again, **found}.items()
         },
-        broken=[f"{name.replace('_', ' ')} is beyond its bound by {value:.3f}" for name, value in over.items()],
+        broken=[f"{name.replace('_', ' ')} is beyond its bound by {value:.3f}" for name, value in beyond.items()],
     )

@@ -14,12 +14,18 @@ from rltuned.core.config import Config
 from rltuned.core.errors import EvaluationError
 from rltuned.core.tables import Bools, Floats, Rows
 from rltuned.core.workers.progress import Progress, silent
-from rltuned.lab.evaluate import gate
 from rltuned.lab.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation import ready
-from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN, PLAIN, EvaluationSettings, with_share
-from rltuned.lab.evaluate.measure import simulate_case
+from rltuned.lab.evaluate.evaluation_settings import (
+    AGAIN,
+    OWN,
+    PLAIN,
+    EvaluationSettings,
+    as_configured,
+    with_share,
+)
+from rltuned.lab.evaluate.measure import duration, simulate_case
 from rltuned.lab.evaluate.policies import contender
 from rltuned.lab.evaluate.window_metrics import measure, most_in_use
 from rltuned.lab.evaluate.windows import Window
@@ -34,6 +40,8 @@ MEANS: Final = ("wait_mean", "bsld_mean", "jct_mean", "utilization")
 QUANTILES: Final = {"wait_p50": 0.5, "wait_p99": 0.99, "wait_max": 1.0}
 LEAD_DAYS: Final = 14.0
 """Days before the period whose jobs fill the cluster before it begins, and teach how long jobs run."""
+MOST: Final = 10_000
+"""Jobs that are replayed."""
 BLOCKS: Final = 30
 SMALLEST_BLOCK: Final = 32
 """Jobs of a block."""
@@ -92,10 +100,7 @@ class Replay:
         that are drawn are pooled: a quantile is one of all of them, not a mean of the blocks' own.
         """
         drawn = counts(self.blocks, self.seed)
-        found = {
-            metric: compare(np.array([self.measured[above][metric], self.measured[below][metric]]), drawn)[0][1]
-            for metric in MEANS
-        }
+        found = {metric: compare(self.measured[above][metric], self.measured[below][metric], drawn) for metric in MEANS}
         values, shares = self.values(), tuple(QUANTILES.values())
         pooled = [pooled_quantiles(self.wait[name], self.block, drawn, shares) for name in (above, below)]
         level = LEVEL if self.blocks > 1 else None
@@ -121,7 +126,7 @@ def settings_of(
 ) -> EvaluationSettings:
     """Settings of a replay: the policy of the log ("": none says), else of the configuration, beside Slurm's order.
 
-    `given`: `trace` or `from_sacct`; `cluster`, as `gate.as_configured`. `share`: `lend.share` by the log; None: that
+    `given`: `trace` or `from_sacct`; `cluster`, as `as_configured`. `share`: `lend.share` by the log; None: that
     of the configuration.
 
     Raises:
@@ -131,7 +136,7 @@ def settings_of(
     # Slurm's own order, which `auto` begins with, is not compared with itself: the model is.
     policy = name if name in PLAIN and name != SLURM else "rl"
     policy = with_share(policy, config.lend.part if share is None else share)
-    return gate.as_configured(config, {"policies": f"{policy},{SLURM},{AGAIN}", "gate": False, **given})
+    return as_configured(config, {"policies": f"{policy},{SLURM},{AGAIN}", **given})
 
 
 def replay(
@@ -141,7 +146,6 @@ def replay(
     since: float,
     until: float,
     *,
-    most: int,
     revision: str,
     wrote: bool,
     progress: Progress = silent,
@@ -150,7 +154,7 @@ def replay(
     """Replay the jobs of [since, until), epoch seconds, in one go: what a job leaves in the queue concerns the next.
 
     `settings` are of `settings_of`, with the cluster's scheduler parameters. Of the `jobs` before the period the ones
-    that ended within `LEAD_DAYS` of it count; of more than `most` in it, the last ones are replayed. `wrote`: rltuned
+    that ended within `LEAD_DAYS` of it count; of more than `MOST` in it, the last ones are replayed. `wrote`: rltuned
     steered the queue in the period, so that its replay should be like reality. `tell` is told how long it will take.
 
     Raises:
@@ -166,12 +170,12 @@ def replay(
         raise EvaluationError(
             f"{there} jobs of the period have ended, and a replay needs {SMALLEST_BLOCK}: take a longer period"
         )
-    first = max(first, last - most)
+    first = max(first, last - MOST)
     window = Window(0, first, last - first)
     settled = replace(settings, window=window.jobs, windows=1, warm_jobs=max(first, 1))
     evaluation = ready(settled, jobs, shape, revision, (window,))
     (case,), names = evaluation.cases, settled.policies
-    tell(gate.duration(evaluation, 1))
+    tell(duration(evaluation.cases, names, 1))
     compile_kernel()
     ran = {name: _run(case, name, settled, progress) for name in names}
     really = case.jobs.submit_time + case.jobs.wait_time
@@ -198,7 +202,7 @@ def _run(case: Case, policy: str, settings: EvaluationSettings, progress: Progre
         progress(what, min(int(SLICES * now / max(last, 1.0)), SLICES), SLICES)
 
     moments = np.linspace(0.0, last, SLICES + 1)[1:]
-    simulation = simulate_case(case, contender(policy, settings), settings, moments.tolist(), tell)
+    simulation = simulate_case(case, contender(policy, settings), moments.tolist(), tell)
     return simulation.result()
 
 

@@ -6,7 +6,7 @@ Everything that takes long is kept in a working directory, so that a run that wa
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,6 @@ import numpy as np
 from rltuned.core.config import DEFAULT_MODEL, SlurmSection
 from rltuned.core.errors import EvaluationError, ModelError
 from rltuned.core.safe_files import read_json, write_atomic
-from rltuned.core.tables import Floats
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate import gate, live, site
@@ -42,8 +41,6 @@ RESUMED: Final = DAY
 PAUSE_DAYS: Final = 7.0
 """After a rollback no candidate is made for so long: tomorrow's would be like the one that was given up."""
 
-Waits = Mapping[str, Floats]
-"""(W,) mean waits in each window, by policy of the gate."""
 Trainer = Callable[[Workload, ClusterShape, Path], Path]
 """Makes a model of jobs and a cluster in a directory, or goes on with one; returns the path of its manifest."""
 
@@ -55,9 +52,9 @@ class Renewal(NamedTuple):
     """In force now."""
     accepted: bool
     """It is a new one."""
-    verdict: Mapping[str, Any]
+    verdict: gate.Verdict
     """About it."""
-    candidate: Mapping[str, Any] | None
+    candidate: gate.Verdict | None
     """The verdict about the candidate; None: there was none."""
     over_current: Comparison | None
     """Mean wait of the candidate over that of the version that was in force, each with its share; None where the gate
@@ -72,12 +69,12 @@ class Renewal(NamedTuple):
         return {
             "version": self.version,
             "accepted": self.accepted,
-            "chosen": self.verdict["chosen"],
-            "share": self.verdict["share"],
-            "reason": self.verdict["reason"],
+            "chosen": self.verdict.chosen,
+            "share": self.verdict.share,
+            "reason": self.verdict.reason,
             "why": self.why,
             "given_up": self.given_up,
-            "candidate": None if self.candidate is None else self.candidate["chosen"],
+            "candidate": None if self.candidate is None else self.candidate.chosen,
             "over_current": None if self.over_current is None else vars(self.over_current),
         }
 
@@ -238,13 +235,11 @@ def renew(
     known = current.learned_until - jobs.source.start
     begin = int(np.searchsorted(jobs.submit_time, known, side="right")) if current.learned_until else 0
 
-    def judged(model: Path, name: str) -> tuple[Waits, dict[str, Any]]:
-        """Mean waits in the windows, and the gate's verdict."""
+    def judged(model: Path, name: str) -> gate.Verdict:
         asked = replace(settings, model=str(model), split=split)
         evaluation = gate.prepare(asked, jobs, shape, revision, length, begin)
-        report = evaluate(evaluation, pool, work / f"{name}.json", progress=progress)
-        waits = {policy: of[TESTED] for policy, of in gate.measurements(report).items()}
-        return waits, gate.verdict(report, evaluation.settings, now, valid_days)
+        measured = evaluate(evaluation, pool, work / f"{name}.json", progress=progress)
+        return gate.verdict(evaluation, measured, now, valid_days)
 
     # What one of the two has learned from must not judge it, and both are judged on the same jobs.
     split, candidate = Split.ALL, None
@@ -255,21 +250,21 @@ def renew(
                 candidate, split = trainer(jobs, shape, work / "training"), Split.TEST
             except EvaluationError as error:
                 why_not = str(error)
-        waits, verdict = judged(current.model, "current")
+        verdict = judged(current.model, "current")
         other, over, why = None, None, f"No candidate: {why_not}."
         if candidate is not None:
-            other_waits, other = judged(candidate, "candidate")
-            over = compared(other, other_waits, verdict, waits, settings.seed)
+            other = judged(candidate, "candidate")
+            over = compared(other, verdict, settings.seed)
             why = not_better(other, verdict, over)
         if other is None or why:
-            store.renew(current, gate.text(verdict).encode())
+            store.renew(current, verdict.text().encode())
             return Renewal(current.number, False, verdict, other, over, why, given_up)
         last = float(jobs.submit_time[bounds(len(jobs), Split.TEST)[0] - 1]) + jobs.source.start
         version = store.add(
             str(candidate),
             now,
             f"learned from {len(jobs):,} jobs",
-            verdict=gate.text(other).encode(),
+            verdict=other.text().encode(),
             learned_until=max(last, current.learned_until),
         )
         store.use(version, now, "the gate accepted it", watched=True)
@@ -277,28 +272,27 @@ def renew(
         return Renewal(version.number, version != current, other, other, over, said, given_up)
 
 
-def compared(
-    candidate: Mapping[str, Any], waits: Waits, current: Mapping[str, Any], current_waits: Waits, seed: int
-) -> Comparison | None:
+def compared(candidate: gate.Verdict, current: gate.Verdict, seed: int) -> Comparison | None:
     """Mean wait of a candidate that the gate chooses over that of the version in force, each with the share that its
     verdict has; where it is not the model that that one chooses, with the candidate's. None: it is not chosen.
     """
-    if candidate["chosen"] != MODEL:
+    if candidate.chosen != MODEL:
         return None
-    share = current["share"] if current["chosen"] == MODEL else candidate["share"]
-    pair = np.array([waits[with_share("rl", candidate["share"])], current_waits[with_share("rl", share)]])
-    return compare(pair, counts(pair.shape[1], seed))[0][1]
+    share = current.share if current.chosen == MODEL else candidate.share
+    mine = candidate.measured[with_share("rl", candidate.share)][TESTED]
+    theirs = current.measured[with_share("rl", share)][TESTED]
+    return compare(mine, theirs, counts(len(mine), seed))
 
 
-def not_better(candidate: Mapping[str, Any], current: Mapping[str, Any], over: Comparison | None) -> str:
+def not_better(candidate: gate.Verdict, current: gate.Verdict, over: Comparison | None) -> str:
     """Why a candidate does not come into force; "" where it does.
 
     `candidate`: the gate's verdict about it; `current`: about the version in force, on the same windows; `over`: mean
     wait of the one over that of the other (`compared`).
     """
     if over is None:
-        return f"The candidate is refused: the gate does not choose it ({candidate['reason'].rstrip('.')})."
-    if current["chosen"] == MODEL and not over.lower:
+        return f"The candidate is refused: the gate does not choose it ({candidate.reason.rstrip('.')})."
+    if current.chosen == MODEL and not over.lower:
         return f"The candidate is refused: it does not certainly wait less than the version in force ({over})."
     return ""
 

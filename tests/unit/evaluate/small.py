@@ -1,12 +1,14 @@
 """Small workloads and evaluations for these tests."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.lab.evaluate.evaluation import Evaluation, evaluate, ready
+from rltuned.lab.evaluate.evaluation_report import assemble
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Source, Workload, workload
@@ -52,7 +54,11 @@ def prepared(jobs: Workload | None = None, **values: Any) -> Evaluation:
 
 
 def report(jobs: Workload | None = None, **values: Any) -> dict[str, Any]:
-    return evaluate(prepared(jobs, **values), WorkerPool(1))
+    return reported(prepared(jobs, **values), WorkerPool(1))
+
+
+def reported(evaluation: Evaluation, pool: WorkerPool, out: Path | None = None) -> dict[str, Any]:
+    return assemble(evaluation, evaluate(evaluation, pool, out))
 
 
 def without_timings(value: Any) -> Any:
@@ -66,12 +72,12 @@ class Recording(WorkerPool):
 
     def __init__(self, stop_after: int | None = None) -> None:
         super().__init__(1)
-        self.done: list[tuple[int, str]] = []
+        self.done: list[tuple[int, int]] = []
         self._stop_after = stop_after
 
     def as_completed(self, function: Any, tasks: Sequence[Any]) -> Iterator[Any]:
         for outcome in super().as_completed(function, tasks):
             if len(self.done) == self._stop_after:
                 raise KeyboardInterrupt
-            self.done.append((outcome.window, outcome.policy))
+            self.done.append(outcome[0])
             yield outcome

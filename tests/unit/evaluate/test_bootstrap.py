@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from rltuned.lab.evaluate.bootstrap import RESAMPLES, compare, counts, pooled_quantiles, simultaneous
+from rltuned.lab.evaluate.bootstrap import RESAMPLES, Comparison, compare, counts, pooled_quantiles, simultaneous
 
 
 def test_a_policy_that_is_always_a_tenth_better_is_so_in_every_resample():
     base = np.array([10.0, 200.0, 3000.0, 5.0])
-    found = compare(np.stack((0.9 * base, base)), counts(4, seed=1))
-    assert (found[0][1].ratio, found[0][1].lo, found[0][1].hi) == (0.9, 0.9, 0.9)
-    assert found[1][0].ratio == pytest.approx(1 / 0.9, abs=1e-6)
+    found = compare(0.9 * base, base, counts(4, seed=1))
+    assert found == Comparison(0.9, 0.9, 0.9)
+    assert compare(base, 0.9 * base, counts(4, seed=1)).ratio == pytest.approx(1 / 0.9, abs=1e-6)
 
 
 def test_the_interval_is_that_of_windows_drawn_one_by_one():
     rng = np.random.default_rng(3)
     values = rng.lognormal(5.0, 1.0, (2, 25))
-    found = compare(values, counts(25, seed=9))[0][1]
+    found = compare(*values, counts(25, seed=9))
     slow = []
     for _ in range(4000):
         rows = rng.integers(25, size=25)
@@ -32,7 +32,7 @@ def test_ends_that_hold_at_once_are_wider_for_many_that_differ_and_not_for_many_
     rng = np.random.default_rng(5)
     base, drawn = rng.lognormal(5.0, 1.0, 20), counts(20, seed=3)
     noise = rng.lognormal(0.0, 0.3, (12, 20))
-    alone = compare(np.stack((base * noise[0], base)), drawn)[0][1].hi
+    alone = compare(base * noise[0], base, drawn).hi
     one, alike, apart = (
         simultaneous(np.vstack((base * times, base)), drawn)[0] for times in (noise[:1], noise[[0] * 12], noise)
     )
@@ -59,7 +59,7 @@ def test_pairing_makes_the_interval_narrow_where_windows_differ_more_than_polici
     together = np.stack((hard * rng.uniform(0.75, 0.85, 30), hard))
     apart = np.stack((together[0][rng.permutation(30)], hard))
     drawn = counts(30, seed=2)
-    paired, shuffled = compare(together, drawn)[0][1], compare(apart, drawn)[0][1]
+    paired, shuffled = compare(*together, drawn), compare(*apart, drawn)
     assert paired.hi - paired.lo < 0.1
     assert paired.hi < 0.9
     assert shuffled.hi - shuffled.lo > 5 * (paired.hi - paired.lo)
@@ -67,26 +67,25 @@ def test_pairing_makes_the_interval_narrow_where_windows_differ_more_than_polici
 
 def test_the_same_seed_gives_the_same_interval_and_another_a_slightly_other_one():
     values = np.random.default_rng(0).lognormal(1.0, 1.0, (2, 12))
-    one, same, other = (compare(values, counts(12, seed))[0][1] for seed in (1, 1, 2))
+    one, same, other = (compare(*values, counts(12, seed)) for seed in (1, 1, 2))
     assert one == same
     assert one.lo != other.lo
     assert one.lo == pytest.approx(other.lo, rel=0.1)
 
 
 def test_one_window_has_a_ratio_and_no_interval():
-    found = compare(np.array([[5.0], [10.0]]), counts(1, seed=1))[0][1]
-    assert (found.ratio, found.lo, found.hi) == (0.5, None, None)
+    assert compare(np.array([5.0]), np.array([10.0]), counts(1, seed=1)) == Comparison(0.5, None, None)
 
 
 def test_nothing_is_told_against_a_policy_whose_mean_is_zero():
-    found = compare(np.array([[5.0, 6.0], [0.0, 0.0]]), counts(2, seed=1))
-    assert (found[0][1].ratio, found[0][1].lo, found[0][1].hi) == (None, None, None)
-    assert found[1][0].ratio == 0.0
+    some, nobody, drawn = np.array([5.0, 6.0]), np.zeros(2), counts(2, seed=1)
+    assert compare(some, nobody, drawn) == Comparison(None, None, None)
+    assert compare(nobody, some, drawn).ratio == 0.0
 
 
 def test_an_interval_has_no_upper_end_where_resamples_divide_by_zero():
     # One of two windows has no wait: every fourth resample consists of it alone.
-    found = compare(np.array([[5.0, 6.0], [0.0, 4.0]]), counts(2, seed=1))[0][1]
+    found = compare(np.array([5.0, 6.0]), np.array([0.0, 4.0]), counts(2, seed=1))
     assert found.ratio == pytest.approx(11 / 4)
     assert found.lo == pytest.approx(1.5)
     assert found.hi is None
@@ -94,9 +93,9 @@ def test_an_interval_has_no_upper_end_where_resamples_divide_by_zero():
 
 def test_windows_without_the_metric_are_left_out_of_both_policies_of_a_pair():
     values = np.array([[1.0, np.nan, 3.0], [2.0, 100.0, 6.0], [np.nan, 1.0, np.nan]])
-    found = compare(values, counts(3, seed=1))
-    assert found[0][1].ratio == 0.5
-    assert found[0][2].ratio is None
+    one, other, third = values
+    assert compare(one, other, counts(3, seed=1)).ratio == 0.5
+    assert compare(one, third, counts(3, seed=1)).ratio is None
 
 
 def test_ten_thousand_resamples_draw_each_window_once_in_the_mean():

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rich.console import Console
-from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, settings, without_timings
+from unit.evaluate.small import Recording, busy_jobs, jobs_of, prepared, report, reported, settings, without_timings
 
 from rltuned.core.config import DEFAULT_MODEL
 from rltuned.core.errors import ConfigError, EvaluationError, ModelError
 from rltuned.core.objective import Objective
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.actor import RUN_TIME
-from rltuned.lab.evaluate.evaluation import evaluate, ready
+from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_report import show, table, text
 from rltuned.lab.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Start
 from rltuned.lab.evaluate.policies import contender
@@ -238,8 +238,8 @@ def test_numbers_over_windows_are_means_and_ratios_are_those_of_the_means():
 
 def test_equal_command_lines_give_equal_bytes_but_for_timings_whoever_does_the_work():
     values = {"policies": ("fifo", "saf", "rl"), "estimates": "noisy:1.5", "window": 12, "windows": 3}
-    once = evaluate(prepared(**values), WorkerPool(1))
-    again = evaluate(prepared(**values), WorkerPool(2))
+    once = reported(prepared(**values), WorkerPool(1))
+    again = reported(prepared(**values), WorkerPool(2))
     assert text(without_timings(once)) == text(without_timings(again))
     other = report(**{**values, "seed": 2})
     assert without_timings(other["policies"]) != without_timings(once["policies"])
@@ -249,7 +249,7 @@ def test_the_command_line_in_the_report_gives_the_settings_again():
     asked = settings(split=Split.TEST, start=Start.WARM, estimates="noisy:1.5", warm_jobs=9, skip_bad=True)
     assert asked.command == (
         "rltuned evaluate --trace t.csv --cluster 2x4 --window 20 --windows 4 --seed 1 --policies fifo-strict,fifo,saf "
-        "--estimates noisy:1.5 --split test --start warm --warm-jobs 9 --skip-bad"
+        "--estimates noisy:1.5 --split test --start warm:9 --skip-bad"
     )
 
 
@@ -284,18 +284,18 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_runs(values, error,
 
 def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_with_the_same_bytes(tmp_path):
     evaluation, out = prepared(), tmp_path / "r.json"
-    whole = evaluate(evaluation, WorkerPool(1))
+    whole = reported(evaluation, WorkerPool(1))
     first, second = Recording(stop_after=5), Recording()
     with pytest.raises(KeyboardInterrupt):
-        evaluate(evaluation, first, out)
+        reported(evaluation, first, out)
     with state_path(out).open("a") as file:
         file.write('{"window": 3, "poli')  # the last line was cut off by what ended the run
-    found = evaluate(evaluation, second, out)
+    found = reported(evaluation, second, out)
     assert len(first.done) == 5
     assert len(second.done) == 4 * 3 - 5
     assert not {*first.done} & {*second.done}
     assert text(without_timings(found)) == text(without_timings(whole))
-    assert evaluate(evaluation, Recording(stop_after=0), out) == found
+    assert reported(evaluation, Recording(stop_after=0), out) == found
 
 
 def test_what_is_kept_of_another_evaluation_or_of_none_is_begun_anew(tmp_path):
@@ -315,10 +315,10 @@ def test_what_is_kept_of_another_evaluation_or_of_none_is_begun_anew(tmp_path):
     ):
         for left in (12, 0):
             pool = Recording()
-            evaluate(evaluation, pool, out)
+            reported(evaluation, pool, out)
             assert len(pool.done) == left
     state_path(out).write_text("something else\n")
-    evaluate(prepared(), again := Recording(), out)
+    reported(prepared(), again := Recording(), out)
     assert len(again.done) == 12
 
 

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from unit.evaluate.small import reported
 
 from rltuned.core.errors import ConfigError, EvaluationError
 from rltuned.core.tables import Category
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.multifactor import Weights
-from rltuned.lab.evaluate.evaluation import evaluate, ready
+from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, EvaluationSettings
 from rltuned.lab.evaluate.policies import rule_ranker
 from rltuned.lab.evaluate.window_metrics import against_slurm
@@ -84,7 +85,7 @@ def settings(**values):
 
 
 def report(**values):
-    return evaluate(ready(settings(**values), flood(), parse_shape("1x2"), "test"), WorkerPool(1))
+    return reported(ready(settings(**values), flood(), parse_shape("1x2"), "test"), WorkerPool(1))
 
 
 def test_the_report_says_how_accounts_fare_and_what_is_chance():
@@ -110,7 +111,7 @@ def test_slurms_own_order_asks_for_no_predictions_and_would_not_change_by_them()
     jobs = replace(flood(), time_limit=2.0 * flood().run_time)
     waits = []
     for estimates in ("history", "limit"):
-        found = evaluate(ready(settings(estimates=estimates), jobs, parse_shape("1x2"), "test"), WorkerPool(1))
+        found = reported(ready(settings(estimates=estimates), jobs, parse_shape("1x2"), "test"), WorkerPool(1))
         waits.append([found["policies"][name]["wait_mean"] for name in ("multifactor", AGAIN)])
     assert waits[0] == waits[1]
     (case,) = ready(settings(estimates="history"), jobs, parse_shape("1x2"), "test").cases

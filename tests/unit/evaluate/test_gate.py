@@ -29,9 +29,10 @@ from rltuned.decide.see.observation import STATE_COLUMNS
 from rltuned.lab.evaluate import gate, site
 from rltuned.lab.evaluate.evaluation import evaluate
 from rltuned.lab.evaluate.evaluation_report import show
-from rltuned.lab.evaluate.evaluation_settings import AGAIN, Start
+from rltuned.lab.evaluate.evaluation_settings import AGAIN, Start, not_judged
 from rltuned.lab.evaluate.frontier import contenders, parse_shares, table
 from rltuned.lab.evaluate.frontier_picture import draw
+from rltuned.lab.evaluate.measure import duration
 from rltuned.lab.evaluate.windows import RECENT, Split, recent
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import MODEL, SLURM, parse_verdict
@@ -164,8 +165,8 @@ def test_what_accounts_wait_is_said_to_be_unknown_where_nobody_is_named():
 
 def test_the_table_has_each_point_and_chance_and_says_what_is_not_allowed():
     found = judged(saf_0_5=point(0.6), rl_0_5=point(0.5, accounts_worse=0.3, utilization=70.0))
-    screen, rows = io.StringIO(), [point.as_dict() for point in found.points]
-    show(Console(file=screen, width=60), table(rows, found.chance.as_dict(), "a site", ("saf", 0.5)))
+    screen = io.StringIO()
+    show(Console(file=screen, width=60), table(found.points, found.chance, "a site", found.best))
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in screen.getvalue().splitlines() if "│" in line]
     for at in reversed(range(1, len(cells))):  # what has no room goes on in the next line
         if not cells[at][0]:
@@ -247,11 +248,11 @@ def reached(model, *, jobs=BURSTS, length=12, **values):
     usual = {"policies": contenders((0.5,)), "windows": 10, "start": Start.WARM, "model": model, "cluster": "1x1"}
     asked = settings(**usual | values)
     evaluation = gate.prepare(asked, jobs, parse_shape(asked.cluster), "revision", length)
-    return gate.verdict(evaluate(evaluation, WorkerPool(1)), evaluation.settings, 1e9, 30.0)
+    return gate.verdict(evaluation, evaluate(evaluation, WorkerPool(1)), 1e9, 30.0)
 
 
 def points_of(made):
-    return {(row["policy"], row["share"]): row for row in made["evidence"]["frontier"]}
+    return {(point.policy, point.share): point for point in made.judgement.points}
 
 
 @pytest.fixture(scope="module")
@@ -262,37 +263,37 @@ def made(tmp_path_factory):
 
 
 def test_a_share_that_gains_more_and_harms_nobody_is_chosen_and_a_model_that_is_worse_than_saf_is_not(made):
-    assert (made["chosen"], made["share"]) == (made["fallback"], made["fallback_share"]) == ("saf", 0.5)
+    assert made.judgement.chosen == made.judgement.fallback == ("saf", 0.5)
     points = points_of(made)
-    waits = [points["saf", share]["wait_mean"]["ratio"] for share in (0.5, 0.1, 0.0)]
+    waits = [points["saf", share].ratios["wait_mean"].ratio for share in (0.5, 0.1, 0.0)]
     assert waits[0] < waits[1] < waits[2]
     assert waits[0] < 0.7
-    assert points["rl", 0.5]["wait_mean"]["ratio"] >= waits[0]
-    read = parse_verdict(gate.text(made).encode())
+    assert points["rl", 0.5].ratios["wait_mean"].ratio >= waits[0]
+    read = parse_verdict(made.text().encode())
     assert (read.chosen, read.share, read.fallback, read.fallback_share) == ("saf", 0.5, "saf", 0.5)
     assert (read.model, read.gpus, read.made_at, read.expires) == ("largest-first", 1, 1e9, 1e9 + 30 * 86400)
-    assert gate.lines(made)[0] == "verdict: saf, and a waiting job lends 0.5 of its wait"
+    assert made.lines()[0] == "verdict: saf, and a waiting job lends 0.5 of its wait"
 
 
 def test_a_model_that_harms_nobody_and_certainly_waits_less_is_chosen(tmp_path):
     model = cooked(tmp_path, "smallest-first", **SMALLEST)
     made = reached(model, policies=("multifactor", AGAIN, "rl:0.5"))
-    assert (made["chosen"], made["share"], made["fallback"]) == (MODEL, 0.5, SLURM), made["reason"]
-    assert points_of(made)["rl", 0.5]["wait_mean"]["hi"] < 1.0
-    assert made["model"]["manifest_sha256"] == files.manifest_sha256(model)
+    assert (*made.judgement.chosen, made.judgement.fallback[0]) == (MODEL, 0.5, SLURM), made.reason
+    assert points_of(made)["rl", 0.5].ratios["wait_mean"].hi < 1.0
+    assert made.as_dict()["model"]["manifest_sha256"] == files.manifest_sha256(model)
 
 
 def test_without_users_the_verdict_says_what_could_not_be_judged(tmp_path):
     jobs = replace(BURSTS, user=BURSTS.gpu_type)
     made = reached(cooked(tmp_path, "smallest-first", **SMALLEST), jobs=jobs)
-    assert made["chosen"] == "saf"
-    assert made["evidence"]["unknown"] == ["accounts worse off", "worst tenth of accounts"]
-    assert "Nothing is known of: accounts worse off" in made["reason"]
+    assert made.chosen == "saf"
+    assert made.judgement.unknown == ["accounts worse off", "worst tenth of accounts"]
+    assert "Nothing is known of: accounts worse off" in made.reason
 
 
 def test_equal_questions_have_equal_verdicts_and_the_command_line_tells_the_question(tmp_path):
     model = cooked(tmp_path, "smallest-first", **SMALLEST)
-    first, second = (reached(model, policies=("multifactor", AGAIN, "saf:0")) for _ in range(2))
+    first, second = (reached(model, policies=("multifactor", AGAIN, "saf:0")).as_dict() for _ in range(2))
     for made in (first, second):
         for means in made["evidence"]["means"].values():
             means.pop("seconds")
@@ -310,11 +311,11 @@ OTHER = {
 
 @pytest.mark.parametrize("of", [{}, {"start": "idle"}, {"skip_bad": True}, {"objective": Objective.parse("idle=1")}])
 def test_the_command_line_gives_the_same_gate_whatever_the_daemon_is_configured_to_by_then(of):
-    asked = gate.as_configured(Config(), {"trace": "t.csv", "cluster": "1x1", **of})
+    asked = gate.asked(Config(), {"trace": "t.csv", "cluster": "1x1", **of})
     name, *words = shlex.split(asked.command)[1:]
     typed = cli.commands[name].make_context(name, words).params
     again = {key: value for key, value in typed.items() if value is not None and hasattr(asked, key)}
-    found = gate.as_configured(Config.model_validate(OTHER), again)
+    found = gate.asked(Config.model_validate(OTHER), again)
     assert (found, found.command) == (asked, asked.command)
 
 
@@ -393,9 +394,8 @@ def test_a_verdict_that_cannot_be_written_is_refused_before_anything_runs(tmp_pa
 
 def test_the_gate_says_beforehand_how_long_it_will_take():
     def said(windows, jobs, workers):
-        cases = tuple(SimpleNamespace(jobs=range(jobs)) for _ in range(windows))
-        settings = SimpleNamespace(policies=contenders())
-        return gate.duration(SimpleNamespace(cases=cases, settings=settings), workers)
+        cases = [SimpleNamespace(jobs=range(jobs)) for _ in range(windows)]
+        return duration(cases, contenders(), workers)
 
     assert said(10, 300, 1).startswith("140 simulations with 1 process: about ")
 
@@ -485,7 +485,7 @@ def test_what_of_the_site_is_not_simulated_is_said_first(tmp_path):
     slurm.answer("partitions", PARTITIONS.replace("State=UP", "State=UP LLN=YES QoS=part-gpu MaxCPUsPerNode=8"))
     slurm.answer("nodes", NODES.replace("gpu:p100:4", "gpu:p100:2,gpu:mig:4"))
     said = []
-    site.of_slurm(gate.as_configured(Config(), {}), SlurmSection(bin_dir=slurm.bin_dir), 100.0, said.append)
+    site.of_slurm(gate.asked(Config(), {}), SlurmSection(bin_dir=slurm.bin_dir), 100.0, said.append)
     (sentence,) = said
     assert sentence == (
         "not simulated, though it changes who starts when: PreemptType=preempt/partition_prio; LLN=YES (partition "
@@ -526,7 +526,7 @@ def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     row = "8|u|a|gpu|normal|10|10|70|90|20|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
     slurm.answer("trace", row.replace("|", SEPARATOR) + SEPARATOR + "\n")
     reached = SlurmSection(bin_dir=slurm.bin_dir)
-    asked = gate.as_configured(Config(), {"from_sacct": 0.25})
+    asked = gate.asked(Config(), {"from_sacct": 0.25})
     settled, jobs, shape = site.of_settings(asked, reached, 100.0, [].append)
     assert jobs.job_id.tolist() == [8]
     assert (shape.text, shape.gpus, shape.nodes.gpus_alloc.any()) == ("testbed", 6, False)
@@ -537,7 +537,7 @@ def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     assert (len(jobs), shape.gpus, settled.scheduler) == (1, 8, "")
     trace = tmp_path / "jobs.csv"
     trace.write_text("submit_time,num_gpus,run_time\n0,1,600\n30,8,7200\n")
-    _, jobs, shape = site.of_settings(gate.as_configured(Config(), {"trace": str(trace)}), reached, 100.0, [].append)
+    _, jobs, shape = site.of_settings(gate.asked(Config(), {"trace": str(trace)}), reached, 100.0, [].append)
     assert (len(jobs), shape.text) == (2, "testbed")
 
 
@@ -558,7 +558,7 @@ def nodes_then(tmp_path):
         lines = (row.format(number, each, each) + SEPARATOR + "\n" for number, each in enumerate(gpus, start=1))
         slurm.answer("trace", "".join(lines))
         said = []
-        asked = gate.as_configured(Config(), {"from_sacct": 0.25})
+        asked = gate.asked(Config(), {"from_sacct": 0.25})
         _, _, shape = site.of_settings(asked, SlurmSection(bin_dir=slurm.bin_dir), 2000.0, said.append)
         return sorted(np.array(shape.nodes.names)[shape.nodes.usable]), said
 
@@ -598,14 +598,14 @@ def test_what_was_in_use_at_once_is_always_there(nodes_then):
 def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwise():
     text = '[estimates]\nsource = "limit"\n[policy]\nmodel = "base"\nobjective = "wait=1"\n'
     config = resolve(text, "config.toml", {}, {}).config
-    asked = gate.as_configured(config, {})
+    asked = gate.asked(config, {})
     assert (asked.estimates, asked.model, asked.start.value, asked.gate) == ("limit", "base", "warm", True)
     assert asked.policies == contenders()
-    assert gate.as_configured(config, {"shares": "0,.3"}).policies == contenders((0.0, 0.3))
+    assert gate.asked(config, {"shares": "0,.3"}).policies == contenders((0.0, 0.3))
     assert asked.objective == Objective.parse("wait=1")
-    assert gate.as_configured(config, {"estimates": "true", "seed": 3}) == replace(asked, estimates="true", seed=3)
+    assert gate.asked(config, {"estimates": "true", "seed": 3}) == replace(asked, estimates="true", seed=3)
 
 
 def test_settings_that_the_gate_does_not_play_are_named():
-    assert gate.not_judged(Config()) == []
-    assert gate.not_judged(Config(lend={"share": 0.5, "most": 3})) == ["lend.most"]
+    assert not_judged(Config()) == []
+    assert not_judged(Config(lend={"share": 0.5, "most": 3})) == ["lend.most"]

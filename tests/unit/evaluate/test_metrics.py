@@ -10,7 +10,6 @@ from rltuned.lab.evaluate.window_metrics import (
     fairness,
     idle_while_waiting,
     jain,
-    mean_over_windows,
     measure,
 )
 from rltuned.simulate.values import bounded_slowdown
@@ -86,11 +85,6 @@ def test_there_is_no_fairness_of_a_single_user_or_of_none():
 def test_a_window_whose_jobs_never_ran_has_no_metrics():
     nothing = np.full(4, np.nan)
     assert all(np.isnan(value) for value in four_jobs(start=nothing, end=nothing).as_dict().values())
-
-
-def test_the_mean_over_windows_leaves_out_windows_without_the_metric():
-    assert mean_over_windows([{"x": 1.0}, {"x": None}, {"x": 4.0}], "x") == 2.5
-    assert np.isnan(mean_over_windows([{"x": None}], "x"))
 
 
 def test_idle_gpu_time_counts_while_a_job_waits_and_only_then():

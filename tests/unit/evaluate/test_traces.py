@@ -4,11 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from unit.evaluate.small import reported
 
 from rltuned.core.workers.pool import WorkerPool
-from rltuned.lab.evaluate.evaluation import evaluate, prepare
+from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.simulate.values import Backfill, Fit
+from rltuned.simulate.workload.readers import read
+from rltuned.simulate.workload.shapes import read_shape
 
 FOLDER = Path(os.environ.get("RLTUNED_TEST_TRACES", ""))
 PHILLY = FOLDER / "philly.csv.gz"
@@ -23,7 +26,7 @@ def test_on_the_papers_protocol_strict_fifo_is_worst_and_the_plain_rules_are_clo
     asked = EvaluationSettings(
         trace=str(PHILLY), cluster="20x8:p100", policies=names, backfill=Backfill.EASY, placement=Fit.BEST
     )
-    found = evaluate(prepare(asked, "revision"), WorkerPool(2))
+    found = reported(ready(asked, read(asked.trace), read_shape(asked.cluster), "revision"), WorkerPool(2))
     assert (asked.window, asked.windows, asked.estimates) == (1024, 30, "true")
     wait = {name: values["wait_mean"] for name, values in found["policies"].items()}
     assert max(wait, key=wait.__getitem__) == "fifo-strict"

@@ -12,11 +12,12 @@ from unit.evaluate.small import jobs_of
 from rltuned.cli.main import cli
 from rltuned.core.config import Config
 from rltuned.core.errors import EvaluationError
-from rltuned.lab.evaluate import gate
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.lab.evaluate.bootstrap import Comparison
 from rltuned.lab.evaluate.evaluation import ready
+from rltuned.lab.evaluate.evaluation_settings import as_configured
 from rltuned.lab.evaluate.slurm_conf import SlurmConf, weighted, with_values
-from rltuned.lab.evaluate.tune import SHOWN, Run, Tuned, Work, simulate, tune
+from rltuned.lab.evaluate.tune import SHOWN, Baseline, Tuned, tune
 from rltuned.simulate.shape import parse_shape
 
 LENGTH = 12
@@ -33,8 +34,8 @@ def long_and_short(users=1, **columns):
 
 
 def settings(**given):
-    asked = {"estimates": "true", "weights": "age=1000", "warm_jobs": 4, "trace": "t", "cluster": "1x2", **given}
-    return gate.as_configured(Config(), asked)
+    asked = {"estimates": "true", "weights": "age=1000", "start": "warm:4", "trace": "t", "cluster": "1x2", **given}
+    return as_configured(Config(), asked)
 
 
 def tuned(jobs=None, shape="1x2", *, processes=1, fairly=True, length=LENGTH, budget=30, **given):
@@ -150,10 +151,9 @@ def simulated(jobs, cluster, more):
     """The case of all these jobs, and what Slurm's own order does with the site's slurm.conf and with `more` of it."""
     asked = replace(settings(cluster=cluster, weights="usual"), window=len(jobs), windows=1, warm_jobs=0)
     shape = parse_shape(cluster)
-    (case,) = ready(asked, jobs, shape, "revision").cases
-    conf = SlurmConf.of(asked, jobs, shape)
-    runs = (Run("multifactor"), Run("multifactor", {**conf.own, **more}))
-    return [one.metrics for one in simulate(Work(case, conf.settings, runs))]
+    evaluation, conf, pool = ready(asked, jobs, shape, "revision"), SlurmConf.of(asked, jobs, shape), WorkerPool(1)
+    baseline = Baseline.of(conf, evaluation.cases, pool)
+    return baseline.tried([("multifactor", None), ("multifactor", {**conf.own, **more})])
 
 
 def test_values_that_are_the_sites_own_give_what_its_slurm_conf_gives():
@@ -169,7 +169,7 @@ def test_weights_of_nodes_that_are_tried_are_those_of_the_simulated_cluster():
     )
     own, found = simulated(jobs, "1x1:old,1x1:new", {"Weight of old": 5.0})
     assert own["wait_mean"] > 200.0
-    assert found["wait_mean"] == 0.0
+    assert found["wait_mean"] == [0.0]
 
 
 def test_too_little_history_is_said_with_what_to_do():

@@ -462,7 +462,7 @@ def test_a_replay_is_warmed_up_by_jobs_that_ended_within_two_weeks_of_the_period
     monkeypatch.setattr("rltuned.lab.report.replay.ready", ready)
     settings = settings_of(Config(), "saf", {"trace": "t", "cluster": "1x8"})
     with pytest.raises(KeyboardInterrupt):
-        replay(settings, jobs, None, 1e9 + 50 * 86_400.0, 1e9 + 101 * 86_400.0, most=1000, revision="", wrote=False)
+        replay(settings, jobs, None, 1e9 + 50 * 86_400.0, 1e9 + 101 * 86_400.0, revision="", wrote=False)
     assert seen[0].submit_time[0] == 36 * 86_400.0
 
 

@@ -49,7 +49,8 @@ def test_every_command_and_option_is_on_the_page():
     assert set(found) == set(expected)
     assert "restore" in expected
     for name, command in expected.items():
-        for option in (parameter for parameter in command.params if isinstance(parameter, click.Option)):
+        shown = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+        for option in shown:
             assert f".B {option.opts[0]}" in found[name], f"{name} {option.opts[0]}"
 
 

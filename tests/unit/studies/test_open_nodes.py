@@ -70,7 +70,7 @@ def simulated(jobs, cluster, policy, *, elastic=False):
     made = opened(jobs, 1.0, 7, shape)
     (case,) = cases(made, estimate_open(made, "true", 7), shape, [Window(0, 0, len(made))])
     chosen = replace(contender(policy, settings), elastic=elastic)
-    result = simulate_case(case, chosen, settings).result()
+    result = simulate_case(case, chosen).result()
     times = result.first_start, result.end, result.runs
     return case.metrics(*times).as_dict() | of_open(case, *times)
 

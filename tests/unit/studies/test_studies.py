@@ -17,6 +17,7 @@ from rltuned.core.errors import EvaluationError
 from rltuned.lab.evaluate.case import cases
 from rltuned.lab.evaluate.evaluation_report import comparisons
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, POLICIES
+from rltuned.lab.evaluate.window_metrics import COMPARED
 from rltuned.lab.evaluate.windows import Window
 from rltuned.records import model_files as files
 from rltuned.records.model_files import TrainingPart
@@ -87,7 +88,14 @@ def test_the_page_has_the_ratios_of_the_evaluations_and_the_same_bytes_twice(sit
     waits = {rule: report["policies"][rule]["wait_mean"] for rule in RULES if rule != "fifo-strict"}
     best = min(waits, key=waits.get)
     # As rltuned evaluate itself compares them.
-    all_pairs = comparisons(report["windows"], (*RULES, "rl"), report["meta"]["seed"])
+    tables = {
+        name: {
+            metric: np.array([one["policies"][name][metric] for one in report["windows"]], dtype=float)
+            for metric in COMPARED
+        }
+        for name in (*RULES, "rl")
+    }
+    all_pairs = comparisons(tables, report["meta"]["seed"])
     for other in (best, "fifo-strict", "fifo", "multifactor"):
         compared = all_pairs[f"rl/{other}"]["wait_mean"]
         (row,) = rows_of(out, STUDIES, "comparisons", policy="rl", over=other, metric="wait_mean")

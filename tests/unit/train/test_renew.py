@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -102,10 +103,10 @@ def test_the_gate_refuses_a_worse_candidate_and_the_version_in_force_has_a_new_v
     assert (made.accepted, made.version) == (False, 1)
     assert "the gate does not choose it" in made.why
     assert store.versions() == [first]
-    evidence = [one["evidence"] for one in (made.verdict, made.candidate)]
-    assert evidence[0]["first_job"] == evidence[1]["first_job"], "both are judged on the same jobs, …"
-    splits = {one["settings"]["split"] for one in (made.verdict, made.candidate)}
-    assert splits == {"test"}, "… behind those that the candidate has learned from"
+    evaluations = [one.evaluation for one in (made.verdict, made.candidate)]
+    first_window, other = (of.cases[0].window for of in evaluations)
+    assert first_window == other, "both are judged on the same jobs, …"
+    assert {of.settings.split for of in evaluations} == {"test"}, "… behind those that the candidate has learned from"
     assert (verdict_in_force(store).chosen, verdict_in_force(store).model) == (MODEL, "smallest-first")
 
 
@@ -124,7 +125,7 @@ def test_what_the_version_in_force_has_learned_from_does_not_judge_it(store, tmp
         learned_until=JOBS.source.start + float(JOBS.submit_time[row]),
     )
     made = run(store)
-    assert int(made.verdict["evidence"]["first_job"]) > int(JOBS.job_id[row])
+    assert made.verdict.as_dict()["evidence"]["first_job"] > int(JOBS.job_id[row])
     newest = JOBS.source.start + float(JOBS.submit_time[900])
     put(store, cooked(tmp_path, "two", requested_time=-2.0), learned_until=newest)
     with pytest.raises(EvaluationError, match="10 windows"):
@@ -214,22 +215,22 @@ def test_after_a_rollback_no_candidate_is_made_for_a_week(store, tmp_path):
     ],
 )
 def test_what_a_candidate_must_prove(candidate, current, ratio, accepted):
-    verdicts = [{"chosen": one, "reason": "Because."} for one in (candidate, current)]
+    verdicts = [SimpleNamespace(chosen=one, reason="Because.") for one in (candidate, current)]
     over = Comparison(*ratio) if candidate == MODEL else None
     assert (renew.not_better(*verdicts, over) == "") == accepted
 
 
 def test_a_candidate_is_held_against_the_version_in_force_each_with_the_share_that_its_verdict_has():
-    waits = [{f"rl:{share:g}": np.full(10, wait * share) for share in (0.1, 0.5)} for wait in (3.0, 4.0)]
-    model, rule = ({"chosen": chosen, "share": share} for chosen, share in ((MODEL, 0.5), ("saf", 0.1)))
+    def verdict(wait, chosen, share):
+        measured = {f"rl:{one:g}": {"wait_mean": np.full(10, wait * one)} for one in (0.1, 0.5)}
+        return SimpleNamespace(chosen=chosen, share=share, measured=measured)
 
-    def ratio(candidate, current):
-        over = renew.compared(candidate, waits[0], current, waits[1], 1)
-        return None if over is None else over.ratio
-
-    assert ratio(model, {**model, "share": 0.1}) == pytest.approx(3 * 0.5 / (4 * 0.1))
-    assert ratio(model, rule) == pytest.approx(3 / 4), "a rule's share says nothing of the model"
-    assert ratio(rule, model) is None
+    candidate = verdict(3.0, MODEL, 0.5)
+    over = renew.compared(candidate, verdict(4.0, MODEL, 0.1), 1)
+    assert over.ratio == pytest.approx(3 * 0.5 / (4 * 0.1))
+    over = renew.compared(candidate, verdict(4.0, "saf", 0.1), 1)
+    assert over.ratio == pytest.approx(3 / 4), "a rule's share says nothing of the model"
+    assert renew.compared(verdict(3.0, "saf", 0.1), candidate, 1) is None
 
 
 def learnt(tmp_path, jobs, window, *words):
@@ -320,7 +321,7 @@ def test_a_version_under_which_jobs_really_wait_longer_is_given_up_and_no_candid
     assert store.current() == good
     assert "jobs have waited" in store.uses()[-1].why
     assert "the last version was given up" in made.why
-    assert made.verdict["model"]["name"] == "smallest-first", "its verdict is new, too"
+    assert made.verdict.model.name == "smallest-first", "its verdict is new, too"
     again = run(store, never, jobs=worse_since_two_weeks, now=NOW + DAY, estimates="noisy:1")
     assert again.given_up == 0, "the one that came back is not given up for what the other one did"
 
@@ -350,7 +351,7 @@ def test_when_users_change_their_habits_the_verdict_follows_with_the_next_night(
     assert at[-1] - at[499] < DAY
     told, all_jobs = (replace(jobs_of(at[:n], run_time[:n], gpus[:n]), time_limit=limit[:n]) for n in (500, 650))
     made = run(store, jobs=told, estimates="limit")
-    assert made.verdict["chosen"] == MODEL, made.verdict["reason"]
+    assert made.verdict.chosen == MODEL, made.verdict.reason
     made = run(store, jobs=all_jobs, estimates="limit", now=NOW + DAY)
-    assert made.verdict["chosen"] != MODEL
-    assert verdict_in_force(store).chosen == made.verdict["chosen"], "the daemon goes by it from its next cycle on"
+    assert made.verdict.chosen != MODEL
+    assert verdict_in_force(store).chosen == made.verdict.chosen, "the daemon goes by it from its next cycle on"
