@@ -13,10 +13,8 @@ RESAMPLES: Final = 10_000
 LEVEL: Final = 0.95
 FEWEST: Final = 10
 """Fewer windows, or blocks, say nothing certain: a percentile interval of a handful is too narrow."""
-GUARDED: Final = ("bsld_mean", "wait_p99")
-"""Metrics that may not pay for a shorter mean wait, …"""
-MOST_WORSE: Final = 1.05
-"""… and how much of the other policy's value is allowed for each."""
+GUARDED: Final = ("bsld_mean", "wait_p99")  # metrics that may not pay for a shorter mean wait, …
+MOST_WORSE: Final = 1.05  # … and how much of the other policy's value is allowed for each
 DIGITS: Final = 6
 """Decimals that are kept: a resampled interval has no more, and rounding makes equal runs equal to the last byte."""
 
@@ -25,12 +23,9 @@ DIGITS: Final = 6
 class Comparison:
     """The mean of one policy over the mean of another on the same windows."""
 
-    ratio: float | None
-    """None where there is none: no windows in common, or the other's mean is 0."""
-    lo: float | None
-    """2.5th percentile at the usual level; None with a single window, or where it has no end."""
-    hi: float | None
-    """97.5th percentile, likewise."""
+    ratio: float | None  # None where there is none: no windows in common, or the other's mean is 0
+    lo: float | None  # 2.5th percentile at the usual level; None with a single window, or where it has no end
+    hi: float | None  # 97.5th percentile, likewise
 
     @property
     def lower(self) -> bool:
@@ -56,36 +51,28 @@ def counts(windows: int, seed: int | np.random.Generator, resamples: int = RESAM
     return rng.multinomial(windows, np.full(windows, 1.0 / windows), size=resamples).astype(np.float64)
 
 
-def compare(above: Floats, below: Floats, drawn: Floats, level: float = LEVEL) -> Comparison:
+def compare(above: Floats, below: Floats, drawn: Floats) -> Comparison:
     """The mean of one policy over that of another, with the percentile interval.
 
-    Both are resampled alike, so that what makes a window hard for both cancels out.
-
-    Args:
-        above: (W,) metric of the one on each window; NaN where a window has none.
-        below: (W,) of the other.
-        drawn: (R, W) of `counts`.
-        level: of the interval.
+    (W,) a metric of each on the same windows, NaN where a window has none; (R, W) of `counts`. Both are resampled
+    alike, so that what makes a window hard for both cancels out.
     """
     both = np.isfinite(above) & np.isfinite(below)
     above, below, drawn = above[both], below[both], drawn[:, both]
     if not both.any():
         return Comparison(None, None, None)
     sums = float(above.sum()), float(below.sum())
-    return of_resampled(*sums, drawn @ above, drawn @ below, level if len(above) > 1 else None)
+    return of_resampled(*sums, drawn @ above, drawn @ below, interval=len(above) > 1)
 
 
-def simultaneous(values: Floats, drawn: Floats, level: float = LEVEL) -> Floats:
+def simultaneous(values: Floats, drawn: Floats) -> Floats:
     """(P,) upper ends of the means of P policies over that of the last one, which hold for all of them at once.
 
     One of them is chosen by its value, so each has to allow for all others. What goes up and down together is one
     choice, not many: each end is at the same percentile, which no ratio of a resample exceeds with this certainty
     (balanced confidence sets: Beran, Journal of the American Statistical Association 83, 1988).
 
-    Args:
-        values: (P + 1, W) metric of each policy on each window; windows that not all have are left out.
-        drawn: (R, W) of `counts`.
-        level: of the intervals, two-sided.
+    `values`: (P + 1, W) a metric of each policy; windows that not all have are left out. `drawn`: (R, W) of `counts`.
     """
     known = np.isfinite(values).all(axis=0)
     sums = drawn[:, known] @ values[:, known].T
@@ -93,34 +80,29 @@ def simultaneous(values: Floats, drawn: Floats, level: float = LEVEL) -> Floats:
         ratios = sums[:, :-1] / sums[:, -1:]
     ratios[np.isnan(ratios)] = np.inf
     ranks = ratios.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable")
-    at = int(np.quantile(ranks.max(axis=1), (1.0 + level) / 2.0, method="higher"))
+    at = int(np.quantile(ranks.max(axis=1), (1.0 + LEVEL) / 2.0, method="higher"))
     return np.asarray(np.sort(ratios, axis=0)[at])
 
 
-def of_resampled(
-    above: float, below: float, drawn_above: Floats, drawn_below: Floats, level: float | None = LEVEL
-) -> Comparison:
-    """The ratio of two values, with the percentile interval of (R,) resampled ones; `level` None: without one."""
+def of_resampled(above: float, below: float, drawn_above: Floats, drawn_below: Floats, *, interval: bool) -> Comparison:
+    """The ratio of two values, with the percentile interval of (R,) resampled ones if so wanted."""
     if not below > 0.0:
         return Comparison(None, None, None)
     ratio = round(above / below, DIGITS)
-    if level is None:
+    if not interval:
         return Comparison(ratio, None, None)
     with np.errstate(divide="ignore", invalid="ignore"):
         resampled = drawn_above / drawn_below
     resampled = np.sort(np.where(np.isnan(resampled), np.inf, resampled))  # 0 of 0: could be anything
-    low, high = _percentile(resampled, (1.0 - level) / 2.0), _percentile(resampled, (1.0 + level) / 2.0)
-    return Comparison(ratio, low, high)
+    ends = (float(resampled[int(share * len(resampled))]) for share in ((1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0))
+    return Comparison(ratio, *(round(end, DIGITS) if np.isfinite(end) else None for end in ends))
 
 
 def pooled_quantiles(values: Floats, block: npt.NDArray[np.intp], drawn: Floats, shares: Sequence[float]) -> Floats:
     """(R, Q) quantiles over all values of the blocks that each resample draws, pooled; interpolated as by NumPy.
 
-    Args:
-        values: (n,) none NaN.
-        block: (n,) that each value belongs to.
-        drawn: (R, B) of `counts`; blocks are of about the same size.
-        shares: (Q,) from 0 to 1.
+    `values`: (n,) none NaN. `block`: (n,) that each belongs to; blocks are of about the same size. `drawn`: (R, B) of
+    `counts`. `shares`: (Q,) from 0 to 1.
     """
     order = np.argsort(values, kind="stable")
     ordered, block = values[order], block[order]
@@ -133,8 +115,3 @@ def pooled_quantiles(values: Floats, block: npt.NDArray[np.intp], drawn: Floats,
         below, above = (ordered[upto.searchsorted(end, side="right")] for end in (low, np.ceil(place)))
         found[row] = below + (above - below) * (place - low)
     return found
-
-
-def _percentile(ordered: Floats, share: float) -> float | None:
-    value = float(ordered[min(int(share * len(ordered)), len(ordered) - 1)])
-    return round(value, DIGITS) if np.isfinite(value) else None

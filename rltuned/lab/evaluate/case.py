@@ -25,24 +25,19 @@ class Case:
 
     window: Window
     shape: ClusterShape
-    jobs: Workload
-    """The jobs of a warm start, then those of the window, whose first is submitted at 0."""
+    jobs: Workload  # the jobs of a warm start, then those of the window, whose first is submitted at 0
     past: int
     """How many of `jobs` come before the window. They run and queue by FIFO, the same for every policy."""
-    estimates: Estimates
-    """Of `jobs`."""
+    estimates: Estimates  # of `jobs`
     before: Workload
     """Jobs that were submitted earlier, on the same clock, for estimates by history; else empty."""
-    before_estimates: Estimates
-    """Of `before`."""
+    before_estimates: Estimates  # of `before`
     predicted: bool = False
     """Whether the run times of `estimates` are predicted means, which a model does not correct (`on_means`)."""
     history: bool = False
     """Whether run times are predicted during the simulation, by the jobs that have ended."""
-    warming: SimulationSettings = _USUAL
-    """The Slurm that the jobs before the window run in."""
-    seed: int = 0
-    """Of what differs by chance (`AGAIN`)."""
+    warming: SimulationSettings = _USUAL  # the Slurm that the jobs before the window run in
+    seed: int = 0  # of what differs by chance (`AGAIN`)
     slurm: Floats | None = None
     """(n,) starts in Slurm's own order, seconds, where accounts are held against it."""
 

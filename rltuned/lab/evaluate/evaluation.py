@@ -5,7 +5,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,14 @@ from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.case import Case, cases
 from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings
 from rltuned.lab.evaluate.measure import Measured, beside_slurm, measured, over
-from rltuned.lab.evaluate.policies import Contender, contender, described
+from rltuned.lab.evaluate.policies import contender, described
 from rltuned.lab.evaluate.state import State, state_path
 from rltuned.lab.evaluate.windows import Window, draw
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.simulated_estimates import estimate
 
-Tables = dict[str, Measured]
-"""By policy; with J as `objective`, where Slurm's own order is among them."""
+Tables = dict[str, Measured]  # by policy; with J as `objective`, where Slurm's own order is among them
 
 
 @dataclass(frozen=True)
@@ -34,13 +32,7 @@ class Evaluation:
 
     settings: EvaluationSettings
     cases: tuple[Case, ...]
-    meta: Mapping[str, Any]
-    """Of the report: all that the numbers depend on."""
-
-    @cached_property
-    def contenders(self) -> list[Contender]:
-        """The policies."""
-        return [contender(name, self.settings) for name in self.settings.policies]
+    meta: Mapping[str, Any]  # of the report: all that the numbers depend on
 
 
 def ready(
@@ -50,10 +42,8 @@ def ready(
     revision: str,
     windows: Sequence[Window] | None = None,
 ) -> Evaluation:
-    """An evaluation that refuses now what would fail later; `windows`: those instead of drawn ones.
-
-    Raises:
-        EvaluationError, ConfigError, ModelError: each names what is wrong.
+    """An evaluation that refuses now what would fail later; `windows`: those instead of drawn ones. Raises
+    EvaluationError, ConfigError, ModelError.
     """
     if windows is None:
         windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
@@ -104,23 +94,17 @@ def digest(shape: ClusterShape) -> str:
 def evaluate(
     evaluation: Evaluation, pool: WorkerPool, out: Path | None = None, *, progress: Progress = silent
 ) -> Tables:
-    """All policies on all windows.
+    """All policies on all windows, in a `pool` that is entered here.
 
-    Args:
-        evaluation: of `ready`.
-        pool: where the work is done; it is entered here.
-        out: where the result will be written: finished pieces are kept beside it (`state_path`), and the same
-            evaluation goes on from them if it is interrupted.
-        progress: called after each piece.
-
-    Raises:
-        EvaluationError: what is kept cannot be written.
+    `out`: where the result will be written. Finished pieces are kept beside it (`state_path`), and the same evaluation
+    goes on from them if it is interrupted. Raises EvaluationError: what is kept cannot be written.
     """
     settings, chosen = evaluation.settings, evaluation.cases
     with nullcontext() if out is None else State(state_path(out), evaluation.meta) as outcomes, pool:
         if settings.weights:
             chosen = tuple(beside_slurm(chosen, contender(OWN, settings), pool))
-        found = measured(chosen, evaluation.contenders, pool, progress, outcomes=outcomes)
+        contenders = [contender(name, settings) for name in settings.policies]
+        found = measured(chosen, contenders, pool, progress, outcomes=outcomes)
     tables = dict(zip(settings.policies, found, strict=True))
     unknown = np.full(len(chosen), np.nan)
     return {

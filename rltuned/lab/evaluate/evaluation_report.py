@@ -20,10 +20,8 @@ from rltuned.lab.evaluate.measure import Measured
 from rltuned.lab.evaluate.state import state_path
 from rltuned.lab.evaluate.window_metrics import AGAINST_SLURM, COMPARED
 
-KEPT: Final = (*COMPARED, *AGAINST_SLURM, "seconds")
-"""Of each policy, as means over the windows."""
-NAMED_JOBS: Final = 20
-"""Rejected or killed jobs of a window that are named; all are counted."""
+KEPT: Final = (*COMPARED, *AGAINST_SLURM, "seconds")  # of each policy, as means over the windows
+NAMED_JOBS: Final = 20  # rejected or killed jobs of a window that are named; all are counted
 
 
 def assemble(evaluation: Evaluation, tables: Mapping[str, Measured]) -> dict[str, Any]:
@@ -111,8 +109,7 @@ def write(report: Mapping[str, Any], out: Path) -> None:
 
 # --- for people
 
-WIDTH: Final = 200
-"""Columns of a table that does not go to a terminal."""
+WIDTH: Final = 200  # columns of a table that does not go to a terminal
 
 _COLUMNS: Final = (
     ("wait_mean", "wait mean s", 0),

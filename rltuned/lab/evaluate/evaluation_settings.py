@@ -20,24 +20,18 @@ from rltuned.simulate.workload.simulated_estimates import EstimateKind, parse_es
 class Start(enum.StrEnum):
     """What the cluster does when the window's first job comes."""
 
-    IDLE = "idle"
-    """Nothing."""
-    WARM = "warm"
-    """It runs and queues what is left of the jobs before, by FIFO, the same for every policy."""
+    IDLE = "idle"  # nothing
+    WARM = "warm"  # it runs and queues what is left of the jobs before, by FIFO, the same for every policy
 
 
-OWN: Final = "multifactor"
-"""Slurm's own order."""
-PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", OWN)
-"""Rules that an admin could switch on."""
-STRICT: Final = "fifo-strict"
-"""FIFO of the paper: no backfill and worst fit, whatever the flags say."""
+OWN: Final = "multifactor"  # Slurm's own order
+PLAIN: Final = ("fifo", "sjf", "saf", "wfp3", "unicep", "f1", OWN)  # rules that an admin could switch on
+STRICT: Final = "fifo-strict"  # FIFO of the paper: no backfill and worst fit, whatever the flags say
 LEARNED: Final = ("rl",)
 """The model, as the daemon serves it. A policy that ends in ".json" is the model of that manifest, served likewise."""
 AGAIN: Final = "multifactor-again"
 """Slurm's own order once more, each job submitted up to a minute later: what differs from `multifactor` is chance."""
-ASK_TUNE: Final = "`rltuned tune` finds the best that slurm.conf alone can do."
-"""Said beside each gain."""
+ASK_TUNE: Final = "`rltuned tune` finds the best that slurm.conf alone can do."  # said beside each gain
 POLICIES: Final = (STRICT, *PLAIN, *LEARNED, AGAIN)
 DEFAULT_POLICIES: Final = (STRICT, *PLAIN, "rl")
 _SHARE: Final = re.compile(r"0?\.[0-9]{1,4}|0|1(\.0)?")
@@ -77,8 +71,7 @@ class Source:
     """Path of the trace, as given; "" with `from_sacct`."""
     cluster: str = ""
     """As `--cluster` takes it; "": the one that Slurm shows, with its scheduler and weights."""
-    from_sacct: float | None = None
-    """Days of the site's own jobs instead of a trace."""
+    from_sacct: float | None = None  # days of the site's own jobs instead of a trace
     skip_bad: bool = False
 
 
@@ -86,8 +79,7 @@ class Source:
 class EvaluationSettings(Source):
     """What is simulated. Everything here changes the numbers; how many processes work does not."""
 
-    window: int = 1024
-    """Jobs of a window."""
+    window: int = 1024  # jobs of a window
     windows: int = 30
     seed: int = 7
     """Draws the windows, the time limits and errors of the estimates, and the resamples of the intervals."""
@@ -101,22 +93,17 @@ class EvaluationSettings(Source):
     start: Start = Start.IDLE
     warm_jobs: int | None = None
     """Jobs before the window that a warm start simulates; None: as many as the window has."""
-    model: str = DEFAULT_MODEL
-    """Of `rl`: a shipped model's name, or the path of a manifest."""
+    model: str = DEFAULT_MODEL  # of `rl`: a shipped model's name, or the path of a manifest
     weights: str = ""
     """As `multifactor.Weights.parse` takes them: Slurm's own order, which `rl` moves jobs within, and over which
     accounts win or lose. "": `multifactor` has the usual ones, and `rl` moves jobs within the order of submission.
     """
-    objective: Objective = DEFAULT
-    """What J weighs, and what models are told to want."""
+    objective: Objective = DEFAULT  # what J weighs, and what models are told to want
     gate: bool = False
     """Of `rltuned gate`: its policies are called by their shares, and what it does not say is the daemon's."""
 
     def __post_init__(self) -> None:
-        """Raises:
-        EvaluationError: a policy that does not exist or is named twice, or a number that makes no sense.
-        ConfigError: estimates or scheduler parameters that do not exist.
-        """
+        """Raises EvaluationError, ConfigError: what does not exist, is named twice, or makes no sense."""
         if unknown := [name for name in self.policies if not _there_is(name)]:
             raise EvaluationError(f"there is no policy '{unknown[0]}'; there are {', '.join(POLICIES)}")
         if not self.policies or len(set(self.policies)) < len(self.policies):
@@ -210,10 +197,8 @@ def command_line(command: str, options: Mapping[str, Any]) -> str:
 
 
 def from_options(options: Mapping[str, Any]) -> EvaluationSettings:
-    """Of the command line's options, by their names; absent ones (None) keep their default.
-
-    Raises:
-        EvaluationError, ConfigError: as `EvaluationSettings`.
+    """Of the command line's options, by their names; absent ones (None) keep their default. Raises EvaluationError,
+    ConfigError.
     """
     given = {name: value for name, value in options.items() if value is not None}
     if "policies" in given:

@@ -20,8 +20,7 @@ from rltuned.lab.evaluate.measure import Measured
 from rltuned.lab.evaluate.window_metrics import AGAINST_SLURM
 
 SHARES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
-RULE: Final = "saf"
-"""The best plain rule where run times are predicted: smallest area first."""
+RULE: Final = "saf"  # the best plain rule where run times are predicted: smallest area first
 ORDERS: Final = (RULE, "rl")
 TESTED: Final = "wait_mean"
 RATIOS: Final = (TESTED, "bsld_mean", "wait_p99", "utilization")
@@ -48,21 +47,15 @@ def parse_shares(text: str) -> tuple[float, ...]:
 class Point:
     """One policy with one share, or chance, over Slurm's own order."""
 
-    policy: str
-    """A rule's name, `rl`, or `AGAIN`."""
-    share: float | None
-    """None: of chance."""
-    ratios: Mapping[str, Comparison]
-    """By metric of `RATIOS`."""
-    means: Mapping[str, float]
-    """By metric of `AGAINST_SLURM`; infinite: not known."""
+    policy: str  # a rule's name, `rl`, or `AGAIN`
+    share: float | None  # None: of chance
+    ratios: Mapping[str, Comparison]  # by metric of `RATIOS`
+    means: Mapping[str, float]  # by metric of `AGAINST_SLURM`; infinite: not known
     objective: float
     """J of the means over the windows: a mean of each window's own J would rest on windows in which hardly anybody
     waits."""
-    certain: bool
-    """It waits certainly less, by intervals that hold for all points at once."""
-    harms: tuple[Harm, ...]
-    """Bounds that it does not keep."""
+    certain: bool  # it waits certainly less, by intervals that hold for all points at once
+    harms: tuple[Harm, ...]  # bounds that it does not keep
 
     @property
     def name(self) -> str:
@@ -85,13 +78,7 @@ class Point:
 
 
 def points(measured: Mapping[str, Measured], seed: int, objective: Objective = DEFAULT) -> tuple[list[Point], Point]:
-    """All of them, and chance.
-
-    Args:
-        measured: of the same windows by policy.
-        seed: of the resamples.
-        objective: what J weighs.
-    """
+    """All of them, and chance, of the same windows by policy; `seed`: of the resamples."""
     names = [name for name in measured if served(name)[1] is not None]
     slurm, drawn = measured[OWN], counts(len(measured[OWN][TESTED]), seed)
     means = {name: {metric: mean(values) for metric, values in of.items()} for name, of in measured.items()}

@@ -30,8 +30,7 @@ from rltuned.records.gate_verdict import FORMAT, MODEL, SLURM, VERSION
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 
-WARM: Final = 1000
-"""Jobs before a window: fewer never have the queue that a site has."""
+WARM: Final = 1000  # jobs before a window: fewer never have the queue that a site has
 VALID_DAYS: Final = 90.0
 
 
@@ -53,12 +52,12 @@ def prepare(
     length: int | None = None,
     begin: int = 0,
 ) -> Evaluation:
-    """The evaluation that a verdict rests on: recent windows that share no job.
+    """The evaluation that a verdict rests on: recent windows that share no job, `settings.windows` at most.
 
-    `settings`: `windows` at most are taken; of the part `split`, where the whole means its recent half, or its last
-    15 % where the model says that it was trained on this very file. `length`: jobs of a window; None: as `recent` has
-    it, after `WARM`. `begin`: no window begins before this row. Accounts are always looked at: without weights, Slurm's
-    order has the usual ones. Raises EvaluationError: too little history. ModelError: the model was refused.
+    Of the part `split` the whole means the recent half, or the last 15 % where the model says that it was trained on
+    this very file. `length`: jobs of a window; None: as `recent` has it, after `WARM`. `begin`: no window begins before
+    this row. Accounts are always looked at: without weights, Slurm's order has the usual ones. Raises EvaluationError:
+    too little history. ModelError: the model was refused.
     """
     split = settings.split
     if split is Split.ALL and jobs.source.sha256 in files.info(model_path(settings.model)).traces.values():
@@ -76,12 +75,9 @@ class Judgement:
 
     points: Sequence[Point]
     chance: Point
-    best: Point | None
-    """What is chosen; None: Slurm's own order stays."""
-    rule: Point | None
-    """As `best`, had there been no model."""
-    unknown: Sequence[str]
-    """Bounds that could not be judged, in words."""
+    best: Point | None  # what is chosen; None: Slurm's own order stays
+    rule: Point | None  # as `best`, had there been no model
+    unknown: Sequence[str]  # bounds that could not be judged, in words
 
     @property
     def chosen(self) -> tuple[str, float]:
@@ -134,15 +130,12 @@ class Verdict:
     """The choice, what it is about, and the evidence."""
 
     judgement: Judgement
-    evaluation: Evaluation
-    """Of windows that share no jobs."""
+    evaluation: Evaluation  # of windows that share no jobs
     measured: Mapping[str, Measured]
     model: files.ModelInfo
-    manifest_sha256: str
-    """Of the model."""
+    manifest_sha256: str  # of the model
     made_at: float
-    valid_days: float
-    """For how long it may be gone by."""
+    valid_days: float  # for how long it may be gone by
 
     @property
     def chosen(self) -> str:

@@ -15,12 +15,10 @@ class Bound(NamedTuple):
 
     metric: str
     words: str
-    of_chance: bool
-    """The other is chance; else it is Slurm's own order."""
+    of_chance: bool  # the other is chance; else it is Slurm's own order
     times: float = 1.0
     plus: float = 0.0
-    least: bool = False
-    """So much has to be there; else no more than so much."""
+    least: bool = False  # so much has to be there; else no more than so much
 
 
 ACCOUNTS: Final = (
@@ -61,11 +59,8 @@ def harms(
     """Bounds that a policy does not keep; those that cannot be judged are kept (`unknown`). Of `wait_p99` and
     `utilization` the ratio to Slurm's own is told.
 
-    Args:
-        own: means over the windows by metric; NaN or infinite: not measured.
-        slurm: of Slurm's own order.
-        chance: of Slurm's own order once more.
-        bounds: that count.
+    Means over the windows by metric, NaN or infinite where not measured: its own, those of Slurm's own order, and of
+    that once more (chance).
     """
     for bound in bounds:
         value, other = own[bound.metric], (chance if bound.of_chance else slurm)[bound.metric]

@@ -28,14 +28,11 @@ YARDSTICK: Final = "saf"
 against."""
 LOOK_DAYS: Final = 14.0
 """A version is watched for so long after it came into force, and compared with so long before."""
-LEAD: Final = 500
-"""Jobs that fill the simulated cluster before the first one that counts."""
+LEAD: Final = 500  # jobs that fill the simulated cluster before the first one that counts
 SMALLEST_BLOCK: Final = 32
 MOST_BLOCKS: Final = 30
-FEWEST_BLOCKS: Final = 8
-"""On either side."""
-CERTAINTY: Final = 0.99
-"""Of one look, one-sided."""
+FEWEST_BLOCKS: Final = 8  # on either side
+CERTAINTY: Final = 0.99  # of one look, one-sided
 MARGIN: Final = 1.25
 """So much longer must jobs wait with this certainty. Less may be chance: neighbouring blocks are not independent."""
 
@@ -44,12 +41,9 @@ MARGIN: Final = 1.25
 class Live:
     """What really happened since a version came into force."""
 
-    ratio: float
-    """D; NaN: too few jobs, or nobody waits."""
-    low: float
-    """Its lower end at `CERTAINTY`, one-sided."""
-    before: int
-    """Blocks of jobs before the change."""
+    ratio: float  # D; NaN: too few jobs, or nobody waits
+    low: float  # its lower end at `CERTAINTY`, one-sided
+    before: int  # blocks of jobs before the change
     after: int
 
     @property

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,7 @@ from rltuned.simulate.values import JobFate
 
 Measured = Mapping[str, Floats]
 """(W,) values on the same cases by metric: those of `Metrics`, `killed` and `seconds`. NaN where a case has none."""
-Outcomes = dict[tuple[int, int], dict[str, float]]
-"""What was measured, by place of contender and case."""
+Outcomes = dict[tuple[int, int], dict[str, float]]  # what was measured, by place of contender and case
 
 SERVED_SECONDS: Final = 0.003
 PLAIN_SECONDS: Final = 0.0003
@@ -34,14 +33,12 @@ PLAIN_SECONDS: Final = 0.0003
 Rough: for the sentence that is said beforehand, and nothing else."""
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """What a process is sent."""
 
     case: Case
     contender: Contender
-    place: tuple[int, int] = (0, 0)
-    """As of `Outcomes`."""
+    place: tuple[int, int] = (0, 0)  # as of `Outcomes`
 
 
 def measured(
@@ -52,18 +49,10 @@ def measured(
     phase: str = "simulating",
     outcomes: Outcomes | None = None,
 ) -> list[dict[str, Floats]]:
-    """`Measured` of each contender on the same cases.
+    """`Measured` of each contender on the same cases, of which there are some, in an entered pool.
 
-    Args:
-        cases: not empty; those of a case are simulated one after the other.
-        contenders: to be tried.
-        pool: which is entered.
-        progress: called after each simulation.
-        phase: what it is told.
-        outcomes: measured before; what is new is added.
-
-    Raises:
-        RltunedError: a job that can run has not ended: a defect of the simulation.
+    `phase`: what `progress` is told after each simulation. `outcomes`: of before; what is new is added. Raises
+    RltunedError: a job that can run has not ended, which is a defect of the simulation.
     """
     found: Outcomes = {} if outcomes is None else outcomes
     places = [(row, column) for column in range(len(cases)) for row in range(len(contenders))]

@@ -55,11 +55,7 @@ class MultifactorRanker:
 
 
 def rule_ranker(name: str, weights: str = "") -> Ranker:
-    """A plain rule, or Slurm's own order, for one simulation.
-
-    Raises:
-        ConfigError: there is no such rule.
-    """
+    """A plain rule, or Slurm's own order, for one simulation. Raises ConfigError: there is no such rule."""
     if name in {"multifactor", AGAIN}:
         return MultifactorRanker(Weights.parse(weights) if weights else USUAL)
     return RuleRanker(by_name(name))
@@ -70,17 +66,13 @@ class Contender:
     """A policy of an evaluation."""
 
     name: str
-    settings: SimulationSettings
-    """Of its simulated Slurm."""
-    policy: Policy | None
-    """A learned one, loaded; None: a plain rule."""
+    settings: SimulationSettings  # of its simulated Slurm
+    policy: Policy | None  # a learned one, loaded; None: a plain rule
     weights: str = ""
-    share: float | None = None
-    """`lend.share`; None: the default."""
+    share: float | None = None  # `lend.share`; None: the default
     planned: bool = False
     """A plain rule is served as the daemon serves it: waiting jobs lend a part of their wait."""
-    elastic: bool = False
-    """Jobs with a range of nodes resize themselves as this policy advises."""
+    elastic: bool = False  # jobs with a range of nodes resize themselves as this policy advises
     values: Values = field(default_factory=dict)
     """Of slurm.conf, for the weights of nodes; none: the cluster's own."""
 
@@ -95,11 +87,7 @@ class Contender:
 
 
 def contender(name: str, settings: EvaluationSettings, values: Values | None = None) -> Contender:
-    """The policy of that name, with the slurm.conf of the settings, or with these `values` of it.
-
-    Raises:
-        ModelError: a model was refused.
-    """
+    """The policy of that name, with the slurm.conf of the settings, or with these `values` of it. Raises ModelError."""
     if name == STRICT:
         strict = SimulationSettings(backfill=Backfill.NONE, fit=Fit.WORST)
         return Contender(name, strict, policy=None)

@@ -26,13 +26,10 @@ class Parameter:
     """A number of slurm.conf that may be changed."""
 
     name: str
-    least: float
-    """Of the search; of a weight, what is less than ten times this means 0."""
+    least: float  # of the search; of a weight, what is less than ten times this means 0
     most: float
-    says: str
-    """What it does, for the comment beside the line."""
-    step: float = 1.0
-    """Values are multiples of this."""
+    says: str  # what it does, for the comment beside the line
+    step: float = 1.0  # values are multiples of this
 
     @property
     def is_flag(self) -> bool:
@@ -70,8 +67,7 @@ _WEIGHTS: Final = {
 }
 _RANGE: Final = 1e3
 """Weights are tried up to so many times the largest that the site has, and down to its inverse."""
-_LARGEST_WEIGHT: Final = 4e8
-"""Priorities are numbers of 32 bits."""
+_LARGEST_WEIGHT: Final = 4e8  # priorities are numbers of 32 bits
 _OTHERS: Final = (
     Parameter("max_age", 3600.0, 60 * 86_400.0, "so long does a job's age grow", step=3600.0),
     Parameter("favor_small", 0.0, 1.0, "the weight of job size prefers small jobs"),
@@ -90,8 +86,7 @@ _PASSES: Final = {
 class SlurmConf:
     """A slurm.conf, and what of it may be changed."""
 
-    settings: EvaluationSettings
-    """Of the evaluation, with the weights and the scheduler of slurm.conf."""
+    settings: EvaluationSettings  # of the evaluation, with the weights and the scheduler of slurm.conf
     own: Values
     parameters: tuple[Parameter, ...]
     nodes: NodeTable

@@ -32,26 +32,19 @@ from rltuned.lab.evaluate.windows import MOST, Split, recent
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 
-WINDOW: Final = 256
-"""Jobs of a window: each candidate is simulated on dozens of them."""
-BUDGET: Final = 300
-"""Candidates."""
+WINDOW: Final = 256  # jobs of a window: each candidate is simulated on dozens of them
+BUDGET: Final = 300  # candidates
 _SHARED: Final = (
     *("trace", "from_sacct", "cluster", "weights", "slurm"),
     *("estimates", "objective", "window", "seed", "skip_bad"),
 )
 """Options of `rltuned tune` that an evaluation has, too."""
 POPULATION: Final = 20
-JUDGED: Final = 1 / 3
-"""Share of the windows, the latest, that the search never sees."""
-FIRST_LOOK: Final = 1 / 3
-"""Share of the search's windows that every candidate is tried on, …"""
-HOPELESS: Final = 0.1
-"""… and by how much it may cost more than the best there to be tried on the others."""
-NEGLIGIBLE: Final = 0.001
-"""Of J: what simplifying may cost."""
-PENALTY: Final = 3.0
-"""Of a unit beyond a bound."""
+JUDGED: Final = 1 / 3  # share of the windows, the latest, that the search never sees
+FIRST_LOOK: Final = 1 / 3  # share of the search's windows that every candidate is tried on, …
+HOPELESS: Final = 0.1  # … and by how much it may cost more than the best there to be tried on the others
+NEGLIGIBLE: Final = 0.001  # of J: what simplifying may cost
+PENALTY: Final = 3.0  # of a unit beyond a bound
 BOUNDS: Final = {"wait_p99": 1.0, "makespan": 1.02}
 """Of a metric over the site's own slurm.conf: what is allowed. What accounts may lose is that of `harm.ACCOUNTS`."""
 LATER_BOUNDS: Final = dict.fromkeys(BOUNDS, MOST_WORSE)
@@ -211,22 +204,17 @@ def simplified(search: Search, found: Mapping[str, float]) -> dict[str, float]:
 class Tuned:
     """What was found, and what it does on later jobs."""
 
-    about: Mapping[str, Any]
-    """Program, trace, cluster and settings, as a report of an evaluation has them."""
+    about: Mapping[str, Any]  # program, trace, cluster and settings, as a report of an evaluation has them
     conf: SlurmConf
     values: Values
-    candidates: int
-    """That were tried."""
-    windows: tuple[int, int]
-    """Of the search, and of the judgement."""
-    jobs: int
-    """Of a window."""
+    candidates: int  # that were tried
+    windows: tuple[int, int]  # of the search, and of the judgement
+    jobs: int  # of a window
     compared: Mapping[str, Mapping[str, Comparison]]
     """By policy and metric of `SHOWN`: over the site's own slurm.conf."""
     fairness: Mapping[str, Mapping[str, float]]
     """By policy, "chance" among them, and metric of `FAIRNESS`."""
-    broken: Sequence[str]
-    """Bounds that the tuned slurm.conf breaks on the later windows, in words."""
+    broken: Sequence[str]  # bounds that the tuned slurm.conf breaks on the later windows, in words
 
     @property
     def better(self) -> bool:

@@ -1,6 +1,5 @@
 """What is measured of one policy on one window. Pure functions over arrays; times in seconds."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
@@ -24,10 +23,8 @@ COMPARED: Final = (
 )
 """The metrics that policies are compared by, in the order of reports. Scheduling time is none: it is the machine's."""
 
-LEAST_JOBS: Final = 5
-"""Jobs of a window that an account must have for its mean wait to say something."""
-PATIENCE: Final = 300.0
-"""Seconds that nobody minds: they are added to waits before a ratio of two is taken."""
+LEAST_JOBS: Final = 5  # jobs of a window that an account must have for its mean wait to say something
+PATIENCE: Final = 300.0  # seconds that nobody minds: they are added to waits before a ratio of two is taken
 
 
 class AgainstSlurm(NamedTuple):
@@ -38,8 +35,7 @@ class AgainstSlurm(NamedTuple):
     minutes."""
     worst_tenth: float
     """90th percentile over the same accounts of (mean wait + five minutes) over that in Slurm's own order."""
-    late: float
-    """Share of the jobs that start later, by more than a tenth of their wait and an hour."""
+    late: float  # share of the jobs that start later, by more than a tenth of their wait and an hour
     wait_ratio_p95: float
     """95th percentile over the jobs of (wait + five minutes) over that in Slurm's own order."""
 
@@ -52,24 +48,18 @@ _UNKNOWN: Final = float("nan")
 class Metrics:
     """Of the jobs of a window that ran; NaN where there is nothing to measure."""
 
-    wait_mean: float
-    """Start − submission."""
+    wait_mean: float  # start − submission
     wait_p50: float
     wait_p99: float
     wait_max: float
-    jct_mean: float
-    """End − submission."""
-    bsld_mean: float
-    """Bounded slowdown (`rltuned.simulate.values.bounded_slowdown`)."""
-    utilization: float
-    """Per cent of the GPU-seconds that the cluster had during the makespan."""
-    makespan: float
-    """Last end − first submission."""
+    jct_mean: float  # end − submission
+    bsld_mean: float  # bounded slowdown (`rltuned.simulate.values.bounded_slowdown`)
+    utilization: float  # per cent of the GPU-seconds that the cluster had during the makespan
+    makespan: float  # last end − first submission
     idle: float
     """GPU-hours that stand idle while a job waits, until the last submission: then a window runs dry, as no cluster
     does."""
-    fairness: float
-    """Jain's index of the users' mean bounded slowdowns (`fairness`)."""
+    fairness: float  # Jain's index of the users' mean bounded slowdowns (`fairness`)
     accounts_worse: float = _UNKNOWN
     """`AgainstSlurm`, as the others: unknown where Slurm's own order is not asked for."""
     worst_tenth: float = _UNKNOWN
@@ -135,17 +125,10 @@ def measure(
     capacity: float,
     runs: Runs | None = None,
 ) -> Metrics:
-    """Metrics of one simulation of n jobs. (n,) each.
+    """Metrics of one simulation of n jobs, (n,) each; seconds, NaN for a job that never ran.
 
-    Args:
-        submit: seconds.
-        start: seconds, NaN for a job that never ran.
-        end: seconds, NaN as `start`.
-        gpus: GPUs in all.
-        measured: the window's jobs; others (of a warm start) only count as load.
-        groups: user (or partition) of each job.
-        capacity: GPUs of the cluster.
-        runs: of the jobs; None: each has run once, on its GPUs.
+    `measured`: the window's jobs; others (of a warm start) only count as load. `groups`: user (or partition) of each
+    job. `capacity`: GPUs of the cluster. `runs`: None: each job has run once, on its GPUs.
     """
     if runs is None:
         runs = Runs(np.arange(len(submit)), submit, start, end, gpus)
@@ -172,14 +155,8 @@ def measure(
 
 
 def against_slurm(submit: Floats, start: Floats, slurm: Floats, measured: Bools, accounts: Category) -> AgainstSlurm:
-    """How accounts and jobs fare in one simulation.
-
-    Args:
-        submit: (n,) seconds.
-        start: (n,) seconds; NaN for a job that never ran.
-        slurm: (n,) the same in Slurm's own order.
-        measured: (n,) the window's jobs.
-        accounts: of each job; jobs of none belong to no account.
+    """How accounts and jobs fare in one simulation, (n,) each as of `measure`, over Slurm's own order, in which they
+    start at `slurm`. Jobs of none belong to no account.
     """
     ran = measured & ~np.isnan(start) & ~np.isnan(slurm)
     if not ran.any():
@@ -198,9 +175,3 @@ def against_slurm(submit: Floats, start: Floats, slurm: Floats, measured: Bools,
     )
     worse = float(((now > 1.1 * then) & (now > then + PATIENCE)).mean())
     return AgainstSlurm(worse, float(np.quantile((now + PATIENCE) / (then + PATIENCE), 0.9)), late, high)
-
-
-def mean_over_windows(windows: list[Mapping[str, float | None]], name: str) -> float:
-    """Mean of one metric over the windows that have it; NaN when none has."""
-    values = [value for window in windows if (value := window[name]) is not None and np.isfinite(value)]
-    return float(np.mean(values)) if values else float("nan")

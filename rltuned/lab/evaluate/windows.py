@@ -26,11 +26,9 @@ FRACTIONS: Final = {
     Split.TEST: (0.85, 1.0),
 }
 """From where to where each part goes, as shares of the jobs in order of submission."""
-RECENT: Final = 3000
-"""Jobs of a window of `recent`: shorter ones never have the queue that a site has."""
+RECENT: Final = 3000  # jobs of a window of `recent`: shorter ones never have the queue that a site has
 SHORTEST: Final = 64
-MOST: Final = 30
-"""Of them."""
+MOST: Final = 30  # of them
 
 
 @dataclass(frozen=True)

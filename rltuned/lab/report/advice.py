@@ -9,10 +9,8 @@ from rltuned.lab.evaluate.bootstrap import FEWEST, GUARDED, MOST_WORSE
 from rltuned.lab.evaluate.harm import ACCOUNTS, harms
 from rltuned.lab.report.period import SOUND
 
-NEAR: Final = 0.2
-"""The replay is near to what happened where its mean wait differs by at most this share, …"""
-CERTAINLY: Final = 0.5
-"""… and where the interval of their ratio ends within this share."""
+NEAR: Final = 0.2  # the replay is near to what happened where its mean wait differs by at most this share, …
+CERTAINLY: Final = 0.5  # … and where the interval of their ratio ends within this share
 METRICS: Final = {
     "wait_mean": "mean wait",
     "wait_p50": "median wait",
@@ -22,12 +20,9 @@ METRICS: Final = {
     "jct_mean": "mean completion time",
     "utilization": "GPUs in use, %",
 }
-MOST_FAULTY: Final = 0.05
-"""Share of the cycles that may fail, or be left out."""
-LEAST_COVERED: Final = 0.8
-"""Share of the period that the log must have."""
-NO_WAIT: Final = 60.0
-"""Seconds: where the mean wait is less, there is nothing to gain."""
+MOST_FAULTY: Final = 0.05  # share of the cycles that may fail, or be left out
+LEAST_COVERED: Final = 0.8  # share of the period that the log must have
+NO_WAIT: Final = 60.0  # seconds: where the mean wait is less, there is nothing to gain
 
 
 class Advice(enum.StrEnum):

@@ -20,8 +20,7 @@ from rltuned.lab.report.report_tables import REPLAYS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDE: Final = (8.6, 3.2)
-"""Inches, at 72 points each."""
+WIDE: Final = (8.6, 3.2)  # inches, at 72 points each
 NARROW: Final = (4.6, 3.4)
 
 INK: Final = "#010101"

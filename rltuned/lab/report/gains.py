@@ -23,8 +23,7 @@ SIZES: Final = (
     (65, 10**9, "over 64 GPUs"),
 )
 """GPUs of a job: from, to, and in words."""
-SMALL: Final = 10
-"""A group of fewer jobs is counted with the others: its mean says nothing."""
+SMALL: Final = 10  # a group of fewer jobs is counted with the others: its mean says nothing
 MOST_GROUPS: Final = 15
 LOSSES: Final = 20
 
@@ -115,11 +114,7 @@ def lending(
     """Who lent, to whom, and how long the lenders waited: by account, or user where all jobs are of one; who lent the
     most first. Seconds, GPU-seconds. Jobs that were not replayed are left out.
 
-    Args:
-        found: the period's jobs.
-        lent: by id of the lender.
-        loans: by ids of borrower and lender.
-        names: False: all together, as one that has no name.
+    `lent`: by id of the lender. `loans`: by ids of borrower and lender. Without `names` all are together.
     """
     jobs = found.jobs
     of = owners(jobs.account, jobs.user)
@@ -176,15 +171,13 @@ def _held(begin: Floats, end: Floats, weight: Floats, edges: Floats) -> Floats:
     return np.asarray(np.diff(area(begin) - area(end)) / np.diff(edges), dtype=np.float64)
 
 
-RATIOS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Bounds of the classes of run time over expectation."""
+RATIOS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)  # bounds of the classes of run time over expectation
 
 
 def prediction_quality(
     ids: Ints, run_time: Floats, predictions: Mapping[int, tuple[float, float | None, bool]]
 ) -> dict[str, Any] | None:
     """How run times compare with what was expected of them when the policy first saw the job, and with the limits.
-
     None where no job with a prediction has ended.
     """
     known = [row for row, job in enumerate(ids.tolist()) if job in predictions]
@@ -218,7 +211,6 @@ def _within(ratio: Floats) -> float | None:
 
 def canary(jobs: Workload, treated: set[int], others: set[int], seed: int) -> dict[str, Any] | None:
     """Real waits of the jobs of stage canary and of the others, and their ratio with a bootstrap interval over jobs.
-
     None where either has fewer than `SMALL` jobs.
     """
     inside = np.isin(jobs.job_id, list(treated - others))

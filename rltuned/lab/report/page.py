@@ -157,8 +157,7 @@ def _facts(report: Mapping[str, Any]) -> str:
     )
 
 
-LONG: Final = 40
-"""Characters: a longer cell may break."""
+LONG: Final = 40  # characters: a longer cell may break
 
 
 def _table(table: Table) -> str:

@@ -12,15 +12,11 @@ from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.entry import CycleEntry
 from rltuned.decide.scope import Veto
 
-POINTS: Final = 240
-"""Points of a series over the period."""
-LONGEST_GAP: Final = 900.0
-"""Seconds between two entries that count as covered, …"""
-PATIENCE: Final = 4.0
-"""… or so many intervals of cycles."""
+POINTS: Final = 240  # points of a series over the period
+LONGEST_GAP: Final = 900.0  # seconds between two entries that count as covered, …
+PATIENCE: Final = 4.0  # … or so many intervals of cycles
 MOST_FAULTS: Final = 20
-SOUND: Final = frozenset({"done", "standby"})
-"""Outcomes of cycles that did what they should."""
+SOUND: Final = frozenset({"done", "standby"})  # outcomes of cycles that did what they should
 _NUMBER: Final = re.compile(r"\d[\d.,]*")
 
 
@@ -29,8 +25,7 @@ class Prediction(NamedTuple):
 
     run_time: float
     time_limit: float | None
-    learned: bool
-    """Rests on finished jobs, not on the time limit."""
+    learned: bool  # rests on finished jobs, not on the time limit
 
 
 Faults = dict[tuple[str, str, str], dict[str, Any]]
@@ -44,29 +39,23 @@ class Period:
     since: float
     until: float
     interval: float = 60.0
-    cycles: Counter[str] = field(default_factory=Counter)
-    """By outcome."""
+    cycles: Counter[str] = field(default_factory=Counter)  # by outcome
     stages: Counter[Stage] = field(default_factory=Counter)
     policies: Counter[str] = field(default_factory=Counter)
-    covered: float = 0.0
-    """Seconds of which the log has cycles."""
+    covered: float = 0.0  # seconds of which the log has cycles
     faults: Faults = field(default_factory=dict)
     held_back: Faults = field(default_factory=dict)
     sums: Counter[str] = field(default_factory=Counter)
     """Over the cycles with a plan: of those (`cycles`), and of jobs (`pending`, `managed`, `raised`, `changes`)."""
     most_pending: int = 0
-    oldest: float = 0.0
-    """Longest wait of a pending job that was seen, seconds."""
-    stopped: Counter[str] = field(default_factory=Counter)
-    """Sums of jobs over the cycles."""
+    oldest: float = 0.0  # longest wait of a pending job that was seen, seconds
+    stopped: Counter[str] = field(default_factory=Counter)  # sums of jobs over the cycles
     vetoed: Counter[Veto] = field(default_factory=Counter)
     results: Counter[Outcome] = field(default_factory=Counter)
     restored: int = 0
-    skipped: int = 0
-    """Cycles with rows that could not be understood."""
+    skipped: int = 0  # cycles with rows that could not be understood
     decisions: int = 0
-    raised: set[int] = field(default_factory=set)
-    """Jobs that were to go ahead at some time."""
+    raised: set[int] = field(default_factory=set)  # jobs that were to go ahead at some time
     lent: dict[int, float] = field(default_factory=dict)
     """GPU-seconds by id of the lender, as they were when it was seen waiting last."""
     loans: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -74,13 +63,11 @@ class Period:
     seen: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
     canary: set[int] = field(default_factory=set)
-    others: set[int] = field(default_factory=set)
-    """Jobs that stage canary left alone."""
+    others: set[int] = field(default_factory=set)  # jobs that stage canary left alone
     predictions: dict[int, Prediction] = field(default_factory=dict)
     points: dict[int, Counter[str]] = field(default_factory=dict)
     """Sums over the entries of each stretch of the period: of those (`count`), and as `series` has them."""
-    share: float | None = None
-    """`lend.share` of the last decision; None: there is none."""
+    share: float | None = None  # `lend.share` of the last decision; None: there is none
     _last: float = float("-inf")
 
     @property

@@ -14,7 +14,7 @@ from rltuned.core.config import Config
 from rltuned.core.errors import EvaluationError
 from rltuned.core.tables import Bools, Floats, Rows
 from rltuned.core.workers.progress import Progress, silent
-from rltuned.lab.evaluate.bootstrap import LEVEL, Comparison, compare, counts, of_resampled, pooled_quantiles
+from rltuned.lab.evaluate.bootstrap import Comparison, compare, counts, of_resampled, pooled_quantiles
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_settings import (
@@ -40,48 +40,38 @@ MEANS: Final = ("wait_mean", "bsld_mean", "jct_mean", "utilization")
 QUANTILES: Final = {"wait_p50": 0.5, "wait_p99": 0.99, "wait_max": 1.0}
 LEAD_DAYS: Final = 14.0
 """Days before the period whose jobs fill the cluster before it begins, and teach how long jobs run."""
-MOST: Final = 10_000
-"""Jobs that are replayed."""
+MOST: Final = 10_000  # jobs that are replayed
 BLOCKS: Final = 30
-SMALLEST_BLOCK: Final = 32
-"""Jobs of a block."""
-SLICES: Final = 100
-"""Signs of life of one simulation."""
+SMALLEST_BLOCK: Final = 32  # jobs of a block
+SLICES: Final = 100  # signs of life of one simulation
 
 
 @dataclass(frozen=True)
 class Replay:
     """Of the n jobs that ran in reality and in both simulations."""
 
-    jobs: Workload
-    """`submit_time` is epoch seconds."""
+    jobs: Workload  # `submit_time` is epoch seconds
     wait: Mapping[str, Floats]
     """(n,) seconds: `REAL`, `SLURM` and the policy's name; `AGAIN` where it was simulated."""
-    start: Mapping[str, Floats]
-    """(n,) epoch seconds."""
+    start: Mapping[str, Floats]  # (n,) epoch seconds
     end: Mapping[str, Floats]
-    block: Rows
-    """(n,) of consecutive jobs, that each belongs to."""
+    block: Rows  # (n,) of consecutive jobs, that each belongs to
     measured: Mapping[str, Mapping[str, Floats]]
     """(B,) by policy and name of `MEANS`: its mean over each block's jobs, times their number, so that a mean over
     blocks is one over jobs. Of GPUs in use: their share from a block's first submission to its last end."""
-    policy: str
-    """Of rltuned, as `--policies` names it: with the share that waiting jobs lend."""
-    reference: str
-    """The simulation that should be like reality: under the order that really ruled."""
-    in_period: int
-    """Jobs that were submitted in the period and have ended."""
+    policy: str  # of rltuned, as `--policies` names it: with the share that waiting jobs lend
+    reference: str  # the simulation that should be like reality: under the order that really ruled
+    in_period: int  # jobs that were submitted in the period and have ended
     gpus: float
     seed: int
-    exact: bool = False
-    """Reality is a simulation itself, that of `reference`."""
+    exact: bool = False  # reality is a simulation itself, that of `reference`
 
     def __len__(self) -> int:
         return len(self.jobs)
 
     @property
     def blocks(self) -> int:
-        """How many."""
+        """How many blocks."""
         return int(self.block[-1]) + 1
 
     @property
@@ -103,10 +93,9 @@ class Replay:
         found = {metric: compare(self.measured[above][metric], self.measured[below][metric], drawn) for metric in MEANS}
         values, shares = self.values(), tuple(QUANTILES.values())
         pooled = [pooled_quantiles(self.wait[name], self.block, drawn, shares) for name in (above, below)]
-        level = LEVEL if self.blocks > 1 else None
         for at, metric in enumerate(QUANTILES):
             one, other = values[above][metric], values[below][metric]
-            found[metric] = of_resampled(one, other, pooled[0][:, at], pooled[1][:, at], level)
+            found[metric] = of_resampled(one, other, pooled[0][:, at], pooled[1][:, at], interval=self.blocks > 1)
         return found
 
     def values(self) -> dict[str, dict[str, float]]:
@@ -127,10 +116,7 @@ def settings_of(
     """Settings of a replay: the policy of the log ("": none says), else of the configuration, beside Slurm's order.
 
     `given`: `trace` or `from_sacct`; `cluster`, as `as_configured`. `share`: `lend.share` by the log; None: that
-    of the configuration.
-
-    Raises:
-        EvaluationError, ConfigError: as `EvaluationSettings`.
+    of the configuration. Raises EvaluationError, ConfigError.
     """
     name = logged or config.policy.name
     # Slurm's own order, which `auto` begins with, is not compared with itself: the model is.
@@ -156,10 +142,7 @@ def replay(
     `settings` are of `settings_of`, with the cluster's scheduler parameters. Of the `jobs` before the period the ones
     that ended within `LEAD_DAYS` of it count; of more than `MOST` in it, the last ones are replayed. `wrote`: rltuned
     steered the queue in the period, so that its replay should be like reality. `tell` is told how long it will take.
-
-    Raises:
-        EvaluationError: too few jobs, or none that both the cluster and its replay could run.
-        ModelError: the model was refused.
+    Raises EvaluationError: too few jobs, or none that both the cluster and its replay could run. ModelError.
     """
     ended = jobs.submit_time + np.nan_to_num(jobs.wait_time) + jobs.run_time + jobs.source.start
     jobs = jobs.take(ended >= since - LEAD_DAYS * 86_400.0)
@@ -224,10 +207,7 @@ def of_times(
 
     `start` and `end` are (N,) seconds on the jobs' clock, which begins at `zero`, epoch seconds; NaN: never ran.
     `capacity`: GPUs of the cluster; more, where more were in use at once. `chosen`: (N,) the jobs to report, None:
-    all; the others only count as load.
-
-    Raises:
-        EvaluationError: no job ran in all three.
+    all; the others only count as load. Raises EvaluationError: no job ran in all three.
     """
     # The same jobs for all three: what only one of them could run is nobody's gain.
     ran = np.logical_and.reduce([np.isfinite(of) for of in end.values()])

@@ -26,8 +26,7 @@ WORDS = {
     ("active", Advice.UNDECIDED): "Undecided: the evidence does not say whether rltuned is worth its place.",
 }
 
-WIDTH: Final = 150
-"""Columns where the text does not go to a terminal."""
+WIDTH: Final = 150  # columns where the text does not go to a terminal
 
 
 class Table(NamedTuple):
@@ -38,8 +37,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
     note: str = ""
     text: Sequence[str] = ()
-    stacked: bool = False
-    """On a narrow screen each row becomes a list: no column may be out of sight."""
+    stacked: bool = False  # on a narrow screen each row becomes a list: no column may be out of sight
 
 
 def headline(report: Mapping[str, Any]) -> str:
@@ -74,8 +72,7 @@ def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What the report is about."""
     log, replay = report["log"], report["replay"]
     found = [("period", f"{moment(report['since'])} to {moment(report['until'])}")]
-    if report["cluster"]:
-        found.append(("cluster", report["cluster"]))
+    found += [("cluster", report["cluster"])] if report["cluster"] else []
     policy, replayed_as = report["policy"] or "not known", report["replayed_as"]
     said = policy if replayed_as == report["policy"] else f"{policy}, replayed as {replayed_as}"
     found.append(("policy", said if report["share"] is None else f"{said}; lend.share {report['share']:g}"))
@@ -86,6 +83,13 @@ def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         jobs = f"{replay['jobs']:,} of {replay['jobs_in_period']:,} jobs"
         found.append(("replayed", f"{jobs}, in {replay['blocks']} blocks"))
     return found
+
+
+_COUNTED: Final = (
+    ("results", "Changes by what became of them", ("outcome", "changes"), ",d"),
+    ("stopped", "Why jobs went no further ahead", ("reason", "jobs in a cycle, mean"), ",.1f"),
+    ("vetoed", "Jobs left to Slurm", ("reason", "jobs in a cycle, mean"), ",.1f"),
+)
 
 
 def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
@@ -107,16 +111,12 @@ def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
             yield "predictions", _predictions(replay["predictions"])
     if log is not None:
         yield "log", _ranks(report["mode"], log)
-        if log["results"]:
-            rows = [(name, f"{count:,}") for name, count in log["results"].items()]
-            yield "log", Table("Changes by what became of them", ("outcome", "changes"), rows)
-        if log["stopped"]:
-            meaning = {stop.name.lower(): text for stop, text in STOP_MEANING.items()}
-            rows = [(meaning.get(name, name), f"{count:,.1f}") for name, count in log["stopped"].items()]
-            yield "log", Table("Why jobs went no further ahead", ("reason", "jobs in a cycle, mean"), rows)
-        if log["vetoed"]:
-            rows = [(name, f"{count:,.1f}") for name, count in log["vetoed"].items()]
-            yield "log", Table("Jobs left to Slurm", ("reason", "jobs in a cycle, mean"), rows)
+        meaning = {stop.name.lower(): text for stop, text in STOP_MEANING.items()}
+        for name, title, columns, form in _COUNTED:
+            if log[name]:
+                words = meaning if name == "stopped" else {}
+                rows = [(words.get(what, what), f"{count:{form}}") for what, count in log[name].items()]
+                yield "log", Table(title, columns, rows)
         for name, title in (("faults", "Faults"), ("held_back", "Why nothing was written")):
             if log[name]:
                 yield "faults", Table(title, ("what", "cycles", "first", "last"), [_fault(one) for one in log[name]])
@@ -160,18 +160,18 @@ def _signed(seconds: float) -> str:
     return ("−" if seconds < 0 else "+") + duration(abs(seconds)) if round(seconds) else "0 s"
 
 
+def _waits(row: Mapping[str, Any]) -> Iterator[str]:
+    return (duration(row[f"wait_{of}"]) for of in REPLAYS)
+
+
 def _group(kind: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(
         f"Who gains and who loses: {KINDS[kind]}",
         (KINDS[kind], "jobs", "change", "real wait", "Slurm's order", "rltuned", "sooner", "later"),
         [
             (
-                row["name"],
-                f"{row['jobs']:,}",
-                _signed(row["change"]),
-                *(duration(row[f"wait_{of}"]) for of in REPLAYS),
-                f"{row['sooner']:,}",
-                f"{row['later']:,}",
+                *(row["name"], f"{row['jobs']:,}", _signed(row["change"]), *_waits(row)),
+                *(f"{row['sooner']:,}", f"{row['later']:,}"),
             )
             for row in rows
         ],
@@ -180,32 +180,23 @@ def _group(kind: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _losses(rows: Sequence[Mapping[str, Any]]) -> Table:
-    named = "job" in rows[0]
-    first = ("job", "user") if named else ("",)
-    last = ("account", "partition", "QOS") if named else ("partition", "QOS")
+    waits = ("waits more", "real wait", "Slurm's order", "rltuned")
     return Table(
         f"The {len(rows)} largest losses",
-        (*first, "waits more", "real wait", "Slurm's order", "rltuned", "GPUs", "ran", *last),
+        ("job", "user", *waits, "GPUs", "ran", "account", "partition", "QOS"),
         [
             (
-                *((str(row["job"]), row["user"]) if named else (f"{place}.",)),
-                _signed(row["more"]),
-                *(duration(row[f"wait_{of}"]) for of in REPLAYS),
-                str(row["gpus"]),
-                duration(row["run_time"]),
-                *((row["account"],) if named else ()),
-                row["partition"],
-                row["qos"],
+                *(str(row["job"]), row["user"], _signed(row["more"]), *_waits(row)),
+                *(str(row["gpus"]), duration(row["run_time"]), row["account"], row["partition"], row["qos"]),
             )
-            for place, row in enumerate(rows, 1)
+            for row in rows
         ],
         "By the two replays. One job's wait is less certain than a mean over many.",
         text=("user", "account", "partition", "QOS"),
     )
 
 
-_FORMS: Final = (".1%", ".2f", ".1%", ".2f")
-"""Of `rltuned.lab.evaluate.window_metrics.AgainstSlurm`."""
+_FORMS: Final = (".1%", ".2f", ".1%", ".2f")  # of `rltuned.lab.evaluate.window_metrics.AgainstSlurm`
 
 
 def _fairness(found: Mapping[str, Mapping[str, float | None]]) -> Table:
@@ -229,12 +220,8 @@ def _lending(rows: Sequence[Mapping[str, Any]]) -> Table:
         ("", "GPU-h lent", "lenders", "real wait", "Slurm's order", "rltuned", "GPU-h borrowed", "borrowers"),
         [
             (
-                row["name"] or "all",
-                gpu_hours(row["lent"]),
-                f"{row['lenders']:,}",
-                *(duration(row[f"wait_{of}"]) for of in REPLAYS),
-                gpu_hours(row["borrowed"]),
-                f"{row['borrowers']:,}",
+                *(row["name"] or "all", gpu_hours(row["lent"]), f"{row['lenders']:,}", *_waits(row)),
+                *(gpu_hours(row["borrowed"]), f"{row['borrowers']:,}"),
             )
             for row in rows
         ],
