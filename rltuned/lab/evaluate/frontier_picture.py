@@ -20,7 +20,7 @@ def draw(made: Verdict, path: Path) -> None:
 
     `path`: ends in .svg or .png. EvaluationError: it cannot be written.
     """
-    rows, chance = made.judgement.points, made.judgement.chance
+    rows, chance = made.points, made.chance
     figure = Figure(figsize=(9.0, 7.0), layout="constrained")
     FigureCanvasAgg(figure)
     for line, (metric, gain) in zip(figure.subplots(len(GAINS), len(ACCOUNTS)), GAINS.items(), strict=True):

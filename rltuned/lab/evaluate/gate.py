@@ -80,14 +80,14 @@ class Judgement:
     unknown: Sequence[str]  # bounds that could not be judged, in words
 
     @property
-    def chosen(self) -> tuple[str, float]:
-        """What a verdict calls it, and its share."""
-        return _called(self.best)
+    def chosen(self) -> str:
+        """The model, a plain rule, or Slurm's own order."""
+        return _called(self.best)[0]
 
     @property
-    def fallback(self) -> tuple[str, float]:
-        """The same of `rule`."""
-        return _called(self.rule)
+    def share(self) -> float:
+        """`lend.share`."""
+        return _called(self.best)[1]
 
     @property
     def reason(self) -> str:
@@ -126,10 +126,9 @@ def _called(point: Point | None) -> tuple[str, float]:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Judgement):
     """The choice, what it is about, and the evidence."""
 
-    judgement: Judgement
     evaluation: Evaluation  # of windows that share no jobs
     measured: Mapping[str, Measured]
     model: files.ModelInfo
@@ -137,25 +136,10 @@ class Verdict:
     made_at: float
     valid_days: float  # for how long it may be gone by
 
-    @property
-    def chosen(self) -> str:
-        """The model, a plain rule, or Slurm's own order."""
-        return self.judgement.chosen[0]
-
-    @property
-    def share(self) -> float:
-        """`lend.share`."""
-        return self.judgement.chosen[1]
-
-    @property
-    def reason(self) -> str:
-        """In a sentence or two."""
-        return self.judgement.reason
-
     def as_dict(self) -> dict[str, Any]:
         """As its file has it."""
-        found, meta, cases = self.judgement, self.evaluation.meta, self.evaluation.cases
-        fallback, fallback_share = found.fallback
+        meta, cases = self.evaluation.meta, self.evaluation.cases
+        fallback, fallback_share = _called(self.rule)
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -187,9 +171,9 @@ class Verdict:
                 "first_job": int(cases[0].jobs.job_id[cases[0].past]),
                 "last_job": int(cases[-1].jobs.job_id[-1]),
                 "rejected": sum(len(case.rejected) for case in cases),
-                "frontier": [point.as_dict() for point in found.points],
-                "chance": found.chance.as_dict(),
-                "unknown": list(found.unknown),
+                "frontier": [point.as_dict() for point in self.points],
+                "chance": self.chance.as_dict(),
+                "unknown": list(self.unknown),
                 "means": means(self.measured),
                 "intervals": f"paired bootstrap over windows that share no job, {RESAMPLES} resamples, {LEVEL:.0%}; "
                 "that a mean wait is certainly less than in Slurm's own order, for all points at once",
@@ -205,7 +189,7 @@ class Verdict:
         meta, settings = self.evaluation.meta, self.evaluation.settings
         title = f"{len(self.evaluation.cases)} windows of {settings.window} jobs of {meta['trace']['name']} on "
         title += f"{meta['cluster']['text']}, estimates {settings.estimates}, weights {settings.weights}"
-        return table(self.judgement.points, self.judgement.chance, title, self.judgement.best)
+        return table(self.points, self.chance, title, self.best)
 
     def lines(self) -> list[str]:
         """For people."""
@@ -219,7 +203,7 @@ def verdict(
     """Of an evaluation of `prepare`, and what `evaluate` has measured. Raises ModelError: the model has gone since it
     was evaluated.
     """
-    settings = evaluation.settings
+    settings, info = evaluation.settings, files.info(model_path(evaluation.settings.model))
     found = judge(measured, settings.seed, settings.objective)
-    info = files.info(model_path(settings.model))
-    return Verdict(found, evaluation, measured, info, files.manifest_sha256(str(info.path)), made_at, valid_days)
+    about = (evaluation, measured, info, files.manifest_sha256(str(info.path)), made_at, valid_days)
+    return Verdict(found.points, found.chance, found.best, found.rule, found.unknown, *about)

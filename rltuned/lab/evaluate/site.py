@@ -40,43 +40,29 @@ def of_settings(
     progress: Progress = silent,
     period: tuple[float, float] | None = None,
 ) -> tuple[EvaluationSettings, Workload, ClusterShape]:
-    """The jobs and the cluster that a verdict is about: of files where the settings name them, else of Slurm itself,
-    whose scheduler parameters the settings get then, too.
-
-    `settings`: `from_sacct` or `trace`; `cluster`, or "" for the cluster that Slurm shows: with the nodes of the
-    `period`, epoch seconds, or of the jobs' own. Raises WorkloadError, ShapeError, SlurmError: jobs or cluster cannot
-    be read.
+    """The jobs and the cluster that the settings are about: of files where these name them, else of Slurm itself
+    (`of_slurm`), with the nodes of the `period`, epoch seconds, or of the jobs' own. Raises WorkloadError, ShapeError,
+    SlurmError: jobs or cluster cannot be read.
     """
     shape = read_shape(settings.cluster) if settings.cluster else None
     if settings.from_sacct is not None:
-        jobs = own_jobs(slurm, settings.from_sacct, now, tell, progress)
+        jobs = history(partial(read_trace, runner(slurm)), settings.from_sacct, now, tell, progress)
     else:
         jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
-    if shape is None:
-        settings, shape = of_slurm(settings, slurm, now, tell)
-        if jobs.source.form == "sacct":
-            shape = own_past(shape, slurm, jobs, period, tell)
-    return settings, jobs, shape
-
-
-def own_jobs(
-    slurm: SlurmSection, days: float, now: float, tell: Callable[[str], None], progress: Progress = silent
-) -> Workload:
-    """`history` of the cluster that the configuration names; same errors."""
-    return history(partial(read_trace, runner(slurm)), days, now, tell, progress)
-
-
-def own_cluster(slurm: SlurmSection, now: float, tell: Callable[[str], None]) -> tuple[ClusterShape, ClusterFacts]:
-    """`live_shape` of the configured cluster, and how that is configured. Raises SlurmError, ShapeError.
-
-    `tell`: called with `not_simulated.sentence` where anything is not.
-    """
-    reader = open_reader(slurm)
-    facts = reader.facts()
-    shape = live_shape(replace(reader.snapshot(now), scheduler=facts.scheduler), facts.cluster_name)
-    if sentence := not_simulated.sentence(facts.not_simulated, shape.partitions, shape.nodes):
-        tell(sentence)
-    return shape, facts
+    if shape is not None:
+        return settings, jobs, shape
+    settings, shape = of_slurm(settings, slurm, now, tell)
+    if jobs.source.form != "sacct":
+        return settings, jobs, shape
+    submitted = jobs.submit_time + jobs.source.start
+    last = submitted + np.nan_to_num(jobs.wait_time) + jobs.run_time
+    since, until = period or (float(submitted[0]), float(last.max()))
+    try:
+        outages = read_outages(runner(slurm), since)
+    except SlurmError as error:
+        outages = []
+        tell(f"what nodes went through is not known: {error}")
+    return settings, jobs, as_it_was(shape, outages, jobs, since, until, tell)
 
 
 def of_slurm(
@@ -86,32 +72,24 @@ def of_slurm(
     shape, facts = own_cluster(slurm, now, tell)
     scheduler = facts.scheduler
     weights = ",".join(f"{name}={value:.15g}" for name, value in facts.priority_weights.items())
-    backfill = settings.backfill if scheduler.backfill else Backfill.NONE
     return replace(
         settings,
-        backfill=backfill,
+        backfill=settings.backfill if scheduler.backfill else Backfill.NONE,
         scheduler=settings.scheduler or scheduler.text(),
         weights=settings.weights or weights,
     ), shape
 
 
-def own_past(
-    shape: ClusterShape,
-    slurm: SlurmSection,
-    jobs: Workload,
-    period: tuple[float, float] | None,
-    tell: Callable[[str], None],
-) -> ClusterShape:
-    """`as_it_was` of this cluster; in the period of the jobs where none is given."""
-    submitted = jobs.submit_time + jobs.source.start
-    last = submitted + np.nan_to_num(jobs.wait_time) + jobs.run_time
-    since, until = period or (float(submitted[0]), float(last.max()))
-    try:
-        outages = read_outages(runner(slurm), since)
-    except SlurmError as error:
-        outages = []
-        tell(f"what nodes went through is not known: {error}")
-    return as_it_was(shape, outages, jobs, since, until, tell)
+def own_cluster(slurm: SlurmSection, now: float, tell: Callable[[str], None]) -> tuple[ClusterShape, ClusterFacts]:
+    """`live_shape` of the configured cluster, and how that is configured. `tell` gets `not_simulated.sentence`, where
+    anything is not. Raises SlurmError, ShapeError.
+    """
+    reader = open_reader(slurm)
+    facts = reader.facts()
+    shape = live_shape(replace(reader.snapshot(now), scheduler=facts.scheduler), facts.cluster_name)
+    if sentence := not_simulated.sentence(facts.not_simulated, shape.partitions, shape.nodes):
+        tell(sentence)
+    return shape, facts
 
 
 def history(
@@ -123,10 +101,9 @@ def history(
 ) -> Workload:
     """The site's jobs that ended within the last days, as its accounting has them (``--from-sacct DAYS``).
 
-    A row that cannot be understood is left out: nobody can mend what the accounting has. `ask`: jobs that
-    ended between two moments. `days`: above 0. `tell`: called with one sentence about how many rows are left out, where
-    any are. Raises SlurmError: the accounting does not answer, or strangely. WorkloadError: no job ended in that time,
-    or none that can be understood.
+    A row that cannot be understood is left out: nobody can mend what the accounting has; `tell` gets a sentence. `ask`:
+    jobs that ended between two moments. Raises SlurmError: the accounting does not answer, or strangely. WorkloadError:
+    no job ended in that time, or none that can be understood.
     """
     start = now - days * _DAY
     pieces = math.ceil((now - start) / SLICE)
@@ -194,10 +171,8 @@ def as_it_was(
 
 
 def live_shape(snapshot: Snapshot, name: str) -> ClusterShape:
-    """The cluster of a snapshot, with nothing running on it and no node reserved; drained nodes stay so.
-
-    Raises:
-        ShapeError: it has no nodes.
+    """The cluster of a snapshot, with nothing running on it and no node reserved; drained nodes stay so. Raises
+    ShapeError: it has no nodes.
     """
     nodes = snapshot.nodes
     if not len(nodes) or not snapshot.partitions:

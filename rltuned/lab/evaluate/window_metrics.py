@@ -71,19 +71,17 @@ class Metrics:
         return asdict(self)
 
 
-def jain(shares: Floats) -> float:
-    """Jain's index (Σx)² / (n Σx²): 1 when all are equal, 1/n when one has everything; NaN for none."""
-    squares = float(np.sum(shares**2))
-    return float(np.sum(shares)) ** 2 / (len(shares) * squares) if squares > 0 else float("nan")
-
-
 def fairness(slowdown: Floats, groups: Category) -> float:
-    """Jain's index of the mean slowdown of each group; jobs of none are left out. NaN for fewer than two groups."""
+    """Jain's index (Σx)² / (n Σx²) of the mean slowdown of each group: 1 when all are equal, 1/n when one has
+    everything. Jobs of none are left out; NaN for fewer than two groups.
+    """
     known = groups.codes >= 0
     counts = np.bincount(groups.codes[known], minlength=len(groups.names))
     sums = np.bincount(groups.codes[known], weights=slowdown[known], minlength=len(groups.names))
     there = counts > 0
-    return jain(sums[there] / counts[there]) if there.sum() > 1 else float("nan")
+    shares = sums[there] / counts[there]
+    squares = len(shares) * float(np.sum(shares**2))
+    return float(np.sum(shares)) ** 2 / squares if len(shares) > 1 and squares > 0 else float("nan")
 
 
 def busy(start: Floats, end: Floats, gpus: Floats, first: float, last: float) -> float:

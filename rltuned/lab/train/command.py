@@ -9,6 +9,7 @@ from rltuned.core.errors import ConfigError
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.workers.progress import Progress
 from rltuned.lab.evaluate import site as this_site
+from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.lab.evaluate.policies import model_path
 from rltuned.lab.train.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.lab.train.training import Trained
@@ -80,10 +81,9 @@ def own_site(
     progress: Progress,
 ) -> Site:
     """This site's jobs of the last days, and its nodes then, or the one cluster that is given instead."""
-    jobs = this_site.own_jobs(slurm, days, now, tell, progress)
-    if clusters:
-        return Site(jobs, read_shape(clusters[0]))
-    return Site(jobs, this_site.own_past(this_site.own_cluster(slurm, now, tell)[0], slurm, jobs, None, tell))
+    asked = EvaluationSettings(from_sacct=days, cluster=clusters[0] if clusters else "")
+    _, jobs, shape = this_site.of_settings(asked, slurm, now, tell, progress)
+    return Site(jobs, shape)
 
 
 def line(

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from unit.evaluate.small import without_timings
 
 from rltuned.cli.main import cli
 from rltuned.core.errors import EvaluationError, RltunedError
@@ -25,19 +24,7 @@ def trace(tmp_path) -> Path:
 
 
 def run(trace: Path, *more: str):
-    words = [
-        "evaluate",
-        "--trace",
-        str(trace),
-        "--cluster",
-        "2x2",
-        "--window",
-        "20",
-        "--windows",
-        "3",
-        "--workers",
-        "1",
-    ]
+    words = f"evaluate --trace {trace} --cluster 2x2 --window 20 --windows 3 --workers 1".split()
     return CliRunner().invoke(cli, [*words, "--policies", "fifo,saf", *more], catch_exceptions=False)
 
 
@@ -48,14 +35,6 @@ def test_a_table_is_printed_and_the_report_is_written(trace, tmp_path):
     found = json.loads((tmp_path / "r.json").read_text())
     assert len(found["windows"]) == 3
     assert len(found["meta"]["trace"]["sha256"]) == 64
-
-
-def test_two_equal_command_lines_differ_in_timings_only_wherever_they_are_written_to(trace, tmp_path):
-    reports = []
-    for name in ("a.json", "b.json"):
-        run(trace, "--json", str(tmp_path / name), "--estimates", "noisy:1")
-        reports.append(json.dumps(without_timings(json.loads((tmp_path / name).read_text()))))
-    assert reports[0] == reports[1]
 
 
 def test_a_dash_prints_the_report_instead_of_the_table(trace):
@@ -69,30 +48,34 @@ def test_beside_slurm_the_configuration_says_what_the_site_wants_unless_the_comm
     path.write_text('[policy]\nobjective = "wait=1"\n')
     monkeypatch.setattr("rltuned.lab.evaluate.site.of_slurm", lambda settings, *_: (settings, parse_shape("2x2")))
     words = ["evaluate", "--trace", str(trace), "--from-slurm", "--config", str(path), "--policies", "saf"]
+    words += ["--window", "20", "--windows", "1", "--workers", "1", "--json", "-"]
     for more, wanted in (([], "wait=1"), (["--objective", "tail=2"], "tail=1")):
-        done = CliRunner().invoke(
-            cli, [*words, "--window", "20", "--windows", "1", "--workers", "1", "--json", "-", *more]
-        )
+        done = CliRunner().invoke(cli, [*words, *more])
         assert Objective.parse(json.loads(done.stdout)["meta"]["settings"]["objective"]) == Objective.parse(wanted)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["evaluate", "--cluster", "1x1"], "Missing option '--trace'"),
-        (["evaluate", "--trace", "t.csv"], "Missing option '--cluster'"),
-        (["evaluate", "--trace", "t", "--cluster", "1x1", "--warm-jobs", "9"], "--start warm:JOBS"),
-        (["gate", "--scheduler", "bf_window=60"], "--scheduler is gone: --slurm takes SchedulerParameters"),
-        (["evaluate", "--trace", "t", "--cluster", "1x1", "--json", "/"], "'/' is a directory"),
-        (["evaluate", "--trace", "t", "--cluster", "1x1", "--from-slurm"], "both name a cluster"),
-        (["evaluate", "--trace", "t", "--cluster", "1x1", "--config", "c"], "--config goes with --from-slurm"),
-        (["gate"], "either --from-sacct DAYS or --trace FILE"),
-        (["gate", "--trace", "t", "--from-sacct", "3"], "either --from-sacct DAYS or --trace FILE"),
-        (["gate", "--trace", "t"], "--trace needs --cluster"),
+        ("evaluate --cluster 1x1", "Missing option '--trace'"),
+        ("evaluate --trace t.csv", "Missing option '--cluster'"),
+        ("evaluate --trace t --cluster 1x1 --warm-jobs 9", "--start warm:JOBS"),
+        ("gate --scheduler bf_window=60", "--scheduler is gone: --slurm takes SchedulerParameters"),
+        ("evaluate --trace t --cluster 1x1 --json /", "'/' is a directory"),
+        ("evaluate --trace t --cluster 1x1 --from-slurm", "both name a cluster"),
+        ("evaluate --trace t --cluster 1x1 --config c", "--config goes with --from-slurm"),
+        ("gate", "either --from-sacct DAYS or --trace FILE"),
+        ("gate --trace t --from-sacct 3", "either --from-sacct DAYS or --trace FILE"),
+        ("gate --trace t", "--trace needs --cluster"),
+        ("report --jobs 9", "--jobs is gone: the last 10,000 jobs"),
+        ("tune", "either --from-sacct DAYS or --trace FILE"),
+        ("tune --trace t.csv", "--trace needs --cluster"),
+        ("tune --from-sacct 30 --weights nonsense", "'nonsense' is no NAME=NUMBER"),
+        ("tune --from-sacct 30 --budget 4", "4 is not in the range x>=5"),
     ],
 )
 def test_wrong_usage_is_refused_with_what_is_missing(words, said):
-    done = CliRunner().invoke(cli, words)
+    done = CliRunner().invoke(cli, words.split())
     assert done.exit_code == 2
     assert said in done.stderr
 
@@ -100,14 +83,10 @@ def test_wrong_usage_is_refused_with_what_is_missing(words, said):
 def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(trace, tmp_path):
     trace.write_text("nobody reads this")
     (tmp_path / "file").write_text("")
-    for option, path in (
-        ("--json", "file/r.json"),
-        ("--json", "none/r.json"),
-        ("--json", "."),
-    ):
-        done = run(trace, option, str(tmp_path / path))
+    for path in ("file/r.json", "none/r.json", "."):
+        done = run(trace, "--json", str(tmp_path / path))
         assert done.exit_code == 2
-        assert option in done.stderr
+        assert "--json" in done.stderr
         assert str(tmp_path) in done.stderr
     assert not (tmp_path / "none").exists()
 

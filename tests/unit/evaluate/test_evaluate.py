@@ -88,21 +88,14 @@ def test_the_model_is_told_what_is_wanted():
 def test_a_warm_start_leaves_running_and_waiting_jobs_that_the_policy_ranks_anew():
     # One GPU. At 0, when the window's only job (60 s) comes, a job runs until 50, and 80 s and 10 s jobs wait.
     jobs = jobs_of([0.0, 10.0, 20.0, 50.0], [100.0, 80.0, 10.0, 60.0], [1] * 4)
-    asked = {
-        "cluster": "1x1",
-        "window": 1,
-        "windows": 4,
-        "policies": ("fifo", "sjf"),
-        "start": Start.WARM,
-        "warm_jobs": 3,
-    }
-    found = report(jobs, **asked)
+    asked = {"cluster": "1x1", "window": 1, "windows": 4, "policies": ("fifo", "sjf"), "warm_jobs": 3}
+    found = report(jobs, **asked, start=Start.WARM)
     last = window_from(found, 3)
     assert last["warm_jobs"] == 3
     assert last["policies"]["fifo"]["wait_mean"] == 140.0  # 50 + 80 + 10
     assert last["policies"]["sjf"]["wait_mean"] == 60.0  # 50 + 10: behind the shorter one only
     assert last["policies"]["sjf"]["utilization"] == pytest.approx(100.0)
-    idle = report(jobs, **{**asked, "start": Start.IDLE})
+    idle = report(jobs, **asked)
     assert all(window["policies"]["sjf"]["wait_mean"] == 0.0 for window in idle["windows"])
 
 
@@ -145,20 +138,10 @@ def test_the_partitions_of_a_trace_do_not_matter_on_a_cluster_of_one_pool_but_fa
 
 def test_estimates_by_history_know_the_jobs_before_the_window():
     # ann's jobs take 10 s, bob's 1,000; all have the same limit. Only who has seen them before puts ann's first.
-    people = ["bob", "ann"] * 20
-    jobs = jobs_of(
-        np.arange(40) * 2000.0,
-        [1000.0 if name == "bob" else 10.0 for name in people],
-        [1] * 40,
-        user=people,
-        time_limit=[7200.0] * 40,
-    )
-    late = jobs.submit_time.copy()
-    late[-3:] = late[-3]  # the last three come together; the first of them is bob's
-    people[-3:] = ["bob", "bob", "ann"]
-    jobs = jobs_of(
-        late, [1000.0 if name == "bob" else 10.0 for name in people], [1] * 40, user=people, time_limit=[7200.0] * 40
-    )
+    people = [*["bob", "ann"] * 18, "bob", "bob", "bob", "ann"]
+    submit = np.minimum(np.arange(40), 37) * 2000.0  # the last three come together
+    run = [1000.0 if name == "bob" else 10.0 for name in people]
+    jobs = jobs_of(submit, run, [1] * 40, user=people, time_limit=[7200.0] * 40)
     values = {"cluster": "1x1", "window": 3, "windows": 38, "policies": ("sjf",)}
     by_kind = {}
     for kind in ("limit", "history"):

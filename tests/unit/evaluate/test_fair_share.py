@@ -67,16 +67,9 @@ def test_accounts_that_nobody_knows_say_nothing_and_jobs_do():
 
 def flood():
     """Two users on two GPUs: one with long jobs, one that floods the queue with short ones."""
-    n = 40
-    long = np.arange(n) % 4 == 0
-    run = np.where(long, 4 * HOUR, 600.0)
-    return workload(
-        Source("flood"),
-        np.arange(n) * 60.0,
-        run,
-        np.ones(n, dtype=int),
-        user=np.where(long, "long", "short").tolist(),
-    )
+    long = np.arange(40) % 4 == 0
+    run, users = np.where(long, 4 * HOUR, 600.0), np.where(long, "long", "short").tolist()
+    return workload(Source("flood"), np.arange(40) * 60.0, run, 1, user=users)
 
 
 def settings(**values):

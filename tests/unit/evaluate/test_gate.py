@@ -252,7 +252,7 @@ def reached(model, *, jobs=BURSTS, length=12, **values):
 
 
 def points_of(made):
-    return {(point.policy, point.share): point for point in made.judgement.points}
+    return {(point.policy, point.share): point for point in made.points}
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +263,7 @@ def made(tmp_path_factory):
 
 
 def test_a_share_that_gains_more_and_harms_nobody_is_chosen_and_a_model_that_is_worse_than_saf_is_not(made):
-    assert made.judgement.chosen == made.judgement.fallback == ("saf", 0.5)
+    assert (made.chosen, made.best, made.share) == ("saf", made.rule, 0.5)
     points = points_of(made)
     waits = [points["saf", share].ratios["wait_mean"].ratio for share in (0.5, 0.1, 0.0)]
     assert waits[0] < waits[1] < waits[2]
@@ -278,7 +278,7 @@ def test_a_share_that_gains_more_and_harms_nobody_is_chosen_and_a_model_that_is_
 def test_a_model_that_harms_nobody_and_certainly_waits_less_is_chosen(tmp_path):
     model = cooked(tmp_path, "smallest-first", **SMALLEST)
     made = reached(model, policies=("multifactor", AGAIN, "rl:0.5"))
-    assert (*made.judgement.chosen, made.judgement.fallback[0]) == (MODEL, 0.5, SLURM), made.reason
+    assert (made.chosen, made.share, made.rule) == (MODEL, 0.5, None), made.reason
     assert points_of(made)["rl", 0.5].ratios["wait_mean"].hi < 1.0
     assert made.as_dict()["model"]["manifest_sha256"] == files.manifest_sha256(model)
 
@@ -287,7 +287,7 @@ def test_without_users_the_verdict_says_what_could_not_be_judged(tmp_path):
     jobs = replace(BURSTS, user=BURSTS.gpu_type)
     made = reached(cooked(tmp_path, "smallest-first", **SMALLEST), jobs=jobs)
     assert made.chosen == "saf"
-    assert made.judgement.unknown == ["accounts worse off", "worst tenth of accounts"]
+    assert made.unknown == ["accounts worse off", "worst tenth of accounts"]
     assert "Nothing is known of: accounts worse off" in made.reason
 
 

@@ -9,7 +9,6 @@ from rltuned.lab.evaluate.window_metrics import (
     busy,
     fairness,
     idle_while_waiting,
-    jain,
     measure,
 )
 from rltuned.simulate.values import bounded_slowdown
@@ -67,9 +66,9 @@ def test_gpu_time_is_cut_at_both_ends_and_a_job_that_still_runs_is_busy_to_the_e
 
 
 def test_jain_is_one_for_equal_shares_and_one_over_n_when_one_has_all():
-    assert jain(np.array([3.0, 3.0, 3.0])) == pytest.approx(1.0)
-    assert jain(np.array([0.0, 0.0, 5.0, 0.0])) == pytest.approx(0.25)
-    assert jain(np.array([1.0, 2.0])) == pytest.approx(9 / 10)
+    four = Category.of(["a", "b", "c", "d"])
+    assert fairness(np.full(4, 3.0), four) == pytest.approx(1.0)
+    assert fairness(np.array([0.0, 0.0, 5.0, 0.0]), four) == pytest.approx(0.25)
 
 
 def test_fairness_compares_the_mean_slowdowns_of_users_and_leaves_out_jobs_of_nobody():

@@ -1,14 +1,9 @@
 """What `testbed replay` reads out of slurmctld's log; lines as 22.05, 24.11 and 26.05 wrote them."""
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-TESTBED = Path(__file__).resolve().parents[3] / "docker-slurm-testbed"
 
 LOG = """\
 [2026-11-21T09:50:39.352] _slurm_rpc_submit_batch_job: JobId=4 InitPrio=16179 usec=494
@@ -31,20 +26,8 @@ error: a line of another form
 
 
 @pytest.fixture(scope="module")
-def replay() -> Any:
-    sys.path.insert(0, str(TESTBED))
-    try:
-        spec = importlib.util.spec_from_file_location("testbed_replay", TESTBED / "replay.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        yield module
-    finally:
-        sys.path.remove(str(TESTBED))
-        sys.modules.pop("testbed_replay", None)
-        sys.modules.pop("testbed", None)
+def replay(ab: Any) -> Any:
+    return ab.replay
 
 
 def test_every_job_has_the_millisecond_of_its_submission_start_and_end_and_who_started_it(replay: Any):

@@ -212,18 +212,3 @@ def test_the_command_that_it_tells_gives_the_same_again(found, monkeypatch, tmp_
     assert not asked["daemon"]
     same = ("trace", "cluster", "estimates", "weights", "objective", "seed", "scheduler", "skip_bad", "from_sacct")
     assert [getattr(asked["settings"], field) for field in same] == [getattr(settings(), field) for field in same]
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ([], "either --from-sacct DAYS or --trace FILE"),
-        (["--trace", "t.csv"], "--trace needs --cluster"),
-        (["--from-sacct", "30", "--weights", "nonsense"], "'nonsense' is no NAME=NUMBER"),
-        (["--from-sacct", "30", "--budget", "4"], "4 is not in the range x>=5"),
-    ],
-)
-def test_wrong_usage_is_said(words, why):
-    done = CliRunner().invoke(cli, ["tune", *words])
-    assert done.exit_code == 2
-    assert why in done.output

@@ -8,13 +8,8 @@ from rltuned.lab.evaluate.evaluation_settings import Start
 from rltuned.lab.evaluate.windows import Split, bounds, draw
 
 
-def test_the_same_seed_draws_the_same_windows_and_another_seed_others():
-    assert draw(1000, 50, 8, seed=7) == draw(1000, 50, 8, seed=7)
-    assert draw(1000, 50, 8, seed=7) != draw(1000, 50, 8, seed=8)
-
-
-def test_fewer_windows_are_the_first_of_more():
-    assert draw(1000, 50, 30, seed=7)[:8] == draw(1000, 50, 8, seed=7)
+def test_a_seed_draws_the_same_windows_and_fewer_are_the_first_of_more():
+    assert draw(1000, 50, 30, seed=7)[:8] == draw(1000, 50, 8, seed=7) != draw(1000, 50, 8, seed=8)
 
 
 def test_windows_begin_at_different_jobs_and_end_inside_of_the_trace():

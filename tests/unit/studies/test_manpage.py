@@ -76,18 +76,3 @@ def test_groff_reads_it_without_a_warning():
     rendered = re.sub(r".\x08", "", done.stdout)
     assert "rltuned - makes a Slurm GPU cluster finish work sooner" in rendered
     assert "--dry-run" in rendered
-
-
-@pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed")
-def test_man_shows_it(tmp_path):
-    done = subprocess.run(
-        ["man", "--warnings=w", "-l", str(PAGE)],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANPAGER": "cat", "HOME": str(tmp_path)},
-    )
-    if "has been minimized" in done.stdout:
-        pytest.skip("this system has a stub instead of man")
-    assert done.stderr == ""
-    assert "EXIT STATUS" in re.sub(r".\x08", "", done.stdout)

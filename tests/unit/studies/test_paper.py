@@ -8,7 +8,7 @@ from unit.studies.test_studies import MAIN, PROTOCOL, means, rows_of, site, work
 
 from rltuned.core.errors import EvaluationError
 from studies import clusters, paper
-from studies.catalogue import PAPER, Part, Protocol, Study, Trace, studies
+from studies.catalogue import Part, Protocol, Study, Trace, studies
 from studies.page import collect, page, write
 from studies.paper import tables
 
@@ -144,16 +144,6 @@ def test_a_protocol_of_the_paper_has_its_own_number_of_windows_and_no_table(site
     text = (out / "results.md").read_text()
     assert "paper-tiny" not in text
     assert rows_of(out, [main], "policies") == []
-
-
-def test_the_paper_s_own_sequences_are_studied_with_every_peer():
-    of = {protocol.name: {s.part for s in CATALOGUE if s.protocol == protocol} for protocol in PAPER}
-    several = {Part.MAIN, Part.PEER}
-    assert of == {
-        "paper-venus-16x8-1024": several,
-        "paper-pai-8x8-1024": several,
-        "paper-philly-20x8-10000": {Part.MAIN},
-    }
 
 
 def test_a_kept_a_b_stands_beside_the_real_cluster_s_cells(tmp_path):
