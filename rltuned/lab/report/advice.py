@@ -3,11 +3,12 @@
 import enum
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from rltuned.lab.evaluate.bootstrap import FEWEST, GUARDED, MOST_WORSE
+from rltuned.lab.evaluate.bootstrap import FEWEST, GUARDED, MOST_WORSE, Comparison
 from rltuned.lab.evaluate.harm import ACCOUNTS, harms
-from rltuned.lab.report.period import SOUND
+from rltuned.lab.report.period import SOUND, Period
 
 NEAR: Final = 0.2  # the replay is near to what happened where its mean wait differs by at most this share, …
 CERTAINLY: Final = 0.5  # … and where the interval of their ratio ends within this share
@@ -33,71 +34,79 @@ class Advice(enum.StrEnum):
     UNDECIDED = "undecided"
 
 
-def advise(log: Mapping[str, Any] | None, replay: Mapping[str, Any] | None, mode: str = "shadow") -> dict[str, Any]:
-    """The advice with its reasons (`weak`, `against` and `for` it: sentences), of the parts of a report.
+@dataclass(frozen=True)
+class Evidence:
+    """What the replay of a period says."""
+
+    blocks: int
+    near: bool  # the simulator is near to what happened, …
+    nearness: str  # … in a sentence
+    waits: Mapping[str, float]  # mean, seconds: "real" and "slurm"
+    effect: Mapping[str, Comparison]  # by metric: rltuned over Slurm's order
+    fairness: Mapping[str, Mapping[str, float | None]]  # of "rltuned" and "chance", by metric of `AgainstSlurm`
+
+
+def advise(period: Period | None, replay: Evidence | None, mode: str = "shadow") -> dict[str, Any]:
+    """The advice with its reasons (`weak`, `against` and `for` it: sentences).
 
     `mode`: where rltuned writes, a short real wait is its own doing; Slurm's order is asked instead, replayed.
     """
     weak, against, good = [], [], []
-    if log is None:
+    if period is None:
         weak.append("There is no decision log of this period, so nothing is known of how the daemon ran.")
     else:
-        cycles = sum(log["cycles"].values())
-        faulty = 1.0 - sum(log["cycles"].get(name, 0) for name in SOUND) / max(cycles, 1)
+        faulty = 1.0 - sum(period.cycles[name] for name in SOUND) / max(period.total, 1)
         if faulty > MOST_FAULTY:
             against.append(f"{faulty:.0%} of the cycles failed or were left out; find the cause first (see Faults).")
         else:
-            good.append(f"The daemon ran soundly: {1 - faulty:.1%} of {cycles:,} cycles.")
-        if log["covered"] < LEAST_COVERED:
-            weak.append(f"The log covers only {log['covered']:.0%} of the period.")
+            good.append(f"The daemon ran soundly: {1 - faulty:.1%} of {period.total:,} cycles.")
+        if period.coverage < LEAST_COVERED:
+            weak.append(f"The log covers only {period.coverage:.0%} of the period.")
     if replay is None:
         weak.append("The period's jobs were not replayed, so nothing is known of what rltuned gains.")
     else:
         _judge(replay, "real" if mode == "shadow" else "slurm", weak, against, good)
-    advice = Advice.NO_GO if against else Advice.UNDECIDED if weak or replay is None else Advice.GO
+    advice = Advice.NO_GO if against else Advice.UNDECIDED if weak else Advice.GO
     return {"advice": advice.value, "weak": weak, "against": against, "for": good}
 
 
-def _judge(replay: Mapping[str, Any], without: str, weak: list[str], against: list[str], good: list[str]) -> None:
-    if replay["blocks"] < FEWEST:
-        weak.append(
-            f"The period has jobs for {replay['blocks']} blocks, and {FEWEST} are needed to be certain: take a "
-            "longer period."
-        )
-    near = replay["nearness"]
-    if near["near"]:
-        good.append(f"The simulator is near to what happened: {near['sentence']}")
+def _judge(replay: Evidence, without: str, weak: list[str], against: list[str], good: list[str]) -> None:
+    if replay.blocks < FEWEST:
+        few = f"The period has jobs for {replay.blocks} blocks, and {FEWEST} are needed to be certain"
+        weak.append(f"{few}: take a longer period.")
+    if replay.near:
+        good.append(f"The simulator is near to what happened: {replay.nearness}")
     else:
-        weak.append(f"The simulator is not near to what happened: {near['sentence']}")
-    if (replay["means"][without]["wait_mean"] or 0.0) < NO_WAIT:
+        weak.append(f"The simulator is not near to what happened: {replay.nearness}")
+    if replay.waits[without] < NO_WAIT:
         against.append("Jobs hardly wait on this cluster: there is nothing to gain.")
         return
-    compared = replay["effect"]
-    wait = compared["wait_mean"]
-    if wait["ratio"] is None:
+    wait = replay.effect["wait_mean"]
+    said = f"{in_words(wait)} times that of Slurm's order."
+    if wait.ratio is None:
         weak.append("Nobody waits in the replay under Slurm's order, so there is no ratio.")
-    elif wait["hi"] is not None and wait["hi"] <= 1.0 and wait["ratio"] < 1.0:
-        good.append(f"The mean wait is certainly lower: {in_words(wait)} times that of Slurm's order.")
-    elif wait["ratio"] < 1.0:
-        weak.append(f"The mean wait is not certainly lower: {in_words(wait)} times that of Slurm's order.")
+    elif wait.lower:
+        good.append(f"The mean wait is certainly lower: {said}")
+    elif wait.ratio < 1.0:
+        weak.append(f"The mean wait is not certainly lower: {said}")
     else:
-        against.append(f"The mean wait is not lower: {in_words(wait)} times that of Slurm's order.")
+        against.append(f"The mean wait is not lower: {said}")
     for metric in GUARDED:
-        one, name = compared[metric], METRICS[metric]
-        if one["ratio"] is not None and one["ratio"] > MOST_WORSE:
+        one, name = replay.effect[metric], METRICS[metric]
+        if one.ratio is not None and one.ratio > MOST_WORSE:
             against.append(f"The {name} is {in_words(one)} times that of Slurm's order, and {MOST_WORSE} is allowed.")
     own, chance = (
-        {metric: math.nan if share is None else share for metric, share in replay["fairness"][of].items()}
+        {metric: math.nan if share is None else share for metric, share in replay.fairness[of].items()}
         for of in ("rltuned", "chance")
     )
     against += [f"Accounts lose: {harm}." for harm in harms(own, {}, chance, ACCOUNTS)]
 
 
-def in_words(compared: Mapping[str, Any]) -> str:
+def in_words(compared: Comparison) -> str:
     """A ratio with its interval: 0.71 [0.62, 0.80]."""
-    if compared["ratio"] is None:
+    if compared.ratio is None:
         return "no ratio"
-    if compared["lo"] is None and compared["hi"] is None:
-        return f"{compared['ratio']:.2f} (no interval)"
-    low, high = ("?" if end is None else f"{end:.2f}" for end in (compared["lo"], compared["hi"]))
-    return f"{compared['ratio']:.2f} [{low}, {high}]"
+    if compared.lo is None and compared.hi is None:
+        return f"{compared.ratio:.2f} (no interval)"
+    low, high = ("?" if end is None else f"{end:.2f}" for end in (compared.lo, compared.hi))
+    return f"{compared.ratio:.2f} [{low}, {high}]"

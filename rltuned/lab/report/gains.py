@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.core.tables import Bools, Category, Floats, Ints, owners
 from rltuned.lab.evaluate.evaluation_settings import AGAIN
@@ -13,37 +12,18 @@ from rltuned.lab.evaluate.window_metrics import against_slurm
 from rltuned.lab.report.replay import SLURM, Replay
 from rltuned.simulate.workload.jobs import Workload
 
-SIZES: Final = (
-    (0, 0, "no GPU"),
-    (1, 1, "1 GPU"),
-    (2, 4, "2–4 GPUs"),
-    (5, 8, "5–8 GPUs"),
-    (9, 16, "9–16 GPUs"),
-    (17, 64, "17–64 GPUs"),
-    (65, 10**9, "over 64 GPUs"),
-)
-"""GPUs of a job: from, to, and in words."""
+SIZES: Final = ("no GPU", "1 GPU", "2–4 GPUs", "5–8 GPUs", "9–16 GPUs", "17–64 GPUs", "over 64 GPUs")
+_MOST: Final = (0, 1, 4, 8, 16, 64)  # GPUs of each but the last
 SMALL: Final = 10  # a group of fewer jobs is counted with the others: its mean says nothing
 MOST_GROUPS: Final = 15
 LOSSES: Final = 20
 
 
-def size_names(gpus: npt.NDArray[Any]) -> Category:
-    """The class of size of each job."""
-    codes = np.full(len(gpus), -1, dtype=np.int32)
-    names: list[str] = []
-    for low, high, name in SIZES:
-        here = (gpus >= low) & (gpus <= high)
-        if here.any():
-            codes[here] = len(names)
-            names.append(name)
-    return Category(codes, tuple(names))
-
-
 def by_group(found: Replay) -> dict[str, list[dict[str, Any]]]:
     """Mean waits by size, partition, QOS and account, the largest group first; sizes in order."""
     jobs = found.jobs
-    kinds = {"size": size_names(jobs.gpus), "partition": jobs.partition, "qos": jobs.qos, "account": jobs.account}
+    sizes = Category(np.searchsorted(_MOST, jobs.gpus).astype(np.int32), SIZES)
+    kinds = {"size": sizes, "partition": jobs.partition, "qos": jobs.qos, "account": jobs.account}
     return {kind: _groups(found, category, ordered=kind == "size") for kind, category in kinds.items()}
 
 
@@ -53,11 +33,9 @@ def _groups(found: Replay, category: Category, *, ordered: bool) -> list[dict[st
         return []
     order = range(len(sizes)) if ordered else np.argsort(-sizes, kind="stable").tolist()
     named = [code for code in order if sizes[code] >= (1 if ordered else SMALL)][:MOST_GROUPS]
-    rows = [_group(found, category.names[code], category.codes == code) for code in named]
-    rest = ~np.isin(category.codes, named)
-    if rest.any():
-        rows.append(_group(found, "others", rest))
-    return rows
+    chosen = [(category.names[code], category.codes == code) for code in named]
+    chosen.append(("others", ~np.isin(category.codes, named)))
+    return [_group(found, name, of) for name, of in chosen if of.any()]
 
 
 def _group(found: Replay, name: str, chosen: Bools) -> dict[str, Any]:

@@ -76,6 +76,11 @@ class Period:
         return sum(self.cycles.values())
 
     @property
+    def coverage(self) -> float:
+        """Share of the period of which the log has cycles."""
+        return round(min(self.covered / max(self.until - self.since, 1.0), 1.0), 4)
+
+    @property
     def mode(self) -> Stage:
         """What rltuned did for most of the period: steered the queue, or a part of it (canary), or only looked on."""
         active = self.stages[Stage.ACTIVE]
@@ -161,7 +166,7 @@ class Period:
             "cycles": dict(self.cycles),
             "stages": {stage.value: count for stage, count in self.stages.items()},
             "policies": dict(self.policies),
-            "covered": round(min(self.covered / max(self.until - self.since, 1.0), 1.0), 4),
+            "covered": self.coverage,
             "decisions": self.decisions,
             "queue": {
                 "pending_mean": mean(self.sums["pending"]),

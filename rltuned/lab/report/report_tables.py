@@ -8,6 +8,7 @@ from rich.console import Console
 from rltuned.core.wording import duration, gpu_hours, moment, plain
 from rltuned.core.wording import table as text_table
 from rltuned.decide.explain import STOP_MEANING
+from rltuned.lab.evaluate.bootstrap import Comparison
 from rltuned.lab.evaluate.evaluation_settings import ASK_TUNE
 from rltuned.lab.report.advice import METRICS, Advice, in_words
 
@@ -132,7 +133,7 @@ def effect(report: Mapping[str, Any]) -> Table:
     replay = report["replay"]
     means = [replay["means"][of] for of in REPLAYS]
     rows = [
-        (name, *(_value(metric, of[metric]) for of in means), in_words(replay["effect"][metric]))
+        (name, *(_value(metric, of[metric]) for of in means), in_words(Comparison(**replay["effect"][metric])))
         for metric, name in METRICS.items()
     ]
     how = {"active": " (with rltuned)", "canary": " (with rltuned for a part)"}.get(report["mode"], "")
@@ -244,6 +245,7 @@ def _predictions(found: Mapping[str, Any]) -> Table:
 
 
 def _canary(found: Mapping[str, Any]) -> Table:
+    over = Comparison(found["ratio"], found["lo"], found["hi"])
     return Table(
         "Stage canary: what really happened",
         ("", "jobs", "mean wait"),
@@ -251,7 +253,7 @@ def _canary(found: Mapping[str, Any]) -> Table:
             ("canary", f"{found['jobs']:,}", duration(found["wait"])),
             ("others", f"{found['others']:,}", duration(found["wait_others"])),
         ],
-        f"Canary / others {in_words(found)}. Fair only where scope.canary is a part of the jobs, drawn by lot; "
+        f"Canary / others {in_words(over)}. Fair only where scope.canary is a part of the jobs, drawn by lot; "
         "its partitions differ from the others in any case. The two share the cluster, so one's gain may be the "
         "other's loss.",
     )

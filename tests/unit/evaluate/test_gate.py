@@ -197,12 +197,10 @@ def test_shares_are_numbers_from_0_to_1():
 # --- which jobs
 
 
-def test_windows_share_no_job_and_are_the_last_ones():
+def test_windows_share_no_job_and_are_the_last_ones_behind_the_past_that_a_warm_start_needs():
     windows = recent(10_000, Split.ALL, 300, 30)
-    assert windows[-1].start + 300 == 10_000
-    assert np.all(np.diff([window.start for window in windows]) == 300)
-    assert windows[0].start >= 5_000
-    assert len(windows) == 16
+    assert [window.start for window in windows] == [10_000 - 300 * left for left in range(16, 0, -1)]
+    assert recent(2_000, Split.ALL, 20, 99, past=1_700)[0].start >= 1_700
 
 
 def test_a_short_history_has_shorter_windows_unless_they_were_asked_for():
@@ -214,10 +212,6 @@ def test_a_short_history_has_shorter_windows_unless_they_were_asked_for():
         recent(1_000, Split.ALL)
     with pytest.raises(EvaluationError):
         recent(5, Split.ALL)
-
-
-def test_the_first_window_has_the_past_that_a_warm_start_needs():
-    assert recent(2_000, Split.ALL, 20, 99, past=1_700)[0].start >= 1_700
 
 
 def test_the_cluster_is_filled_by_a_thousand_jobs_unless_lengths_are_given():
@@ -431,16 +425,17 @@ def test_beside_slurmctld_one_niced_process_simulates_unless_more_are_asked_for(
 # --- the site itself
 
 
+def sacct(job=8, times="10|10|70|90", gpus=2):
+    """A row of the accounting: when it was submitted, eligible, began and ended."""
+    return f"{job}|u|a|gpu|normal|{times}|600|30|cpu=1,gres/gpu={gpus}|cpu=1,gres/gpu={gpus}|1|COMPLETED"
+
+
 def test_the_sites_history_is_asked_for_in_stretches_that_leave_nothing_out():
     asked = []
 
     def ask(start, end):
         asked.append((start, end))
-        line = (
-            f"{len(asked)}|u|a|gpu|normal|{start:.0f}|{start:.0f}|{start + 60:.0f}|{end:.0f}|600|30|"
-            "cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
-        )
-        return TraceRows([line], [])
+        return TraceRows([sacct(len(asked), f"{start:.0f}|{start:.0f}|{start + 60:.0f}|{end:.0f}")], [])
 
     said = []
     jobs = site.history(ask, 1.0, 1e9, said.append)
@@ -459,7 +454,7 @@ def test_a_site_without_finished_jobs_is_told_so():
 
 
 def test_rows_of_the_accounting_that_cannot_be_understood_are_left_out_and_said_once():
-    good = "8|u|a|gpu|normal|10|10|70|90|600|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
+    good = sacct()
     strange = "sacct, job '7', column End: 'soon' is no time"
     said = []
     rows = TraceRows([good, good.replace("|10|10|70|", "|10|10|never|")], [strange])
@@ -523,8 +518,7 @@ def test_the_live_cluster_has_a_default_partition():
 def test_jobs_and_nodes_are_the_sites_own_unless_files_are_named(tmp_path):
     slurm = StandIn(tmp_path / "slurm")
     slurm.answer("config", CONFIG.replace("SLURM_VERSION", "PriorityWeightAge       = 1234567\nSLURM_VERSION"))
-    row = "8|u|a|gpu|normal|10|10|70|90|20|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
-    slurm.answer("trace", row.replace("|", SEPARATOR) + SEPARATOR + "\n")
+    slurm.answer("trace", sacct().replace("|", SEPARATOR) + SEPARATOR + "\n")
     reached = SlurmSection(bin_dir=slurm.bin_dir)
     asked = gate.asked(Config(), {"from_sacct": 0.25})
     settled, jobs, shape = site.of_settings(asked, reached, 100.0, [].append)
@@ -552,11 +546,8 @@ def nodes_then(tmp_path):
     def found(events, *gpus, **how):
         slurm = StandIn(tmp_path / str(next(number)))
         slurm.answer("events", "".join(f"{event}\n" for event in ("||0|Unknown", *events)), **how)
-        row = "{}|u|a|gpu|normal|0|0|0|1000|1000|30|cpu=1,gres/gpu={}|cpu=1,gres/gpu={}|1|COMPLETED".replace(
-            "|", SEPARATOR
-        )
-        lines = (row.format(number, each, each) + SEPARATOR + "\n" for number, each in enumerate(gpus, start=1))
-        slurm.answer("trace", "".join(lines))
+        rows = (sacct(number, "0|0|0|1000", each) + "|\n" for number, each in enumerate(gpus, start=1))
+        slurm.answer("trace", "".join(rows).replace("|", SEPARATOR))
         said = []
         asked = gate.asked(Config(), {"from_sacct": 0.25})
         _, _, shape = site.of_settings(asked, SlurmSection(bin_dir=slurm.bin_dir), 2000.0, said.append)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -17,11 +18,12 @@ from rltuned.cli.common import moment
 from rltuned.cli.main import cli, main
 from rltuned.core.config import Config, LendSection, Stage
 from rltuned.decide.raising import Stop
+from rltuned.lab.evaluate.bootstrap import Comparison
 from rltuned.lab.evaluate.evaluation_settings import AGAIN
 from rltuned.lab.report import page, report_tables
-from rltuned.lab.report.advice import Advice, advise
+from rltuned.lab.report.advice import Advice, Evidence, advise
 from rltuned.lab.report.gains import canary, fairness, lending, prediction_quality
-from rltuned.lab.report.period import read
+from rltuned.lab.report.period import Period, read
 from rltuned.lab.report.replay import REAL, SLURM, of_times, replay, settings_of
 from rltuned.records.decisions import entries
 from rltuned.simulate.workload.jobs import Source, workload
@@ -59,6 +61,13 @@ def accounting(site):
     return jobs.take((submitted >= site.since) & (submitted < site.until))
 
 
+def replayed(jobs, start, **values):
+    """A replay of these starts, by policy."""
+    end = {name: at + jobs.run_time for name, at in start.items()}
+    usual = {"capacity": 1.0, "zero": 0.0, "policy": "saf", "reference": "saf", "in_period": len(jobs), "seed": 1}
+    return of_times(jobs, start, end, **usual | values)
+
+
 def test_the_replay_of_slurms_order_is_near_to_what_the_same_simulator_did(made):
     report, _ = made
     near = report["replay"]["nearness"]
@@ -85,10 +94,7 @@ def test_what_accounts_lose_is_said_beside_what_chance_does(made):
     jobs = workload(Source("by hand"), np.arange(10.0), 1000.0, 1, account=["first"] * 5 + ["other"] * 5)
     order = np.concatenate((np.arange(5) + 5.0, np.arange(5)))
     starts = {"real": np.arange(10.0), "multifactor": np.arange(10.0), "saf": order, AGAIN: np.arange(10.0)}
-    start = {name: 1000.0 * at + 10.0 for name, at in starts.items()}
-    end = {name: at + 1000.0 for name, at in start.items()}
-    found = of_times(jobs, start, end, capacity=1.0, zero=5e9, policy="saf", reference="saf", in_period=10, seed=1)
-    told = fairness(found)
+    told = fairness(replayed(jobs, {name: 1000.0 * at + 10.0 for name, at in starts.items()}, zero=5e9))
     assert told["chance"] == {"accounts_worse": 0.0, "worst_tenth": 1.0, "late": 0.0, "wait_ratio_p95": 1.0}
     waits = [np.array([1000.0 * at + 10.0 - row for row, at in enumerate(of)]) + 300.0 for of in (order, range(10))]
     ratios = [waits[0][rows].mean() / waits[1][rows].mean() for rows in (slice(5), slice(5, 10))]
@@ -189,8 +195,7 @@ def test_what_was_lent_is_told_by_account_of_lender_and_borrower_with_the_lender
     jobs = workload(Source("by hand"), np.arange(6.0), 1000.0, 1, account=["a", "a", "b", "b", "b", "c"])
     slow = np.array([7200.0, 3600.0, 1800.0, 60.0, 0.0, 0.0])
     start = {"real": np.arange(6.0) + slow, "multifactor": np.arange(6.0) + slow / 2, "saf": np.arange(6.0) + slow}
-    end = {name: at + 1000.0 for name, at in start.items()}
-    found = of_times(jobs, start, end, capacity=6.0, zero=0.0, policy="saf", reference="saf", in_period=6, seed=1)
+    found = replayed(jobs, start)
     ids = jobs.job_id.tolist()
     lent = {ids[0]: 7200.0, ids[1]: 1800.0, ids[2]: 360.0, 999: 5.0}
     loans = {(ids[3], ids[0]): 7200.0, (ids[5], ids[1]): 1000.0, (ids[5], ids[2]): 360.0, (999, ids[1]): 800.0}
@@ -306,23 +311,26 @@ def test_a_time_of_the_day_is_when_it_was_that_last_by_this_hosts_clock(monkeypa
 
 # --- the advice
 
-LOG = {"cycles": {"done": 1000}, "covered": 1.0}
-SURE = {"ratio": 0.7, "lo": 0.6, "hi": 0.8}
-ALIKE = {"ratio": 1.0, "lo": 0.9, "hi": 1.1}
-REPLAY = {
-    "blocks": 20,
-    "nearness": {"near": True, "sentence": "0.98 [0.95, 1.01] times the real mean wait"},
-    "means": {"real": {"wait_mean": 3600.0}, "slurm": {"wait_mean": 3600.0}},
-    "effect": {"wait_mean": SURE, "bsld_mean": ALIKE, "wait_p99": ALIKE},
-    "fairness": {
-        "rltuned": {"accounts_worse": 0.14, "worst_tenth": 1.6},
-        "chance": {"accounts_worse": 0.1, "worst_tenth": 1.5},
-    },
-}
+LOG = Period(0.0, 1e6, cycles=Counter(done=1000), covered=1e6)
+SURE, ALIKE = Comparison(0.7, 0.6, 0.8), Comparison(1.0, 0.9, 1.1)
+EFFECT = {"wait_mean": SURE, "bsld_mean": ALIKE, "wait_p99": ALIKE}
+CHANCE = {"accounts_worse": 0.1, "worst_tenth": 1.5}
+REPLAY = Evidence(
+    blocks=20,
+    near=True,
+    nearness="0.98 [0.95, 1.01] times the real mean wait",
+    waits={"real": 3600.0, "slurm": 3600.0},
+    effect=EFFECT,
+    fairness={"rltuned": {"accounts_worse": 0.14, "worst_tenth": 1.6}, "chance": CHANCE},
+)
 
 
-def changed(**parts):
-    return {**REPLAY, **parts}
+def effect(**metrics):
+    return replace(REPLAY, effect={**EFFECT, **metrics})
+
+
+def fares(**own):
+    return replace(REPLAY, fairness={"rltuned": own, "chance": CHANCE})
 
 
 def test_good_evidence_of_a_gain_is_a_go():
@@ -330,46 +338,24 @@ def test_good_evidence_of_a_gain_is_a_go():
     assert (found["advice"], found["weak"], found["against"]) == (Advice.GO, [], [])
 
 
+MAYBE, NO = Advice.UNDECIDED, Advice.NO_GO
+
+
 @pytest.mark.parametrize(
     ("log", "replay", "advice", "reason"),
     [
-        (LOG, None, Advice.UNDECIDED, "were not replayed"),
-        (None, REPLAY, Advice.UNDECIDED, "no decision log"),
-        (LOG, changed(blocks=3), Advice.UNDECIDED, "3 blocks"),
-        (
-            LOG,
-            changed(nearness={"near": False, "sentence": "0.41 [0.30, 0.52]"}),
-            Advice.UNDECIDED,
-            "0.41 [0.30, 0.52]",
-        ),
-        ({**LOG, "covered": 0.3}, REPLAY, Advice.UNDECIDED, "covers only 30%"),
-        ({**LOG, "cycles": {"done": 80, "failed": 20}}, REPLAY, Advice.NO_GO, "20% of the cycles"),
-        (LOG, changed(means={"real": {"wait_mean": 4.0}, "slurm": {"wait_mean": 4.0}}), Advice.NO_GO, "hardly wait"),
-        (LOG, changed(effect={**REPLAY["effect"], "wait_mean": ALIKE}), Advice.NO_GO, "is not lower"),
-        (
-            LOG,
-            changed(effect={**REPLAY["effect"], "wait_mean": {"ratio": 0.9, "lo": 0.7, "hi": 1.1}}),
-            Advice.UNDECIDED,
-            "not certainly lower: 0.90 [0.70, 1.10]",
-        ),
-        (
-            LOG,
-            changed(effect={**REPLAY["effect"], "wait_p99": {"ratio": 1.3, "lo": 1.1, "hi": 1.5}}),
-            Advice.NO_GO,
-            "99th percentile",
-        ),
-        (
-            LOG,
-            changed(fairness={**REPLAY["fairness"], "rltuned": {"accounts_worse": 0.16, "worst_tenth": None}}),
-            Advice.NO_GO,
-            "Accounts lose: accounts worse off 0.16, and 0.15 is allowed.",
-        ),
-        (
-            LOG,
-            changed(fairness={**REPLAY["fairness"], "rltuned": {"accounts_worse": 0.1, "worst_tenth": 1.7}}),
-            Advice.NO_GO,
-            "Accounts lose: worst tenth of accounts 1.70, and 1.65 is allowed.",
-        ),
+        (LOG, None, MAYBE, "were not replayed"),
+        (None, REPLAY, MAYBE, "no decision log"),
+        (LOG, replace(REPLAY, blocks=3), MAYBE, "3 blocks"),
+        (LOG, replace(REPLAY, near=False, nearness="0.41 [0.30, 0.52]"), MAYBE, "0.41 [0.30, 0.52]"),
+        (replace(LOG, covered=3e5), REPLAY, MAYBE, "covers only 30%"),
+        (replace(LOG, cycles=Counter(done=80, failed=20)), REPLAY, NO, "20% of the cycles"),
+        (LOG, replace(REPLAY, waits={"real": 4.0, "slurm": 4.0}), NO, "hardly wait"),
+        (LOG, effect(wait_mean=ALIKE), NO, "is not lower"),
+        (LOG, effect(wait_mean=Comparison(0.9, 0.7, 1.1)), MAYBE, "not certainly lower: 0.90 [0.70, 1.10]"),
+        (LOG, effect(wait_p99=Comparison(1.3, 1.1, 1.5)), NO, "99th percentile"),
+        (LOG, fares(accounts_worse=0.16, worst_tenth=None), NO, "Accounts lose: accounts worse off 0.16, and 0.15 is"),
+        (LOG, fares(accounts_worse=0.1, worst_tenth=1.7), NO, "worst tenth of accounts 1.70, and 1.65 is allowed"),
     ],
 )
 def test_what_speaks_against_it_or_makes_it_uncertain_is_said_with_its_figure(log, replay, advice, reason):
@@ -380,9 +366,9 @@ def test_what_speaks_against_it_or_makes_it_uncertain_is_said_with_its_figure(lo
 
 @pytest.mark.parametrize("mode", ["active", "canary"])
 def test_where_rltuned_writes_a_short_real_wait_is_no_reason_to_step_back_but_a_short_one_without_it_is(mode):
-    succeeded = changed(means={"real": {"wait_mean": 4.0}, "slurm": {"wait_mean": 3600.0}})
+    succeeded = replace(REPLAY, waits={"real": 4.0, "slurm": 3600.0})
     assert advise(LOG, succeeded, mode)["advice"] == Advice.GO
-    idle = changed(means={"real": {"wait_mean": 3600.0}, "slurm": {"wait_mean": 4.0}})
+    idle = replace(REPLAY, waits={"real": 3600.0, "slurm": 4.0})
     assert advise(LOG, idle, mode)["advice"] == Advice.NO_GO
 
 
@@ -600,18 +586,6 @@ def test_the_period_s_begin_and_end_are_kept(site, capsys):
 
 def test_where_nodes_are_gone_on_which_jobs_ran_never_more_gpus_are_in_use_than_there_are():
     jobs = workload(Source("site"), [0.0] * 4, [600.0] * 4, [4] * 4, user=["ann"] * 4)
-    start, end = np.array([0.0, 0.0, 0.0, 600.0]), np.array([600.0, 600.0, 600.0, 1200.0])
-    times = dict.fromkeys((REAL, SLURM, "rltuned"), (start, end))
-    found = of_times(
-        jobs,
-        {name: of[0] for name, of in times.items()},
-        {name: of[1] for name, of in times.items()},
-        capacity=8.0,
-        zero=0.0,
-        policy="rltuned",
-        reference=SLURM,
-        in_period=4,
-        seed=1,
-    )
+    found = replayed(jobs, dict.fromkeys((REAL, SLURM, "saf"), np.array([0.0, 0.0, 0.0, 600.0])), capacity=8.0)
     assert found.gpus == 12.0
     assert found.values()[REAL]["utilization"] == pytest.approx(100.0 * 4 / 6, abs=0.01)
