@@ -97,7 +97,7 @@ def measured(run: Run, times: Times, slurm: Times) -> dict[str, float]:
     """The metrics of one arm. `slurm`: the times of Slurm alone."""
     jobs, all_gpus = run.jobs, capacity(run)
     gpus, window = jobs.workload.gpus.astype(np.float64), np.arange(len(jobs.workload)) >= jobs.warm
-    found = measure(times.submit, times.start, times.end, gpus, window, jobs.workload.user, all_gpus).as_dict()
+    found = measure(times.submit, times.start, times.end, gpus, window, jobs.workload.user, all_gpus)._asdict()
     first, last = float(times.submit[window].min()), float(times.submit.max())
     in_use = busy(times.start, times.end, gpus, first, last) / (last - first) if last > first else float("nan")
 

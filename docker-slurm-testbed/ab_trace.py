@@ -35,7 +35,7 @@ from rltuned.core.config import Config
 from rltuned.core.ended import EndedJob
 from rltuned.core.scheduler import SchedulerParameters
 from rltuned.decide.rank import by_name
-from rltuned.lab.evaluate import gate
+from rltuned.lab.evaluate.evaluation_settings import as_configured
 from rltuned.lab.evaluate.tune import tune
 from rltuned.lab.evaluate.windows import Split, bounds, draw
 from rltuned.simulate.engine import Simulation
@@ -248,7 +248,7 @@ def tuned_lines(earlier: Workload, nodes: int, site: Site, seed: int) -> list[st
     words = (word.partition("=") for word in site.conf["SchedulerParameters"].split(","))
     passes = SchedulerParameters.read({name: value for name, _, value in words})
     of = {"weights": weights_text(site.conf), "scheduler": passes.text(), "estimates": "limit", "seed": seed}
-    settings = gate.as_configured(Config(), {"trace": earlier.source.name, "cluster": shape.text, **of})
+    settings = as_configured(Config(), {"trace": earlier.source.name, "cluster": shape.text, **of})
     found = tune(settings, earlier, shape, "", daemon=False)
     say(f"tuned: {found.reason}")
     return found.lines()

@@ -144,7 +144,7 @@ def window(task: tuple[Case, EvaluationSettings]) -> dict[str, dict[str, float]]
     for name, chosen in contenders.items():
         result = simulate_case(case, chosen).result()
         times = result.first_start, result.end, result.runs
-        found[name] = case.metrics(*times).as_dict() | of_open(case, *times)
+        found[name] = case.metrics(*times) | of_open(case, *times)
     return found
 
 

@@ -96,7 +96,7 @@ def run(
     A study that was interrupted goes on where it stopped, if nothing has changed since.
 
     Raises:
-        WorkloadError, ModelError, EvaluationError: as `prepare`.
+        WorkloadError, ModelError, EvaluationError: as `ready`.
     """
     done = []
     begun = code()

@@ -189,7 +189,7 @@ def mean_wait(window: Case, ranker: Ranker) -> float:
     simulation = Simulation(window.shape, window.submitted, window.estimates, asked=window.asked)
     simulation.run(ranker)
     result = simulation.result()
-    return window.metrics(result.start, result.end).wait_mean / HOUR
+    return window.metrics(result.start, result.end)["wait_mean"] / HOUR
 
 
 def _draw(value: Floats, rng: np.random.Generator) -> int:

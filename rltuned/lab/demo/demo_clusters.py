@@ -324,7 +324,7 @@ class Demo:
         compared = np.logical_and(*(~np.isnan(start) for start, _ in ends))
         gpus, user, capacity = self.jobs.gpus.astype(np.float64), self.jobs.user, float(self.shape.gpus)
         plain, steered = (
-            measure(self.jobs.submit_time, start, end, gpus, compared, user, capacity).as_dict() for start, end in ends
+            measure(self.jobs.submit_time, start, end, gpus, compared, user, capacity)._asdict() for start, end in ends
         )
         fate = self.steered.simulation.fate
         return {

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.tables import Bools, Category, Floats, owners
-from rltuned.lab.evaluate.window_metrics import Metrics, against_slurm, measure
+from rltuned.lab.evaluate.window_metrics import NOT_ASKED, against_slurm, measure
 from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.run_times import PAST_JOBS
@@ -83,15 +83,17 @@ class Case:
         """`estimates` for one simulation: what a predictor learns changes the run times."""
         return Estimates(self.estimates.time_limit, self.estimates.run_time.copy())
 
-    def metrics(self, start: Floats, end: Floats, runs: Runs | None = None) -> Metrics:
-        """Of a simulation that gave (n,) start and end of each job, seconds, NaN: never ran; `runs`: of `measure`."""
-        gpus = self.jobs.gpus.astype(np.float64)
-        found = measure(self.jobs.submit_time, start, end, gpus, self.measured, self.groups, self.capacity, runs)
-        if self.slurm is None:
-            return found
-        accounts = owners(self.jobs.account, self.jobs.user)
-        fares = against_slurm(self.jobs.submit_time, start, self.slurm, self.measured, accounts)
-        return replace(found, **fares._asdict())
+    def metrics(self, start: Floats, end: Floats, runs: Runs | None = None) -> dict[str, float]:
+        """`Metrics` and `AgainstSlurm`, by name, of a simulation with these (n,) starts and ends, seconds, NaN where a
+        job never ran; `runs`: of `measure`.
+        """
+        submit, gpus = self.jobs.submit_time, self.jobs.gpus.astype(np.float64)
+        found = measure(submit, start, end, gpus, self.measured, self.groups, self.capacity, runs)
+        fares = NOT_ASKED
+        if self.slurm is not None:
+            accounts = owners(self.jobs.account, self.jobs.user)
+            fares = against_slurm(submit, start, self.slurm, self.measured, accounts)
+        return found._asdict() | fares._asdict()
 
 
 def cases(

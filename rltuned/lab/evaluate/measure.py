@@ -37,8 +37,7 @@ class Task(NamedTuple):
     """What a process is sent."""
 
     case: Case
-    contender: Contender
-    place: tuple[int, int] = (0, 0)  # as of `Outcomes`
+    contenders: Mapping[tuple[int, int], Contender]  # by place, as of `Outcomes`
 
 
 def measured(
@@ -48,21 +47,27 @@ def measured(
     progress: Progress = silent,
     phase: str = "simulating",
     outcomes: Outcomes | None = None,
+    at_once: int = 1,
 ) -> list[dict[str, Floats]]:
     """`Measured` of each contender on the same cases, of which there are some, in an entered pool.
 
-    `phase`: what `progress` is told after each simulation. `outcomes`: of before; what is new is added. Raises
-    RltunedError: a job that can run has not ended, which is a defect of the simulation.
+    `phase`: what `progress` is told after each simulation. `outcomes`: of before; what is new is added. `at_once`: so
+    many contenders a process tries on a case that it was sent, which takes time, too. Raises RltunedError: a job that
+    can run has not ended, which is a defect of the simulation.
     """
     found: Outcomes = {} if outcomes is None else outcomes
-    places = [(row, column) for column in range(len(cases)) for row in range(len(contenders))]
-    progress(phase, len(found), len(places))
-    tasks = [Task(cases[place[1]], contenders[place[0]], place) for place in places if place not in found]
-    for place, values in pool.as_completed(_measure, tasks):
-        found[place] = values
-        progress(phase, len(found), len(places))
-    if len(found) != len(places):
-        raise RltunedError(f"{len(places)} simulations were wanted, {len(found)} came back")
+    total, tasks = len(cases) * len(contenders), []
+    for column, case in enumerate(cases):
+        rows = [row for row in range(len(contenders)) if (row, column) not in found]
+        parts = (rows[first : first + at_once] for first in range(0, len(rows), at_once))
+        tasks += [Task(case, {(row, column): contenders[row] for row in part}) for part in parts]
+    progress(phase, len(found), total)
+    for done in pool.as_completed(_measure_all, tasks):
+        for place, values in done.items():
+            found[place] = values
+        progress(phase, len(found), total)
+    if len(found) != total:
+        raise RltunedError(f"{total} simulations were wanted, {len(found)} came back")
     return [
         {name: np.array([found[row, column][name] for column in range(len(cases))]) for name in found[row, 0]}
         for row in range(len(contenders))
@@ -71,7 +76,7 @@ def measured(
 
 def beside_slurm(cases: Sequence[Case], slurm: Contender, pool: WorkerPool) -> list[Case]:
     """The cases with the starts in Slurm's own order, over which accounts win or lose."""
-    starts = pool.map(_starts, [Task(case, slurm) for case in cases])
+    starts = pool.map(_starts, [(case, slurm) for case in cases])
     return [replace(case, slurm=start) for case, start in zip(cases, starts, strict=True)]
 
 
@@ -90,25 +95,28 @@ def duration(cases: Sequence[Case], policies: Sequence[str], workers: int) -> st
     return f"{count} simulations with {processes}: about {minutes(seconds)}, longer where the queue is long"
 
 
-def _starts(task: Task) -> Floats:
+def _starts(task: tuple[Case, Contender]) -> Floats:
     compile_kernel()
-    return simulate_case(task.case, task.contender).result().start
+    return simulate_case(*task).result().start
 
 
-def _measure(task: Task) -> tuple[tuple[int, int], dict[str, float]]:
-    case, chosen = task.case, task.contender
+def _measure_all(task: Task) -> Outcomes:
+    return {place: _measure(task.case, contender) for place, contender in task.contenders.items()}
+
+
+def _measure(case: Case, chosen: Contender) -> dict[str, float]:
     compile_kernel()
     begun = time.perf_counter()  # the only clock here: what scheduling costs is a result, too
     simulation = simulate_case(case, chosen)
     seconds = time.perf_counter() - begun
     result = simulation.result()
-    over = np.isin(result.fate, (JobFate.COMPLETED, JobFate.TIMEOUT, JobFate.REJECTED))
-    if (stuck := np.flatnonzero(case.measured & ~over)).size:
+    ended = np.isin(result.fate, (JobFate.COMPLETED, JobFate.TIMEOUT, JobFate.REJECTED))
+    if (stuck := np.flatnonzero(case.measured & ~ended)).size:
         raise RltunedError(f"window {case.window.index}, {chosen.name}: job {case.jobs.job_id[stuck[0]]} never started")
-    found = case.metrics(result.first_start, result.end, result.runs).as_dict()
+    found = case.metrics(result.first_start, result.end, result.runs)
     values = {name: value if np.isfinite(value) else float("nan") for name, value in found.items()}
     killed = (result.fate[case.measured] == JobFate.TIMEOUT).sum()
-    return task.place, {**values, "killed": float(killed), "seconds": seconds}
+    return {**values, "killed": float(killed), "seconds": seconds}
 
 
 def simulate_case(

@@ -69,16 +69,15 @@ class Contender:
     settings: SimulationSettings  # of its simulated Slurm
     policy: Policy | None  # a learned one, loaded; None: a plain rule
     weights: str = ""
-    share: float | None = None  # `lend.share`; None: the default
-    planned: bool = False
-    """A plain rule is served as the daemon serves it: waiting jobs lend a part of their wait."""
+    share: float | None = None
+    """`lend.share`; None: the default, and a plain rule has nothing of the daemon's around it."""
     elastic: bool = False  # jobs with a range of nodes resize themselves as this policy advises
     values: Values = field(default_factory=dict)
     """Of slurm.conf, for the weights of nodes; none: the cluster's own."""
 
     def ranker(self) -> Ranker:
         """A new one, for one simulation."""
-        if self.policy is None and not self.planned:
+        if self.policy is None and self.share is None:
             return rule_ranker("fifo" if self.name == STRICT else self.name, self.weights)
         config = Config() if self.share is None else Config(lend=LendSection(share=self.share))
         slurm = MultifactorRanker(Weights.parse(self.weights)).priorities if self.weights else None
@@ -99,7 +98,6 @@ def contender(name: str, settings: EvaluationSettings, values: Values | None = N
         policy=_learned(name, settings),
         weights=settings.weights,
         share=served(name)[1],
-        planned=served(name)[1] is not None,
         values=values or {},
     )
 

@@ -88,7 +88,7 @@ class Baseline:
         if not runs:
             return []
         contenders = [contender(policy, self.conf.settings, values) for policy, values in runs]
-        found = measured(self.cases[windows], contenders, self.pool, progress, "judging")
+        found = measured(self.cases[windows], contenders, self.pool, progress, "judging", at_once=len(runs))
         own = {metric: values[windows] for metric, values in self.own.items()}
         return [{**of, "objective": over(self.conf.settings.objective, of, own)} for of in found]
 
@@ -293,7 +293,7 @@ def tune(
 ) -> Tuned:
     """Search the site's earlier windows, judge on the later ones.
 
-    `settings`: of `gate.as_configured`, with the site's weights and scheduler. `length`: jobs of a window; None: as
+    `settings`: of `as_configured`, with the site's weights and scheduler. `length`: jobs of a window; None: as
     many as give enough windows. `fairly`: accounts may not lose beyond chance. `daemon`: judge rltuned, too, alone and
     on top. Raises EvaluationError: too little history. ModelError: the model was refused.
     """

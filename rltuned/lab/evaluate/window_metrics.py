@@ -1,27 +1,11 @@
 """What is measured of one policy on one window. Pure functions over arrays; times in seconds."""
 
-from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from rltuned.core.tables import Bools, Category, Floats
 from rltuned.simulate.values import Runs, bounded_slowdown
-
-COMPARED: Final = (
-    "wait_mean",
-    "wait_p50",
-    "wait_p99",
-    "wait_max",
-    "jct_mean",
-    "bsld_mean",
-    "utilization",
-    "makespan",
-    "idle",
-    "fairness",
-    "objective",
-)
-"""The metrics that policies are compared by, in the order of reports. Scheduling time is none: it is the machine's."""
 
 LEAST_JOBS: Final = 5  # jobs of a window that an account must have for its mean wait to say something
 PATIENCE: Final = 300.0  # seconds that nobody minds: they are added to waits before a ratio of two is taken
@@ -42,10 +26,10 @@ class AgainstSlurm(NamedTuple):
 
 AGAINST_SLURM: Final = AgainstSlurm._fields
 _UNKNOWN: Final = float("nan")
+NOT_ASKED: Final = AgainstSlurm(*[_UNKNOWN] * len(AGAINST_SLURM))
 
 
-@dataclass(frozen=True)
-class Metrics:
+class Metrics(NamedTuple):
     """Of the jobs of a window that ran; NaN where there is nothing to measure."""
 
     wait_mean: float  # start − submission
@@ -60,15 +44,10 @@ class Metrics:
     """GPU-hours that stand idle while a job waits, until the last submission: then a window runs dry, as no cluster
     does."""
     fairness: float  # Jain's index of the users' mean bounded slowdowns (`fairness`)
-    accounts_worse: float = _UNKNOWN
-    """`AgainstSlurm`, as the others: unknown where Slurm's own order is not asked for."""
-    worst_tenth: float = _UNKNOWN
-    late: float = _UNKNOWN
-    wait_ratio_p95: float = _UNKNOWN
 
-    def as_dict(self) -> dict[str, float]:
-        """By name."""
-        return asdict(self)
+
+COMPARED: Final = (*Metrics._fields, "objective")
+"""The metrics that policies are compared by, in the order of reports. Scheduling time is none: it is the machine's."""
 
 
 def fairness(slowdown: Floats, groups: Category) -> float:
@@ -132,7 +111,7 @@ def measure(
         runs = Runs(np.arange(len(submit)), submit, start, end, gpus)
     ran = measured & ~np.isnan(start) & ~np.isnan(end)
     if not ran.any():
-        return Metrics(*[float("nan")] * 10)
+        return Metrics(*[_UNKNOWN] * len(Metrics._fields))
     wait, jct = start[ran] - submit[ran], end[ran] - submit[ran]
     slowdown = bounded_slowdown(wait, end[ran] - start[ran])
     first, last = float(submit[ran].min()), float(end[ran].max())
@@ -158,7 +137,7 @@ def against_slurm(submit: Floats, start: Floats, slurm: Floats, measured: Bools,
     """
     ran = measured & ~np.isnan(start) & ~np.isnan(slurm)
     if not ran.any():
-        return AgainstSlurm(*[_UNKNOWN] * len(AGAINST_SLURM))
+        return NOT_ASKED
     wait, before = (start - submit)[ran], (slurm - submit)[ran]
     late = float((wait > 1.1 * before + 3600.0).mean())
     high = float(np.quantile((wait + PATIENCE) / (before + PATIENCE), 0.95))

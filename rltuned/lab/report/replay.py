@@ -223,7 +223,7 @@ def of_times(
         inside = np.zeros(len(jobs), dtype=np.bool_)
         inside[block] = True
         for name, values in measured.items():
-            one = measure(jobs.submit_time, start[name], end[name], gpus, inside, jobs.user, capacity).as_dict()
+            one = measure(jobs.submit_time, start[name], end[name], gpus, inside, jobs.user, capacity)._asdict()
             for metric in MEANS:
                 values[metric].append(len(block) * one[metric])
     taken = jobs.take(rows)

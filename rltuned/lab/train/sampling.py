@@ -25,7 +25,7 @@ _MOMENTS: Final = 16
 """Decisions of a window whose moments stand for all."""
 
 Measures = dict[str, float]
-"""Metrics of a window (`rltuned.lab.evaluate.window_metrics.Metrics`)."""
+"""Metrics of a window (`rltuned.lab.evaluate.window_metrics`)."""
 
 
 def episode(case: Case) -> Episode:
@@ -89,7 +89,7 @@ def in_slurms_order(case: Case) -> Measures:
     simulation = Simulation(case.shape, case.submitted, case.own_estimates(), asked=case.asked)
     simulation.run(rule_ranker("multifactor"))
     result = simulation.result()
-    return case.metrics(result.start, result.end).as_dict()
+    return case.metrics(result.start, result.end)
 
 
 def judge(case: Case, slurm: Measures, actor: Actor) -> Measures:
@@ -98,7 +98,7 @@ def judge(case: Case, slurm: Measures, actor: Actor) -> Measures:
 
 
 def _judged(case: Case, slurm: Measures, actor: Actor, run: Trajectory) -> Measures:
-    own = case.metrics(run.start, run.end).as_dict()
+    own = case.metrics(run.start, run.end)
     return {**own, "objective": actor.objective.of(own, slurm)}
 
 

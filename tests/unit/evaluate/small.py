@@ -79,5 +79,5 @@ class Recording(WorkerPool):
         for outcome in super().as_completed(function, tasks):
             if len(self.done) == self._stop_after:
                 raise KeyboardInterrupt
-            self.done.append(outcome[0])
+            self.done += outcome
             yield outcome

@@ -72,7 +72,7 @@ def simulated(jobs, cluster, policy, *, elastic=False):
     chosen = replace(contender(policy, settings), elastic=elastic)
     result = simulate_case(case, chosen).result()
     times = result.first_start, result.end, result.runs
-    return case.metrics(*times).as_dict() | of_open(case, *times)
+    return case.metrics(*times) | of_open(case, *times)
 
 
 def test_jobs_that_leave_their_nodes_open_are_measured_apart_from_the_others():

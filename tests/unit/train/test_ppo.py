@@ -85,7 +85,7 @@ def test_what_a_run_costs_differs_from_another_ones_as_the_metric_does(name, met
     slurm, objective = in_slurms_order(case), Objective.parse(f"{name}=1")
     runs = [played(case, rule) for rule in (SJF, FIFO)]
     spans = [cost(objective, finished_jobs(case, one), slurm, 100.0) for one in runs]
-    measured = [case.metrics(one.start, one.end).as_dict()[metric] for one in runs]
+    measured = [case.metrics(one.start, one.end)[metric] for one in runs]
     assert measured[0] != measured[1]
     least = {"wait": 60.0, "slowdown": 1.0, "idle": 1.0}[name]
     expected = (measured[1] - measured[0]) / max(slurm[metric], least)
