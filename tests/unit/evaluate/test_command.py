@@ -1,6 +1,7 @@
 """`rltuned evaluate` as typed."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,15 @@ def test_a_table_is_printed_and_the_report_is_written(trace, tmp_path):
 
 def test_a_dash_prints_the_report_instead_of_the_table(trace):
     assert set(json.loads(run(trace, "--json", "-").stdout)["policies"]) == {"fifo", "saf"}
+
+
+def test_the_simulated_slurm_is_one_list_that_comes_before_easy_and_that_the_report_repeats(trace):
+    words = ("--easy", "--slurm", "placement=worst,bf_interval=60", "--start", "warm:5", "--json", "-")
+    meta = json.loads(run(trace, *words).stdout)["meta"]
+    said = [meta["settings"][name] for name in ("backfill", "placement", "scheduler", "start", "warm_jobs")]
+    assert said == ["easy", "worst", "bf_interval=60", "warm", 5]
+    again = CliRunner().invoke(cli, [*shlex.split(meta["command"])[1:], "--workers", "1", "--json", "-"])
+    assert json.loads(again.stdout)["meta"] == meta
 
 
 def test_beside_slurm_the_configuration_says_what_the_site_wants_unless_the_command_line_does(
