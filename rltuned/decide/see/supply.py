@@ -48,7 +48,7 @@ class PoolStats:
     def sums(self) -> tuple[Floats, Floats, Floats]:
         """(P+1,) each: share of the nodes that are wholly idle, 0 where there are none; configured CPUs, and MiB."""
         nodes = self.nodes
-        per_node = np.column_stack((np.ones(len(nodes)), nodes.idle, nodes.cpus, nodes.mem))
+        per_node: Floats = np.column_stack((np.ones(len(nodes)), nodes.idle, nodes.cpus, nodes.mem)).astype(np.float64)
         count, idle, cpus, mem = (self.members.astype(np.float64) @ per_node).T
         return idle / np.maximum(count, 1.0), cpus, mem
 
