@@ -93,6 +93,13 @@ def test_nodes_are_given_back_only_where_that_lets_a_waiting_job_start_and_only_
     assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(1, 1, ANY), waits(9, 1, ANY)]) == [3]
 
 
+def test_nodes_are_given_back_only_where_the_waiting_job_would_wait_for_longer_than_that_costs():
+    wide = job([0, 1], most=2)
+    lost = RESTART - wide.gained(1)
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(1, 1, ANY, lost - 1.0)]) == [2]
+    assert advised_nodes([wide], free(0, 0, 0, 0, 0, 0), [waits(1, 1, ANY, lost + 1.0)]) == [1]
+
+
 def test_a_gpu_comes_free_as_its_job_is_expected_to_end():
     jobs = pending(
         3,
@@ -107,6 +114,18 @@ def test_a_gpu_comes_free_as_its_job_is_expected_to_end():
     releases = gpu_releases(make_snapshot(jobs, gpus_alloc=taken), np.array([500.0, 2000.0, 60.0]))
     assert releases[:2].tolist() == [[0.0, 400.0, 1900.0, 1900.0], [0.0, 0.0, 1900.0, 1900.0]]
     assert releases[4].tolist() == [0.0] + [CENTURY] * 3, "the M40 node has one"
+
+
+def test_the_job_that_loses_least_gives_back_and_nobody_gives_back_what_is_not_needed():
+    wide, wider = job([0, 1], most=2, gpus=2), job([2, 3, 4, 5], gpus=2)
+    none = free(0, 0, 0, 0, 0, 0)
+    assert advised_nodes([wide, wider], none, [waits(1, 2, ANY)]) == [2, 3]
+    # What it gives back first is not where the waiting job can run.
+    there = np.arange(6) == 1
+    assert advised_nodes([wide, wider], none, [waits(1, 2, there)]) == [1, 4]
+    # Both have to give back on the same node, and neither more than that.
+    both = [job([0, 1, 2]), job([0, 1, 2])]
+    assert advised_nodes(both, none, [waits(1, 2, ANY)]) == [2, 2]
 
 
 @st.composite
