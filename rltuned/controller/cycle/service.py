@@ -50,8 +50,7 @@ AT_ONCE: Final = DateTrigger(datetime(1970, 1, 1, tzinfo=UTC))
 """A time that has passed, wherever the wall clock is set to."""
 LOOK_AGAIN: Final = 5.0
 """Seconds from one look at what was written to the next, between two cycles."""
-WAITS: Final = (0.5, 1.5)
-"""Least and most intervals from one cycle to the next."""
+WAITS: Final = (0.5, 1.5)  # least and most intervals from one cycle to the next
 RESTORE_WAIT: Final = 40.0
 """Seconds to wait for a running restore; below TimeoutStartSec of the unit, which tries again."""
 
@@ -63,6 +62,7 @@ def serve(
     once: bool = False,
     connect_reader: Callable[[SlurmSection], SlurmReader] = open_reader,
     connect_writer: Callable[[SlurmSection], SlurmWriter] = open_writer,
+    clock: Clock | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT; with `once`, for one cycle in the foreground. SIGHUP reloads: `load` again.
 
@@ -72,7 +72,7 @@ def serve(
     cluster. StateError: this user cannot use the state directory. JournalError: the journal cannot be read.
     SlurmUnavailableError: `once`, and the cycle failed.
     """
-    clock = SystemClock()
+    clock = clock or SystemClock()
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # this one has no annotations
     # Its warning about a cycle that is still running is ``cycle.overrun`` here.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
@@ -86,6 +86,16 @@ def serve(
         reader = connect_reader(config.slurm)
         run_times = RunTimes(reader, runtime) if isinstance(reader, HistoryReader) else None
         known = Known() if run_times is None else run_times
+        publish = worker = start_times = None
+        # A dry run has no lock, and may run beside the daemon whose directory it is.
+        if not (once or dry_run):
+            if config.users.directory is not None:
+                publisher = UserFiles(config.users.directory, runtime)
+                stack.callback(publisher.close)
+                publish = publisher.publish
+            worker = ForecastWorker(runtime)
+            start_times = StartTimes(worker, known.ended, runtime)
+            start_times.load()
         parts = Parts(
             runtime=runtime,
             policy=policy,
@@ -95,17 +105,11 @@ def serve(
             owns=owns,
             planner=partial(planned, known),
             told=known.told,
+            start_times=start_times,
+            worker=worker,
+            publish=publish,
             notifier=Notifier.of(os.environ, os.getpid()),
         )
-        # A dry run has no lock, and may run beside the daemon whose directory it is.
-        if not (once or dry_run):
-            if config.users.directory is not None:
-                publisher = UserFiles(config.users.directory, runtime)
-                stack.callback(publisher.close)
-                parts.publish = publisher.publish
-            parts.worker = ForecastWorker(runtime)
-            parts.start_times = StartTimes(parts.worker, known.ended, runtime)
-            parts.start_times.load()
         daemon = Daemon(parts)
         stack.callback(daemon.stop)
         if once:
@@ -119,8 +123,8 @@ def serve(
         endpoint = serve_metrics(metrics, config.metrics, {"/healthz": daemon.alive, "/readyz": daemon.ready})
         if endpoint is not None:
             stack.callback(endpoint.close)
-        if parts.worker is not None:
-            stack.callback(parts.worker.close)
+        if worker is not None:
+            stack.callback(worker.close)
         if run_times is not None:
             stack.callback(run_times.stop)
             run_times.start()
@@ -167,11 +171,9 @@ class Pace:
     There is no grid: whoever changes a job for the moment of the reading cannot tell when that is.
     """
 
-    last: float
-    """When the last one was due, seconds of that clock."""
+    last: float  # when the last one was due, seconds of that clock
     rng: random.Random
-    _wait: float = 1.0
-    """Intervals from then to the next one."""
+    _wait: float = 1.0  # intervals from then to the next one
 
     def left(self, now: float, interval: float) -> float:
         """Seconds until the next one is due."""
