@@ -27,8 +27,7 @@ if TYPE_CHECKING:  # its metrics have a label for each `Standing`
     from rltuned.controller.cycle.runtime import Runtime
 
 AUTO: Final = "auto"
-OWN: Final = "multifactor"
-"""The rule that leaves Slurm's order as it is."""
+OWN: Final = "multifactor"  # the rule that leaves Slurm's order as it is
 SKEW: Final = DAY
 """Seconds: a verdict from further in the future was made by a clock that is wrong, or this one is."""
 
@@ -49,11 +48,9 @@ class Standing(enum.StrEnum):
 class Choice(NamedTuple):
     """What is run, and why."""
 
-    runs: str
-    """`MODEL`, `SLURM`, or a rule's name."""
+    runs: str  # `MODEL`, `SLURM`, or a rule's name
     standing: Standing
-    why: str | None = None
-    """None: the configuration names it."""
+    why: str | None = None  # None: the configuration names it
     share: float = DEFAULT_SHARE
     """What a `lend.share` of "auto" stands for: that of the verdict, where that is gone by."""
 
@@ -151,10 +148,8 @@ class Loaded:
     """What the configuration names, as things are on disk now: nothing can fail in a cycle."""
 
     name: str
-    policies: Mapping[str, Policy]
-    """By what a `Choice` runs."""
-    evidence: Evidence | None = None
-    """Which of several counts; None: there is one."""
+    policies: Mapping[str, Policy]  # by what a `Choice` runs
+    evidence: Evidence | None = None  # which of several counts; None: there is one
 
     @classmethod
     def only(cls, policy: Policy) -> Self:
@@ -222,8 +217,7 @@ class PolicyChoice:
 
     runtime: "Runtime"
     policy: Loaded
-    _chosen: Choice | None = None
-    """What the policy "auto" stood for in the last cycle."""
+    _chosen: Choice | None = None  # what the policy "auto" stood for in the last cycle
     _store: object = None
     """`store.mark` of the cycle before; None: there was none, or the policy is in no store."""
 

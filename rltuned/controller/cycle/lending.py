@@ -66,8 +66,7 @@ class Lending:
         self._directory = directory = runtime.config.state.directory
         self._shrunk: dict[int, Request] = {}
         self.book, self.largest = Book(), NONE_KNOWN
-        self._lost: str | None = None
-        """Why."""
+        self._lost: str | None = None  # why
         try:
             found = read_book(directory)
             if found is not None:

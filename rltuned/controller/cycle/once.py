@@ -27,8 +27,7 @@ from rltuned.decide.loans import Book
 from rltuned.records import decisions
 from rltuned.simulate.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
 
-Tell = Callable[[str], None]
-"""Told in a sentence what is not known and what is taken instead."""
+Tell = Callable[[str], None]  # told in a sentence what is not known and what is taken instead
 
 
 def _no_forecast(config: Config) -> RltunedError:

@@ -40,7 +40,7 @@ def _plain(snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedC
 
 @dataclass(kw_only=True)
 class Parts:
-    """What is given to a daemon, and what its steps share, made of that."""
+    """What is given to a daemon, and what its steps share, made of that; a part that is set later does nothing."""
 
     runtime: Runtime
     policy: InitVar[Loaded]
@@ -51,11 +51,9 @@ class Parts:
     owns: Callable[[], bool] = lambda: True
     """Whether the lock of the state directory is still this process's."""
     planner: Planner = _plain
-    told: Callable[[], Told] = lambda: NOTHING_TOLD
-    """What accounting says of jobs that have ended."""
+    told: Callable[[], Told] = lambda: NOTHING_TOLD  # what accounting says of jobs that have ended
     start_times: StartTimes | None = None
-    worker: ForecastWorker | None = None
-    """That `start_times` asks."""
+    worker: ForecastWorker | None = None  # that `start_times` asks
     publish: Callable[[UserRecords], None] | None = None
     """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
     notifier: Notifier = field(default_factory=Notifier)

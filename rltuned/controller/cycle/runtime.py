@@ -33,23 +33,19 @@ class Cause(enum.StrEnum):
     """What stands against writing. Of several the first counts."""
 
     DRY_RUN = "dry-run"
-    STANDBY = "standby"
-    """Another host's daemon writes, or is to give back first."""
+    STANDBY = "standby"  # another host's daemon writes, or is to give back first
     LOCK_LOST = "lock-lost"
     PAUSED = "paused"
     DEMOTED = "demoted"
-    UNSEEN = "unseen"
-    """No disk has taken the heartbeat for long."""
+    UNSEEN = "unseen"  # no disk has taken the heartbeat for long
     PREREQUISITE = "prerequisite"
     # For one cycle, in which the stage stays and nothing is given back:
     JOURNAL = "journal"
     OVERLOADED = "overloaded"
-    OUTDATED = "outdated"
-    """The reading is from before the dead-man timer may have been at work."""
+    OUTDATED = "outdated"  # the reading is from before the dead-man timer may have been at work
 
 
-WANTED: Final = frozenset({Cause.DRY_RUN, Cause.STANDBY, Cause.PAUSED})
-"""Somebody wants it so."""
+WANTED: Final = frozenset({Cause.DRY_RUN, Cause.STANDBY, Cause.PAUSED})  # somebody wants it so
 
 
 class Refusal(NamedTuple):

@@ -12,8 +12,7 @@ class State:
     def __init__(self, runtime: Runtime, liveness: Liveness, slurmctld: Slurmctld, *, dry_run: bool) -> None:
         self._runtime, self._liveness, self._slurmctld = runtime, liveness, slurmctld
         self._standing: dict[Cause, str] = {}
-        self.alarms = 0
-        """In a row."""
+        self.alarms = 0  # in a row
         if dry_run:
             self.put(Cause.DRY_RUN, "dry run")
 

@@ -38,30 +38,23 @@ class Cycle:
 
     runtime: Runtime
     liveness: Liveness
-    began: float
-    """Monotonic seconds."""
-    phases: dict[str, float] = field(default_factory=dict)
-    """Seconds that each has taken."""
+    began: float  # monotonic seconds
+    phases: dict[str, float] = field(default_factory=dict)  # seconds that each has taken
     # read
     snapshot: Snapshot = field(init=False)
-    read_at: float = 0.0
-    """By the steady clock."""
-    silent: bool = False
-    """The dead-man timer may have given jobs back since the reading before."""
+    read_at: float = 0.0  # by the steady clock
+    silent: bool = False  # the dead-man timer may have given jobs back since the reading before
     # reconcile
     refusal: Refusal | None = None
     """Why nothing is written in this cycle, although its stage writes."""
-    stage: Stage = Stage.SHADOW
-    """In force in this cycle."""
+    stage: Stage = Stage.SHADOW  # in force in this cycle
     # give back, apply
     restored: tuple[int, ...] = ()
-    acted: bool = False
-    """See `CycleReport`."""
+    acted: bool = False  # see `CycleReport`
     # plan
     policy: Policy = field(init=False)
     choice: Choice = field(init=False)
-    book: Book = field(init=False)
-    """Of loans, before the plan."""
+    book: Book = field(init=False)  # of loans, before the plan
     made: Plan = field(init=False)
     # apply, forecast
     results: list[Result] = field(default_factory=list)

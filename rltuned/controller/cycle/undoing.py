@@ -19,15 +19,12 @@ class Undoing:
 
     def __init__(self, runtime: Runtime, journal: Journal) -> None:
         self._runtime, self._journal = runtime, journal
-        self.found: Mapping[int, int] = {}
-        """As `reconcile.undone`, at the last reading."""
+        self.found: Mapping[int, int] = {}  # as `reconcile.undone`, at the last reading
         self.newly = 0
-        self._counted: set[int] = set()
-        """Jobs whose last write was undone, and counted as that."""
+        self._counted: set[int] = set()  # jobs whose last write was undone, and counted as that
         self._sent: tuple[Plan, Sequence[Change]] | None = None
         """The last cycle's plan and the site factors of it that were written."""
-        self._until = 0.0
-        """Backfill may undo them until then, monotonic seconds."""
+        self._until = 0.0  # backfill may undo them until then, monotonic seconds
 
     def look(self, found: Mapping[int, int]) -> None:
         """Take in what a reading shows."""

@@ -41,20 +41,15 @@ from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
 if TYPE_CHECKING:  # needs NumPy
     from rltuned.decide.entry import CycleEntry
 
-TRIED = ((22, 5), (24, 11), (26, 5))
-"""Releases of the clusters that the tests have."""
-READ = ((25, 5), (25, 11))
-"""Releases whose answers, as their sources print them, the tests have."""
+TRIED = ((22, 5), (24, 11), (26, 5))  # releases of the clusters that the tests have
+READ = ((25, 5), (25, 11))  # releases whose answers, as their sources print them, the tests have
 
-STALE = 300.0
-"""Seconds after which the last decision says nothing about now."""
+STALE = 300.0  # seconds after which the last decision says nothing about now
 
 HOUR = 3600.0
-OFTEN = 0.1
-"""Share of the cycles in which backfill may undo a write."""
+OFTEN = 0.1  # share of the cycles in which backfill may undo a write
 
-SOON_DAYS = 7.0
-"""So long before its end a verdict is to be renewed."""
+SOON_DAYS = 7.0  # so long before its end a verdict is to be renewed
 
 
 class Severity(enum.StrEnum):
@@ -62,10 +57,8 @@ class Severity(enum.StrEnum):
 
     OK = "ok"
     NOTE = "note"
-    WARNING = "warning"
-    """Works, but not as well as it could."""
-    ERROR = "error"
-    """The daemon stays in shadow mode."""
+    WARNING = "warning"  # works, but not as well as it could
+    ERROR = "error"  # the daemon stays in shadow mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +85,10 @@ def blocking(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
-_Row = tuple[object, Severity, str, str, str]
-"""Whether it is so, and the finding then."""
+_Row = tuple[object, Severity, str, str, str]  # whether it is so, and the finding then
 _WATCH = "watch it in stage shadow first"
 _RECONFIGURE = "and run `scontrol reconfigure`"
-_NO_WEIGHTS = {"max_age", "half_life", *FLAGS}
-"""Of `ClusterFacts.priority_weights`."""
+_NO_WEIGHTS = {"max_age", "half_life", *FLAGS}  # of `ClusterFacts.priority_weights`
 
 
 def _table(facts: ClusterFacts) -> Iterator[Sequence[_Row]]:
@@ -369,11 +360,9 @@ class Kept:
     """What the daemon's files say, each read once."""
 
     now: Moment
-    holder: Holder | None
-    """Of the lock: the daemon, or a restore."""
+    holder: Holder | None  # of the lock: the daemon, or a restore
     heartbeat: Heartbeat | None
-    journal: Journal | None = None
-    """None: it cannot be read."""
+    journal: Journal | None = None  # None: it cannot be read
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -685,8 +674,7 @@ class Remains:
     """They may carry something of ours: sprio does not list them (held, explicit priority, restart), or what Slurm says
     of them cannot be understood."""
     foreign: tuple[int, ...] = ()
-    orphans: tuple[int, ...] = ()
-    """They have a SiteFactor that the journal does not explain."""
+    orphans: tuple[int, ...] = ()  # they have a SiteFactor that the journal does not explain
 
 
 def remains(journal: Journal, seen: Mapping[int, JobStatus]) -> Remains:

@@ -55,13 +55,10 @@ class SystemClock:
 class Moment:
     """When something happened, so that another process, maybe on another host, can tell how long ago that was."""
 
-    time: float
-    """Epoch seconds by the wall clock."""
-    monotonic: float
-    """See `Clock`."""
+    time: float  # epoch seconds by the wall clock
+    monotonic: float  # see `Clock`
     host: str
-    boot: str
-    """Of the machine since its last start; "" where it is hidden (``ProcSubset=pid``)."""
+    boot: str  # of the machine since its last start; "" where it is hidden (``ProcSubset=pid``)
 
     @classmethod
     def of(cls, clock: Clock) -> Self:

@@ -36,8 +36,7 @@ class Heartbeat:
     """The daemon's sign of life, as the dead-man timer reads it."""
 
     at: Moment
-    stale_after: float
-    """Seconds after which the daemon itself considers it stale (several cycles)."""
+    stale_after: float  # seconds after which the daemon itself considers it stale (several cycles)
     pid: int
     condition: Condition = Condition()
 

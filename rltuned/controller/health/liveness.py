@@ -16,8 +16,7 @@ from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Condition, be
 from rltuned.core.errors import SlurmUnavailableError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
-STALE_SECONDS: Final = 300.0
-"""Least age at which the heartbeat counts as stale."""
+STALE_SECONDS: Final = 300.0  # least age at which the heartbeat counts as stale
 BEAT_SECONDS: Final = 5.0
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
@@ -39,10 +38,8 @@ class Liveness:
         self.outdated = True
         """The dead-man timer may have given jobs back since the last reading. True at the start: it may have found no
         room on any disk to note that."""
-        self.acted = False
-        """Whether a cycle has done all it should, ever."""
-        self.unable = 0.0
-        """Seconds for which Slurm has answered but no plan could be carried out."""
+        self.acted = False  # whether a cycle has done all it should, ever
+        self.unable = 0.0  # seconds for which Slurm has answered but no plan could be carried out
         self._moved_at = self._looked_at = self._acted_at = now
         self._beat_at = self._shown_at = -math.inf
 

@@ -28,8 +28,7 @@ from rltuned.core.safe_files import (
 
 FILE_NAME: Final = "lock"
 NEEDS_LOCKS: Final = "put state.directory on a local file system of this host"
-PATIENCE: Final = 1.0
-"""Seconds that those who only ask for the holder are waited for."""
+PATIENCE: Final = 1.0  # seconds that those who only ask for the holder are waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,8 @@ class Holder:
     pid: int
     host: str
     user: str
-    since: float
-    """Epoch seconds."""
-    purpose: str
-    """The command, "run" or "restore"."""
+    since: float  # epoch seconds
+    purpose: str  # the command, "run" or "restore"
 
     def __str__(self) -> str:
         began = datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

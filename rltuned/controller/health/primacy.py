@@ -33,18 +33,14 @@ def _short(host: str) -> str:
 class Primacy:
     """Whether this host's daemon may write. Times are monotonic seconds."""
 
-    names: frozenset[str]
-    """Of this host, short."""
+    names: frozenset[str]  # of this host, short
     acting: str | None = None
     """The controller that acts, as slurm.conf calls it; None before the first look."""
-    _leads: bool | None = None
-    """Whether that is this host; None before the first look."""
+    _leads: bool | None = None  # whether that is this host; None before the first look
     _answered: dict[str, float] = field(default_factory=dict)
     """When each controller answered last; before it has, when it was looked at first."""
-    _since: float | None = None
-    """Since when it is to take over; None when it has, or has not to."""
-    _looks: int = 0
-    """Readings of the queue while it takes over."""
+    _since: float | None = None  # since when it is to take over; None when it has, or has not to
+    _looks: int = 0  # readings of the queue while it takes over
 
     def concerns(self, hosts: Sequence[str]) -> bool:
         """Whether there is a question: several controllers, of which this host is one."""

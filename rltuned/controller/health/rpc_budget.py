@@ -13,18 +13,15 @@ from typing import Final, Self
 from rltuned.core.config import WriteSection
 from rltuned.slurm.port import ClusterFacts, Privilege
 
-STATUS_RPCS: Final = 2
-"""One `SlurmReader.status`: squeue and sprio."""
+STATUS_RPCS: Final = 2  # one `SlurmReader.status`: squeue and sprio
 LOOK_RPCS: Final = 2 + STATUS_RPCS
 """Before each batch: slurm.conf's settings (scontrol pings after them), and the status of the jobs."""
 SNAPSHOT_RPCS: Final = 7
 """One `SlurmReader.snapshot`: squeue twice, sprio, nodes, partitions, sdiag, ping."""
 LEAST_BURST: Final = LOOK_RPCS + 1 + STATUS_RPCS
 """One change: read, written and read back. A smaller bucket is overdrawn by it, once it is full."""
-BUCKET: Final = 30
-"""Slurm's own rl_bucket_size."""
-REFILL: Final = 2.0
-"""Slurm's own rl_refill_rate, per second."""
+BUCKET: Final = 30  # Slurm's own rl_bucket_size
+REFILL: Final = 2.0  # Slurm's own rl_refill_rate, per second
 SHARE: Final = 0.75
 """Share of the limiter's bucket and refill that rltuned uses at most: other commands of the same user need some too."""
 
@@ -35,8 +32,7 @@ class Budget:
 
     limited: bool
     burst: float
-    rate: float
-    """Tokens per second."""
+    rate: float  # tokens per second
     per_cycle: int
     _tokens: float = field(init=False, compare=False)
     _at: float = field(init=False, default=0.0, compare=False)
@@ -86,22 +82,17 @@ class Budget:
         return max(0.0, (min(float(rpcs), self.burst) - self.tokens(now)) / self.rate)
 
 
-IN_A_ROW: Final = 3
-"""Failed cycles that open the breaker."""
-LONGEST: Final = 900.0
-"""Longest wait of the open breaker, seconds."""
-DOUBLINGS: Final = 4
-"""Where cycles are short: 16 of them."""
+IN_A_ROW: Final = 3  # failed cycles that open the breaker
+LONGEST: Final = 900.0  # longest wait of the open breaker, seconds
+DOUBLINGS: Final = 4  # where cycles are short: 16 of them
 
 
 class BreakerState(enum.StrEnum):
     """Of the circuit breaker."""
 
     CLOSED = "closed"
-    OPEN = "open"
-    """Too many failed in a row: wait."""
-    HALF_OPEN = "half-open"
-    """One cycle is tried."""
+    OPEN = "open"  # too many failed in a row: wait
+    HALF_OPEN = "half-open"  # one cycle is tried
 
 
 @dataclass(slots=True)
@@ -112,8 +103,7 @@ class Breaker:
     """Seconds from one cycle to the next. The first wait is two of them; it doubles with each failed trial."""
     rng: random.Random
     state: BreakerState = BreakerState.CLOSED
-    until: float = 0.0
-    """When the open breaker lets the next trial through."""
+    until: float = 0.0  # when the open breaker lets the next trial through
     _failed: int = 0
     _trials: int = 0
 

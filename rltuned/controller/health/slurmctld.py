@@ -36,10 +36,8 @@ class Slurmctld:
         self._reader, self._backend, self._rng = reader, backend, rng
         self.primacy = primacy
         self.facts: ClusterFacts | None = None
-        self.lacking: list[Finding] = []
-        """Prerequisites that keep the daemon from writing."""
-        self.unavailable = False
-        """It does not even answer a ping."""
+        self.lacking: list[Finding] = []  # prerequisites that keep the daemon from writing
+        self.unavailable = False  # it does not even answer a ping
         self.breaker = self._new_breaker()
         self.budget = Budget.of(runtime.config.write, None)
         self._facts_at, self._counts_since = float("-inf"), -1

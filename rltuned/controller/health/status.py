@@ -18,21 +18,15 @@ from rltuned.records import decisions
 class Status:
     """One screen."""
 
-    now: float
-    """Epoch seconds."""
+    now: float  # epoch seconds
     configured: Stage
-    holder: Holder | None
-    """Of the lock: the daemon, or a restore."""
-    last: CycleEntry | None
-    """The last cycle of the last day."""
+    holder: Holder | None  # of the lock: the daemon, or a restore
+    last: CycleEntry | None  # the last cycle of the last day
     in_force: int | None
     """Of the jobs that it raised, those that squeue showed raised; None: not known."""
-    lent: float
-    """GPU-seconds of the loans that were open in the last day, and …"""
-    loans: int
-    """… how many."""
-    findings: tuple[Finding, ...]
-    """All that the files say."""
+    lent: float  # GPU-seconds of the loans that were open in the last day, and …
+    loans: int  # … how many
+    findings: tuple[Finding, ...]  # all that the files say
 
     @property
     def paused(self) -> str | None:
