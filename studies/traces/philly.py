@@ -3,7 +3,6 @@
 https://github.com/msr-fiddle/philly-traces. A job has attempts; an attempt has a start, an end, and GPUs by machine.
 """
 
-import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -14,13 +13,15 @@ import numpy as np
 
 from rltuned.core.errors import WorkloadError
 from rltuned.simulate.workload.batch import MAX_DURATION, MAX_GPUS, NOTHING, Batch, Collector, Rows
-from rltuned.simulate.workload.lines import MAX_LINE, TextFile
+from rltuned.simulate.workload.lines import MAX_LINE, TextFile, strange
 
 _KEYS: Final = ("submitted_time", "attempts")
 _JOB = re.compile(r'\{\s*"(?:status|vc|jobid|attempts|submitted_time|user)"\s*:')
 """How a job begins: none of the objects inside one has these keys."""
 _SPACE = re.compile(r"[\s,\[]*")
 BATCH: Final = 10_000
+BLOCK: Final = 1 << 20
+"""Characters that are read together."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,15 @@ class _Objects:
 
     def __init__(self, file: TextFile) -> None:
         self._name = file.name
-        self._chunks = file.chunks()
-        self._decode = codecs.getincrementaldecoder("utf-8")("strict")
-        self._text = ""
+        self._file = file
+        self._line, text = file.first
+        """Line of the file where `_at` is."""
+        self._text = text + "\n"
         """What has been read and is still needed."""
         self._at = 0
         """How much of it is done with."""
-        self._line = 1
-        """Line of the file there."""
         self._ended = False
-        self._list = file.head().lstrip().startswith(b"[")
+        self._list = text.lstrip().startswith("[")
 
     def all(self) -> Iterator[_Found]:
         """Each object with its line. After one that is broken it goes on where the next job begins."""
@@ -124,13 +124,14 @@ class _Objects:
         self._at = end
 
     def _more(self) -> None:
-        data = next(self._chunks, b"")
-        self._ended = not data
-        try:
-            self._text, self._at = self._text[self._at :] + self._decode.decode(data, final=self._ended), 0
-        except UnicodeDecodeError as error:
-            line = self._line + self._text.count("\n", self._at) + data[: error.start].count(b"\n")
-            raise WorkloadError(f"{self._name}:{line}: not UTF-8: byte 0x{error.object[error.start]:02x}") from error
+        text = self._file.read(BLOCK)
+        self._ended = not text
+        line = self._line + self._text.count("\n", self._at)
+        self._text, self._at = self._text[self._at :] + text, 0
+        if not text.isascii():
+            for number, one in enumerate(text.split("\n"), line):
+                if (wrong := strange(one)).startswith("not UTF-8"):
+                    raise WorkloadError(f"{self._name}:{number}: {wrong}")
 
 
 def _add(found: list[_Found], collector: Collector) -> None:

@@ -7,8 +7,8 @@ from typing import Final
 
 from rltuned.core.errors import WorkloadError
 from rltuned.core.workers.progress import Progress, silent
-from rltuned.simulate.workload import readers, trace_tables
-from rltuned.simulate.workload.batch import Collector
+from rltuned.simulate.workload import readers
+from rltuned.simulate.workload.batch import Collector, fits, read_table
 from rltuned.simulate.workload.jobs import Source, Workload
 from rltuned.simulate.workload.lines import TextFile
 from studies.traces.philly import read_philly
@@ -52,10 +52,8 @@ def read(
             reader: dict[str, Callable[[], None]] = {
                 "swf": lambda: read_swf(file, collector),
                 "philly": lambda: read_philly(file, collector),
-                "helios": lambda: trace_tables.read_table(file, HELIOS, collector),
-                "pai": lambda: trace_tables.read_table(
-                    file, pai(_job_table(job_table, collector, skip_bad)), collector
-                ),
+                "helios": lambda: read_table(file, HELIOS, collector),
+                "pai": lambda: read_table(file, pai(_job_table(job_table, collector, skip_bad)), collector),
             }
             reader[chosen]()
             return collector.finish(Source(name=path.name, sha256=file.sha256, form=chosen))
@@ -79,13 +77,12 @@ def sniff(file: TextFile) -> str | None:
     Raises:
         WorkloadError: it is pai_job_table alone.
     """
-    stripped = file.head().decode("utf-8", errors="replace").lstrip()
-    line = stripped.partition("\n")[0].rstrip("\r")
-    if stripped[:1] in {"[", "{"}:
+    line = file.first[1]
+    if line.lstrip()[:1] in {"[", "{"}:
         return "philly"
     if line.startswith(";") or (_SWF_LINE.match(line) and len(line.split()) == len(FIELDS)):
         return "swf"
-    found = next((table.name for table in (HELIOS, pai(None)) if trace_tables.fits(line, table)), None)
+    found = next((table.name for table in (HELIOS, pai(None)) if fits(line, table)), None)
     if found is None and set(PAI_JOBS) <= set(line.lower().split(",")):
         raise WorkloadError(f"{file.name}: this is pai_job_table; give pai_task_table, and this one as its job table")
     return found

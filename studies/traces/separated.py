@@ -17,9 +17,10 @@ from rltuned.simulate.workload.batch import (
     Batch,
     Collector,
     Rows,
+    Table,
+    read_table,
 )
 from rltuned.simulate.workload.lines import TextFile
-from rltuned.simulate.workload.trace_tables import Table, job_ids, lasted, read_table
 
 # --- Helios ---------------------------------------------------------------------------------------------------------
 
@@ -27,14 +28,14 @@ from rltuned.simulate.workload.trace_tables import Table, job_ids, lasted, read_
 def _helios(batch: Batch) -> Rows:
     submit, start = batch.stamp("submit_time", required=True), batch.stamp("start_time")
     end = batch.stamp("end_time")
-    run = batch.number("duration", MAX_DURATION) if batch.has("duration") else lasted(start, end, batch, "job")
+    run = batch.number("duration", MAX_DURATION) if batch.has("duration") else batch.lasted(start, end, "job")
     batch.never_ran |= np.isnan(start)
     wait = batch.number("queue", MAX_DURATION) if batch.has("queue") else start - submit
     return Rows(
         submit_time=submit,
         run_time=run,
         gpus=batch.count("gpu_num", MAX_GPUS, required=True),
-        job_id=job_ids(batch, "job_id"),
+        job_id=batch.ids("job_id"),
         wait_time=wait,
         nodes=batch.count("node_num", MAX_NODES),
         cpus=batch.count("cpu_num", MAX_CPUS),
@@ -45,7 +46,7 @@ def _helios(batch: Batch) -> Rows:
 
 HELIOS: Final = Table(
     name="helios",
-    separator=",",
+    separators=",",
     aliases={},
     required=[("submit_time",), ("gpu_num",), ("start_time",), ("duration", "end_time")],
     convert=_helios,
@@ -97,7 +98,7 @@ def pai(jobs: PaiJobs | None) -> Table:
         started, ended = batch.number("start_time", MAX_TIME), batch.number("end_time", MAX_TIME)
         # The publishers' own notebook takes a start or end of 0 for "not known".
         start, end = np.where(started == 0, np.nan, started), np.where(ended == 0, np.nan, ended)
-        run = lasted(start, end, batch, "task")
+        run = batch.lasted(start, end, "task")
         batch.never_ran |= np.isnan(run)
         submit, wait, user = start, np.full(len(batch), np.nan), None
         if jobs is not None:
@@ -124,7 +125,7 @@ def pai(jobs: PaiJobs | None) -> Table:
 
     return Table(
         name="pai",
-        separator=",",
+        separators=",",
         aliases={},
         required=[("job_name",), ("inst_num",), ("start_time",), ("end_time",), ("plan_gpu",)],
         convert=convert,
@@ -156,7 +157,7 @@ def read_pai_jobs(file: TextFile, collector: Collector) -> PaiJobs:
 
     table = Table(
         name="pai_job_table",
-        separator=",",
+        separators=",",
         aliases={},
         required=[("job_name",), ("user",), ("start_time",)],
         convert=convert,

@@ -4,13 +4,12 @@ https://www.cs.huji.ac.il/labs/parallel/workload/swf.html. A processor takes the
 """
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from rltuned.simulate.workload.batch import MAX_CPUS, MAX_DURATION, MAX_GPUS, MAX_MEM, MAX_TIME, Batch, Collector, Rows
-from rltuned.simulate.workload.lines import Block, TextFile
+from rltuned.simulate.workload.lines import TextFile, strange
 
 FIELDS: Final = (
     "job number",
@@ -44,47 +43,27 @@ def read_swf(file: TextFile, collector: Collector) -> None:
         WorkloadError: a line wrong (unless skipped).
     """
     queues: dict[str, str] = {}
-    width = len(FIELDS)
-    for block in file.blocks():
-        rows = [line.split() for line in block.lines]
-        numbers: Sequence[int] = range(len(rows))
+    for lines in file.batches():
+        numbers: list[int] = []
+        rows: list[list[str]] = []
         notes: dict[int, str] = {}
-        if set(map(len, rows)) != {width} or block.unreadable or any(fields[0][0] == ";" for fields in rows):
-            numbers, rows, notes = _sorted_out(block, rows, queues)
+        for number, line in lines:
+            if line.lstrip().startswith(";"):
+                named = _QUEUE.match(line)
+                if named is not None:
+                    queues[named.group(1)] = named.group(2)
+                continue
+            wrong, fields = strange(line), line.split()
+            if wrong or len(fields) != len(FIELDS):
+                notes[len(rows)] = wrong or f"{len(fields)} fields instead of {len(FIELDS)}"
+                fields = ["-1"] * len(FIELDS)
+            numbers.append(number)
+            rows.append(fields)
         if rows:
             columns = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
-            batch = Batch(np.asarray(numbers, dtype=np.int64) + block.first, columns)
+            batch = Batch(np.asarray(numbers, dtype=np.int64), columns)
             batch.notes.update(notes)
             collector.add(batch, _rows(batch, queues))
-
-
-def _sorted_out(
-    block: Block, lines: list[list[str]], queues: dict[str, str]
-) -> tuple[list[int], list[list[str]], dict[int, str]]:
-    """Indices and fields of the jobs' lines, and what is wrong with which; the comments' names of queues go to
-    `queues`.
-    """
-    numbers: list[int] = []
-    rows: list[list[str]] = []
-    notes: dict[int, str] = {}
-    for index, fields in enumerate(lines):
-        found = fields
-        if index in block.unreadable:
-            notes[len(rows)] = block.unreadable[index]
-            found = ["-1"] * len(FIELDS)
-        elif not fields:
-            continue
-        elif fields[0][0] == ";":
-            named = _QUEUE.match(block.lines[index])
-            if named is not None:
-                queues[named.group(1)] = named.group(2)
-            continue
-        elif len(fields) != len(FIELDS):
-            notes[len(rows)] = f"{len(fields)} fields instead of {len(FIELDS)}"
-            found = ["-1"] * len(FIELDS)
-        numbers.append(index)
-        rows.append(found)
-    return numbers, rows, notes
 
 
 def _rows(batch: Batch, queues: dict[str, str]) -> Rows:

@@ -1,14 +1,18 @@
-"""Rows of text into columns of numbers: fast where all is well, exact about the row and the reason where it is not.
+"""Rows of separated text into columns of numbers: fast where all is well, exact about the row and the reason where not.
 
-A `Batch` converts whole columns; what is wrong with a row is noted beside it and the conversion goes on, so that one
-code serves the strict reader (raises the first note) and `skip_bad` (drops the rows and counts). A `Collector` puts the
-batches together into a `Workload`.
+`read_table` makes a `Batch` of some thousand lines. A batch converts whole columns; what is wrong with a row is noted
+beside it and the conversion goes on, so that one code serves the strict reader (raises the first note) and `skip_bad`
+(drops the rows and counts). A `Collector` puts the batches together into a `Workload`.
+
+A row's fields are split on its own line: no format has line breaks inside a field, and a quote that is not closed is
+then an error of one line, not of the rest of the file.
 """
 
+import csv
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,6 +23,7 @@ from rltuned.core.errors import WorkloadError
 from rltuned.core.notation import duration, tres_name
 from rltuned.core.tables import Bools, Category, Floats, Ints
 from rltuned.simulate.workload.jobs import NUMBERS, TEXTS, Source, Workload
+from rltuned.simulate.workload.lines import TextFile, strange
 
 MAX_TIME: Final = 1e11
 """Largest time stamp, seconds: milliseconds since the epoch are beyond it."""
@@ -26,8 +31,7 @@ MAX_DURATION: Final = 100 * 366 * 86400.0
 MAX_GPUS: Final = 1_000_000.0
 MAX_NODES: Final = 1_000_000.0
 MAX_CPUS: Final = 1e9
-MAX_MEM: Final = 1e12
-"""MiB."""
+MAX_MEM: Final = 1e12  # MiB
 
 _PLAIN: Final = frozenset("0123456789+-.eE")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?\Z", re.ASCII)
@@ -41,6 +45,10 @@ NOTHING: Final = frozenset({"", "None", "Unknown", "null", "NULL", "NaN", "nan",
 _NO_LIMIT: Final = NOTHING | {"Partition_Limit", "NOT_SET", "INVALID"}
 _ANY_GPU: Final = NOTHING | {"-1", "gpu", "GPU", "cpu", "CPU"}
 _ENDLESS: Final = frozenset({"UNLIMITED", "INFINITE", "INF"})
+
+Rows = dict[str, Any]
+"""Columns of the jobs of a batch as in `Workload`, before bad rows are dropped; NaN, None or no such column: not known.
+"""
 
 
 def shown(value: str) -> str:
@@ -58,7 +66,6 @@ class Batch:
         self.notes: dict[int, str] = {}
         """What is wrong, by row; the first thing found."""
         self.never_ran: Bools = np.zeros(len(lines), dtype=np.bool_)
-        self.unknown: Bools = np.zeros(len(lines), dtype=np.bool_)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -72,108 +79,98 @@ class Batch:
         for row in np.flatnonzero(mask).tolist():
             self.notes.setdefault(row, reason(row))
 
-    def number(self, name: str, most: float, *, required: bool = False, scale: float = 1.0) -> Floats:
-        """(n,) numbers ≥ 0 times `scale`; NaN where empty, −1 or without this column, which `required` forbids."""
+    def cells(self, name: str, parse: Callable[[str], Any], unknown: Any) -> list[Any]:
+        """The n values that `parse` gives, called once per different cell; `unknown` and a note where it raises a
+        ValueError. Without this column, what it makes of "".
+        """
+        cells = self.columns.get(name)
+        if cells is None:
+            return [parse("")] * len(self)
+        known, wrong = {}, {}
+        for cell in dict.fromkeys(cells):
+            try:
+                known[cell] = parse(cell.strip())
+            except ValueError as error:
+                known[cell], wrong[cell] = unknown, f"{name}: {error}"
+        if wrong:
+            for row, cell in enumerate(cells):
+                if cell in wrong:
+                    self.notes.setdefault(row, wrong[cell])
+        return list(map(known.__getitem__, cells))
+
+    def _floats(self, name: str, parse: Callable[[str], float]) -> Floats:
         if name not in self.columns:
             return np.full(len(self), np.nan)
-        cells = self.columns[name]
-        values = self._floats(name, cells)
-        unknown = np.isnan(values) | (values == -1)
-        if required:
-            self.note(
-                unknown,
-                lambda row: (
-                    f"{name}: is empty" if not cells[row].strip() else f"{name}: {cells[row].strip()} means not known"
-                ),
-            )
-        with np.errstate(invalid="ignore"):
-            self.note((values < 0) & ~unknown, lambda row: f"{name}: {cells[row].strip()} is below 0")
-            self.note(values > most, lambda row: f"{name}: {shown(cells[row].strip())} is above {most:,.0f}")
-            return np.where(unknown | (values < 0) | (values > most), np.nan, values * scale)
+        return np.array(self.cells(name, parse, np.nan), dtype=np.float64)
 
-    def _floats(self, name: str, cells: Sequence[str]) -> Floats:
+    def number(self, name: str, most: float, *, required: bool = False, scale: float = 1.0) -> Floats:
+        """(n,) numbers ≥ 0 times `scale`; NaN where empty, −1 or without this column, which `required` forbids."""
+        cells = self.columns.get(name, ())
         if _PLAIN.issuperset("".join(cells)):
             try:
                 quick: Floats = np.array(list(map(float, cells)), dtype=np.float64)
             except ValueError:
                 pass
             else:
-                if np.isfinite(quick).all():
-                    return quick
-        values = np.full(len(cells), np.nan)
-        for row, cell in enumerate(cells):
-            text = cell.strip()
-            if _NUMBER.match(text):
-                number = float(text)
-                if math.isfinite(number):
-                    values[row] = number
-                else:
-                    self.notes.setdefault(row, f"{name}: {shown(text)} is too large a number")
-            elif text.lstrip("+-").lower() in {"nan", "inf", "infinity"}:
-                self.notes.setdefault(row, f"{name}: {text} is not a finite number")
-            elif text:
-                self.notes.setdefault(row, f"{name}: {shown(text)} is not a number")
-        return values
+                if len(quick) and quick.min() >= 0.0 and quick.max() <= most:
+                    return quick * scale
+        return self._floats(name, lambda text: _number(text, most, required=required)) * scale
 
     def count(self, name: str, most: float, *, required: bool = False, scale: float = 1.0) -> Floats:
         """(n,) whole numbers, rounded up (a share of a device takes the device); NaN as in `number`."""
         # The small subtraction keeps 3.0000000001 of a division at 3.
         return np.ceil(self.number(name, most, required=required, scale=scale) - 1e-9) + 0.0
 
+    def ids(self, name: str) -> Floats:
+        """(n,) integers; NaN (then the jobs are numbered) where one is none. Never wrong: ids may be text."""
+        cells = self.columns.get(name, [""] * len(self))
+        whole = (cell.isascii() and cell.isdigit() and len(cell) <= 15 for cell in cells)
+        return np.array([float(cell) if ok else np.nan for cell, ok in zip(cells, whole, strict=True)])
+
     def limit(self, name: str, scale: float = 1.0) -> Floats:
         """(n,) limits, numbers times `scale`: NaN: unknown (empty, −1, 0); infinite: UNLIMITED or above a century."""
 
-        def parse(cell: str) -> float | None:
-            text = cell.strip()
+        def parse(text: str) -> float:
             if text.upper() in _ENDLESS:
                 return math.inf
-            if not _NUMBER.match(text):
-                return math.nan if text in _NO_LIMIT else None
-            number = float(text)
-            if number < 0 and number != -1:
-                return None
+            if text in _NO_LIMIT:
+                return math.nan
+            number = float(text) if _NUMBER.match(text) else math.nan
+            if not (number >= 0 or number == -1):
+                raise ValueError(f"{shown(text)} is no time limit")
             return math.nan if number <= 0 else number * scale if number * scale <= MAX_DURATION else math.inf
 
-        return self._each(name, parse, "is no time limit")
+        return self._floats(name, parse)
 
     def slurm_limit(self, name: str) -> Floats:
         """(n,) time limits as Slurm writes them, ``1-00:00:00``; NaN where there is none."""
 
-        def parse(cell: str) -> float | None:
-            seconds = duration(cell)
-            return None if math.isnan(seconds) and cell not in _NO_LIMIT else seconds
+        def parse(text: str) -> float:
+            seconds = duration(text)
+            if math.isnan(seconds) and text not in _NO_LIMIT:
+                raise ValueError(f"{shown(text)} is no time limit")
+            return seconds
 
-        return self._each(name, parse, "is no time limit")
-
-    def _each(self, name: str, parse: Callable[[str], float | None], what: str) -> Floats:
-        """(n,) `parse` of each cell, once per different one; None: note that it `what`. NaN without this column."""
-        if name not in self.columns:
-            return np.full(len(self), np.nan)
-        cells = self.columns[name]
-        known = {cell: parse(cell) for cell in dict.fromkeys(cells)}
-        values: Floats = np.array(list(map(known.__getitem__, cells)), dtype=np.float64)
-        if None in known.values():
-            for row, cell in enumerate(cells):
-                if known[cell] is None:
-                    self.notes.setdefault(row, f"{name}: {shown(cell.strip())} {what}")
-        return values
+        return self._floats(name, parse)
 
     def elapsed(self, name: str) -> Floats:
-        """(n,) durations as Slurm writes them, ``[D-]HH:MM:SS``; a bad one is noted."""
-        values = self.slurm_limit(name)
-        with np.errstate(invalid="ignore"):
-            self.note(~np.isfinite(values), lambda row: f"{name}: {shown(self.columns[name][row])} is no duration")
-        return values
+        """(n,) durations as Slurm writes them, ``[D-]HH:MM:SS``."""
+
+        def parse(text: str) -> float:
+            seconds = duration(text)
+            if not math.isfinite(seconds):
+                raise ValueError(f"{shown(text)} is no duration")
+            return seconds
+
+        return self._floats(name, parse)
 
     def stamp(self, name: str, *, required: bool = False) -> Floats:
         """(n,) times: ``2020-06-09 18:41:01``, with T, fractions or a zone as well, or epoch seconds; NaN: not known.
 
         Without a zone it is read as UTC: differences are right except across a change of the clock.
         """
-        if name not in self.columns:
-            return np.full(len(self), np.nan)
-        cells = self.columns[name]
-        if all(map((19).__eq__, map(len, cells))) and _STAMP.issuperset("".join(cells)):
+        cells = self.columns.get(name, ())
+        if cells and all(map((19).__eq__, map(len, cells))) and _STAMP.issuperset("".join(cells)):
             try:
                 moments: Floats = np.array(cells, dtype="datetime64[s]").astype(np.float64)
             except ValueError:
@@ -182,44 +179,173 @@ class Batch:
                 # NumPy knows years that no calendar has; the slow way says what is wrong with them.
                 if ((moments >= 0) & (moments <= MAX_TIME)).all():
                     return moments
-        values = np.full(len(cells), np.nan)
-        for row, cell in enumerate(cells):
-            text = cell.strip()
-            if text in NOTHING:
-                continue
-            try:
-                if _STAMP_FORM.match(text):
-                    moment = datetime.fromisoformat(text)
-                    values[row] = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-                elif _NUMBER.match(text) and 0 <= float(text) <= MAX_TIME:
-                    values[row] = float(text)
-                else:
-                    self.notes.setdefault(row, f"{name}: {shown(text)} is no time such as 2020-06-09 18:41:01")
-            except ValueError as error:
-                self.notes.setdefault(row, f"{name}: {shown(text)} is no time: {error}")
-        if required:
-            self.note(np.isnan(values), lambda _: f"{name}: is not known")
-        return values
+        return self._floats(name, lambda text: _stamp(text, required=required))
+
+    def lasted(self, start: Floats, end: Floats, what: str) -> Floats:
+        """(n,) durations of `what`; a negative one is noted."""
+        with np.errstate(invalid="ignore"):
+            self.note(end < start, lambda row: f"{what}: ends {start[row] - end[row]:,.0f} s before it starts")
+            self.note(end - start > MAX_DURATION, lambda _: f"{what}: lasts more than a century")
+            return np.maximum(end - start, 0.0)
 
     def text(self, name: str) -> list[str] | None:
         """The n texts, "" where there is none; None without this column."""
-        return self._texts(name, lambda text: "" if text in NOTHING or text == "-1" else text)
+        clean = self.cells(name, lambda text: "" if text in NOTHING or text == "-1" else text, "")
+        return clean if name in self.columns else None
 
-    def gpu_type(self, name: str) -> list[str] | None:
-        """The n GPU types in lower case, "" for any: none is named, or several (``a|b``). None without this column."""
-        return self._texts(name, lambda text: "" if text in _ANY_GPU or "|" in text else tres_name(text))
-
-    def _texts(self, name: str, clean: Callable[[str], str]) -> list[str] | None:
-        if name not in self.columns:
-            return None
-        cells = self.columns[name]
-        known = {cell: clean(cell.strip()) for cell in dict.fromkeys(cells)}
-        return list(map(known.__getitem__, cells))
+    def gpu_type(self, name: str) -> list[str]:
+        """The n GPU types in lower case, "" for any: none is named, or several (``a|b``)."""
+        return self.cells(name, lambda text: "" if text in _ANY_GPU or "|" in text else tres_name(text), "")
 
 
-Rows = dict[str, Any]
-"""Columns of the jobs of a batch as in `Workload`, before bad rows are dropped; NaN, None or no such column: not known.
-"""
+def _number(text: str, most: float, *, required: bool) -> float:
+    if not _NUMBER.match(text):
+        if text:
+            endless = text.lstrip("+-").lower() in {"nan", "inf", "infinity"}
+            raise ValueError(f"{text} is not a finite number" if endless else f"{shown(text)} is not a number")
+        if required:
+            raise ValueError("is empty")
+        return math.nan
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{shown(text)} is too large a number")
+    if value == -1:
+        if required:
+            raise ValueError(f"{text} means not known")
+        return math.nan
+    if value < 0:
+        raise ValueError(f"{text} is below 0")
+    if value > most:
+        raise ValueError(f"{shown(text)} is above {most:,.0f}")
+    return value
+
+
+def _stamp(text: str, *, required: bool) -> float:
+    if text in NOTHING:
+        if required:
+            raise ValueError("is not known")
+        return math.nan
+    if _NUMBER.match(text) and 0 <= float(text) <= MAX_TIME:
+        return float(text)
+    if not _STAMP_FORM.match(text):
+        raise ValueError(f"{shown(text)} is no time such as 2020-06-09 18:41:01")
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except ValueError as error:
+        raise ValueError(f"{shown(text)} is no time: {error}") from None
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Table:
+    """A format of separated text with a header line."""
+
+    name: str
+    separators: str
+    """The first of them that makes columns of the header counts."""
+    required: Sequence[tuple[str, ...]]
+    """Each a choice of columns of which one must be there."""
+    convert: Callable[[Batch], Rows]
+    aliases: Mapping[str, str]
+    """Other spellings of a column, in lower case, by the name that `convert` uses."""
+    quotes: bool = True
+    """Whether fields may be quoted as in CSV."""
+    steps: Sequence[str] = ()
+    """Rows with a dot in one of these columns are no jobs but steps of one (sacct)."""
+    no_header: Sequence[str] = ()
+    """Names of the columns when the first line is no header."""
+
+
+def fits(line: str, table: Table) -> bool:
+    """Whether a file whose first line this is can be of this format."""
+    try:
+        header(line, table, "")
+    except WorkloadError:
+        return False
+    return True
+
+
+def header(line: str, table: Table, where: str) -> tuple[list[str], str, bool]:
+    """The columns' names as `table.convert` knows them ("" for one that it does not need), what separates them, and
+    whether `line` is them.
+
+    Raises:
+        WorkloadError: a column is missing or there twice.
+    """
+    separator = max(table.separators, key=line.count)
+    try:
+        found = [name.strip() for name in _fields(line, separator, table)]
+    except csv.Error as error:
+        raise WorkloadError(f"{where}: {error}") from error
+    lower = [name.lower() for name in found]
+    if table.no_header and len(found) == len(table.no_header) and not set(lower) & set(table.no_header):
+        return list(table.no_header), separator, False
+    names: list[str] = []
+    for name in lower:
+        alias = table.aliases.get(name, name)
+        # What is called by its own name is meant.
+        names.append("" if alias != name and (alias in lower or alias in names) else alias)
+    for choice in table.required:
+        if not set(choice) & set(names):
+            listed = ", ".join(found) if len(found) > 1 else shown(line)
+            raise WorkloadError(f"{where}: no column {' or '.join(choice)} ({table.name}); there is {listed[:300]}")
+        if twice := next((name for name in choice if names.count(name) > 1), None):
+            raise WorkloadError(f"{where}: two columns are called {twice}")
+    return names, separator, True
+
+
+def _fields(line: str, separator: str, table: Table) -> list[str]:
+    """csv.Error: a quote that is not closed, or text after one."""
+    if '"' not in line or not table.quotes:
+        return line.split(separator)
+    return next(csv.reader([line], delimiter=separator, strict=True))
+
+
+def read_table(file: TextFile, table: Table, collector: "Collector") -> None:
+    """Read all jobs of `file`.
+
+    Raises:
+        WorkloadError: header or (unless skipped) row wrong, with its line.
+    """
+    number, line = file.first
+    if not number:
+        raise WorkloadError(f"{file.name}: is empty")
+    if wrong := strange(line):
+        raise WorkloadError(f"{file.name}:{number}: {wrong}")
+    names, separator, is_header = header(line, table, f"{file.name}:{number}")
+    for lines in file.batches():
+        batch = _batch(lines[lines[0][0] == number and is_header :], names, separator, table)
+        if len(batch):
+            collector.add(batch, table.convert(batch))
+
+
+def _batch(lines: list[tuple[int, str]], names: list[str], separator: str, table: Table) -> Batch:
+    """The rows of these lines, without steps; all fields of a wrong one are empty."""
+    steps = [names.index(key) for key in table.steps if key in names]
+    numbers: list[int] = []
+    rows: list[list[str]] = []
+    notes: dict[int, str] = {}
+    for number, line in lines:
+        fields, wrong = [], strange(line)
+        try:
+            fields = [] if wrong else _fields(line, separator, table)
+        except csv.Error as error:
+            wrong = f"wrong quotes: {error}"
+        if steps and any(at < len(fields) and "." in fields[at] for at in steps):
+            continue
+        if len(fields) != len(names):
+            notes[len(rows)] = wrong or f"{len(fields)} fields instead of {len(names)}"
+            fields = [""] * len(names)
+        numbers.append(number)
+        rows.append(fields)
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    columns.pop("", None)
+    batch = Batch(np.asarray(numbers, dtype=np.int64), columns)
+    batch.notes.update(notes)
+    return batch
 
 
 class Collector:
@@ -234,8 +360,7 @@ class Collector:
         self.unknown = 0
         self._skip_bad = skip_bad
         self._keep_unknown = keep_unknown
-        self._numbers: dict[str, list[npt.NDArray[Any]]] = {column: [] for column in NUMBERS}
-        self._codes: dict[str, list[npt.NDArray[np.int32]]] = {column: [] for column in TEXTS}
+        self._parts: dict[str, list[npt.NDArray[Any]]] = {column: [] for column in (*NUMBERS, *TEXTS)}
         self._index: dict[str, dict[str, int]] = {column: {"": -1} for column in TEXTS}
 
     def bad(self, line: int, reason: str) -> None:
@@ -255,34 +380,26 @@ class Collector:
         Raises:
             WorkloadError: the first row with a note, unless such rows are skipped.
         """
-        run_time: Floats = rows["run_time"]
-        missing = ~batch.never_ran & ~np.isfinite(run_time)
-        batch.unknown |= missing
         for row in sorted(batch.notes):
             self.bad(int(batch.lines[row]), batch.notes[row])
         good = np.ones(len(batch), dtype=np.bool_)
         good[list(batch.notes)] = False
         self.left_out += int((good & batch.never_ran).sum())
         good &= ~batch.never_ran
-        self.unknown += int((good & batch.unknown).sum())
+        unknown = ~np.isfinite(rows["run_time"])
+        self.unknown += int((good & unknown).sum())
         if not self._keep_unknown:
-            good &= ~batch.unknown
-        keep = np.flatnonzero(good)
-        columns = rows | {"line": batch.lines, "run_time": np.where(batch.unknown, 0.0, run_time)}
+            good &= ~unknown
+        columns = rows | {"line": batch.lines, "run_time": np.where(unknown, 0.0, rows["run_time"])}
         for column, (kind, default) in NUMBERS.items():
             values = columns.get(column)
-            kept = np.full(len(keep), default) if values is None else values[keep]
-            self._numbers[column].append(np.where(np.isnan(kept), default, kept).astype(kind))
+            kept = np.full(good.sum(), default) if values is None else values[good]
+            self._parts[column].append(np.where(np.isnan(kept), default, kept).astype(kind))
         for column in TEXTS:
-            texts = rows.get(column)
-            if texts is None:
-                codes = np.full(len(keep), -1, dtype=np.int32)
-            else:
-                index = self._index[column]
-                for text in dict.fromkeys(texts):
-                    index.setdefault(text, len(index) - 1)
-                codes = np.array(list(map(index.__getitem__, texts)), dtype=np.int32)[keep]
-            self._codes[column].append(codes)
+            texts, index = rows.get(column) or [""] * len(batch), self._index[column]
+            for text in dict.fromkeys(texts):
+                index.setdefault(text, len(index) - 1)
+            self._parts[column].append(np.array(list(map(index.__getitem__, texts)), dtype=np.int32)[good])
 
     def finish(self, source: Source) -> Workload:
         """The workload, in order of submission.
@@ -292,7 +409,7 @@ class Collector:
         """
         source = replace(source, skipped=self.skipped, left_out=self.left_out, unknown=self.unknown)
         columns: dict[str, Any] = {
-            name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in self._numbers.items()
+            name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in self._parts.items()
         }
         n = len(columns["submit_time"])
         if not n:
@@ -306,10 +423,9 @@ class Collector:
         nameless = (ids <= 0).any()
         last = order[n - 1 - np.unique(ids[order][::-1], return_index=True)[1]]
         others = order if nameless else order[~np.isin(order, last)]
-        columns["job_id"] = ids.astype(np.int64)
-        columns["job_id"][others] = np.arange(1, len(others) + 1) + (0 if nameless else int(ids.max()))
-        for column, parts in self._codes.items():
-            columns[column] = Category(np.concatenate(parts), tuple(name for name in self._index[column] if name))
+        ids[others] = np.arange(1, len(others) + 1) + (0 if nameless else int(ids.max()))
+        for column, index in self._index.items():
+            columns[column] = Category(columns[column], tuple(name for name in index if name))
         whole = Workload(source=replace(source, start=start), **columns)
         return whole if (order[:-1] < order[1:]).all() else whole.take(order)
 

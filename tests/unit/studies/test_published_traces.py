@@ -20,7 +20,6 @@ from unit.workload.trace_files import (
 
 from rltuned.core.errors import WorkloadError
 from rltuned.core.tables import Category
-from rltuned.simulate.workload import lines
 from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.readers import read as read_own
 from studies.traces import philly, read
@@ -164,7 +163,7 @@ def test_philly_runs_from_the_first_attempt_to_the_last(tmp_path, indent):
 
 
 def test_philly_objects_go_across_the_blocks_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "BLOCK", 97)
+    monkeypatch.setattr(philly, "BLOCK", 97)
     monkeypatch.setattr(philly, "BATCH", 3)
     users = [f"u\u00e9{number}" for number in range(20)]
     made = [philly_job(number, user=user) for number, user in enumerate(users)]

@@ -22,7 +22,7 @@ from unit.workload.trace_files import (
 from rltuned.core.errors import WorkloadError
 from rltuned.simulate.workload import lines
 from rltuned.simulate.workload.jobs import Workload
-from rltuned.simulate.workload.readers import FORMS, read
+from rltuned.simulate.workload.readers import read
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 
@@ -90,6 +90,15 @@ def test_every_column_of_a_csv(tmp_path):
     assert math.isnan(jobs.time_limit[2])
     assert jobs.wait_time[0] == 4
     assert np.isnan(jobs.wait_time[1:]).all()
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|", "^"])
+def test_other_separators_than_the_usual_one(tmp_path, separator):
+    csv = "submit_time,run_time,num_gpus,user\n0,1,2,'a,b'\n".replace(",", separator).replace("'", '"')
+    assert texts(read_text(tmp_path, csv).user) == [f"a{separator}b"]
+    if separator != "|":
+        jobs = read_text(tmp_path, SACCT.replace("|", separator))
+        assert (jobs.source.form, jobs.gpus.tolist()) == ("sacct", [16, 0, 2])
 
 
 def test_a_csv_may_give_start_and_end(tmp_path):
@@ -202,7 +211,7 @@ def test_gzip_is_known_by_its_first_bytes_and_the_hash_is_of_the_file_on_disk(tm
     packed = read_text(tmp_path, data)
     for column in ("submit_time", "run_time", "gpus", "line"):
         assert getattr(packed, column).tolist() == getattr(plain, column).tolist()
-    assert packed.source.form == plain.source.form in FORMS
+    assert packed.source.form == plain.source.form
     assert packed.source.sha256 == hashlib.sha256(data).hexdigest()
     assert plain.source.sha256 == hashlib.sha256(text.encode()).hexdigest()
 
@@ -273,7 +282,6 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
 
 def test_a_file_without_line_ends_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "MAX_LINE", 1000)
-    monkeypatch.setattr(lines, "BLOCK", 600)
     with pytest.raises(WorkloadError, match=r"trace:2: a line of more than 1,000 bytes"):
         read_text(tmp_path, CSV + "0" * 3000)
 
@@ -384,7 +392,7 @@ def test_a_damaged_file_is_read_or_refused_by_name(tmp_path_factory, data):
 def test_many_small_blocks_give_the_same_jobs(tmp_path, monkeypatch):
     text = CSV + "".join(f"{number},{number % 7},{number % 5}\n" for number in range(500))
     whole = read_text(tmp_path, text)
-    monkeypatch.setattr(lines, "BLOCK", 50)
+    monkeypatch.setattr(lines, "ROWS", 7)
     seen = []
     parts = read_text(
         tmp_path, gzip.compress(text.encode()), progress=lambda _stage, done, total: seen.append((done, total))
