@@ -8,18 +8,19 @@ import argparse
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from rltuned.core.config import Config
+from rltuned.core.errors import RltunedError
 from rltuned.core.tables import Floats, Rows
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.rank.protocol import Policy
-from rltuned.decide.resizing import POOLED
+from rltuned.decide.resizing import POOLED, Registration, advice
 from rltuned.job.elastic import EVERY
 from rltuned.lab.evaluate.bootstrap import compare, counts
 from rltuned.lab.evaluate.case import Case, cases
@@ -28,8 +29,10 @@ from rltuned.lab.evaluate.measure import simulate_case
 from rltuned.lab.evaluate.policies import Contender, contender
 from rltuned.lab.evaluate.windows import Split, draw
 from rltuned.records import model_files as files
-from rltuned.simulate.engine import Simulation
+from rltuned.simulate import kernel as k
+from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import PlanRanker, compile_kernel
+from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.readers import read
 from rltuned.simulate.workload.shapes import read_shape
 from studies.open_nodes import estimate_open, of_open, opened
@@ -67,6 +70,73 @@ RULES: Final[Mapping[str, Rule]] = {
 }
 
 
+RESTART: Final = 60.0
+"""Seconds after which a job that has changed its number of nodes goes on with its work …"""
+REQUEUE: Final = 120.0
+"""… and more where it requeued itself for that: so long Slurm keeps it (measured, docs/elastic.md). Here it holds its
+nodes meanwhile."""
+
+
+def resize(simulation: Simulation, row: int, nodes: int, restart: float = RESTART, requeue: float = REQUEUE) -> None:
+    """A job of a range asks for exactly so many nodes, between two runs of the simulation or in a ranker's `keys`.
+
+    A running job goes on with its work, `restart` seconds later. It keeps the first of its nodes where it asks for
+    fewer. Where it asks for more, it requeues itself: its place is that of a job that is submitted now, its time limit
+    begins anew, and it holds its new nodes for `requeue` seconds more.
+
+    Raises:
+        RltunedError: it neither waits nor runs, or its range has no such number of nodes.
+    """
+    s, job, asked = simulation.state, simulation.state.jobs[row], simulation.asked
+    if not (simulation.ranged[row] and asked.nodes[row] <= nodes <= asked.most_nodes[row]):
+        raise RltunedError(f"job {row + 1} did not ask for {nodes} nodes")
+    if job["fate"] == JobFate.WAITING:
+        job["least"] = job["most_nodes"] = nodes
+        return simulation.something_changed()
+    if job["fate"] != JobFate.RUNNING or job["end"] <= simulation.now:
+        raise RltunedError(f"job {row + 1} has ended")
+    if nodes == job["on"]:
+        return None
+    gpus = simulation.jobs.gpus[row] * simulation.grown[row]
+    simulation.earlier.append((row, simulation.submitted[row], float(job["start"]), simulation.now, gpus))
+    lasts = job["run"] - job["lost"]
+    worked = simulation.now - job["start"] - simulation.settings.launch - job["lost"]
+    job["work"] *= 1.0 - min(max(worked, 0.0) / lasts, 1.0)
+    job["lost"] = restart
+    simulation.submitted = simulation.submitted.copy()
+    simulation.submitted[row] = simulation.now
+    fewer, left = nodes < job["on"], job["ends_by"] - simulation.now
+    simulation.stop(row)
+    job["least"] = job["most_nodes"] = nodes
+    if fewer:
+        k.start_again(s, simulation.setup, row, nodes, float(left))
+    else:
+        job["lost"] += requeue
+        job["fate"], job["key"], job["ends_by"], job["on"] = JobFate.WAITING, np.inf, np.inf, 0
+        job["start"] = job["end"] = np.nan
+        job["run"] = job["work"] + job["lost"]  # as long as it has no curve
+        s.counts[k.UNRANKED] += 1
+        k.enqueue(s, row)
+    return simulation.something_changed()
+
+
+class Advised(PlanRanker):
+    """Running jobs follow the advice, as `rltuned elastic` does. Each looks at it `EVERY` seconds after a start."""
+
+    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
+        """As the plan has them; the sizes change."""
+        keys = super().keys(simulation, rows)
+        asked, running = simulation.asked, simulation.running
+        looks = simulation.ranged[running] & (simulation.now - simulation.start[running] >= EVERY)
+        registered = {
+            row + 1: Registration(1, int(asked.nodes[row]), int(asked.most_nodes[row]), RESTART + REQUEUE)
+            for row in running[looks & (simulation.end[running] > simulation.now)].tolist()
+        }
+        for told in chain.from_iterable(advice(self.made, registered).values() if self.made else ()):
+            resize(simulation, told.job_id - 1, told.advised)
+        return keys
+
+
 class Sizing(PlanRanker):
     """The shipped model's order, with a rule's sizes."""
 
@@ -84,7 +154,7 @@ class Sizing(PlanRanker):
         for row, nodes in wanted.items():
             runs = row in running
             if not runs or (self._rule.running and nodes != on[row] and simulation.now - begun[row] >= EVERY):
-                simulation.resize(row, nodes)
+                resize(simulation, row, nodes)
         return keys
 
     def _sizes(self, simulation: Simulation, present: Sequence[int], waiting: Rows) -> dict[int, int]:
@@ -118,14 +188,23 @@ class Sizing(PlanRanker):
 
 
 @dataclass(frozen=True)
-class Sized(Contender):
-    """A rule of this study, as a policy."""
+class Elastic(Contender):
+    """A policy whose advice jobs with a range of nodes follow, or a rule of this study."""
 
-    rule: Rule = Rule(lambda _shorter, _seconds: 0.0)
+    rule: Rule | None = None
 
     def ranker(self) -> PlanRanker:
         """A new one."""
-        return Sizing(self.policy or by_name("saf"), self.rule)
+        policy = self.policy or by_name("saf")
+        return Advised(policy, Config()) if self.rule is None else Sizing(policy, self.rule)
+
+    def play(self, simulation: Simulation, ranker: Ranker) -> None:
+        """A job grows where nobody waits, too. The simulation itself asks a ranker only where somebody does."""
+        while (self.rule is None or self.rule.running) and not simulation.done:
+            simulation.run(ranker, until=simulation.now + EVERY)
+            if not len(simulation.pending):
+                ranker.keys(simulation, simulation.pending)
+        simulation.run(ranker)
 
 
 def window(task: tuple[Case, EvaluationSettings]) -> dict[str, dict[str, float]]:
@@ -136,10 +215,10 @@ def window(task: tuple[Case, EvaluationSettings]) -> dict[str, dict[str, float]]
     contenders: dict[str, Contender] = {
         "Slurm alone": contender("multifactor", settings),
         AGAINST: contender("rl", settings),
-        "rltuned elastic": Contender("rl", settings.simulated, policy=model, elastic=True),
+        "rltuned elastic": Elastic("rl", settings.simulated, policy=model),
     }
     for name, rule in RULES.items():
-        contenders[name] = Sized("rl", settings.simulated, policy=model, elastic=rule.running, rule=rule)
+        contenders[name] = Elastic("rl", settings.simulated, policy=model, rule=rule)
     found = {}
     for name, chosen in contenders.items():
         result = simulate_case(case, chosen).result()

@@ -101,8 +101,8 @@ class Simulation:
         """(N,) seconds; of a job that has requeued itself, when it did. Not to be written."""
         self.ranged: Bools = self.asked.per_node & (self.asked.most_nodes > self.asked.nodes)
         """(N,) jobs with a range of nodes."""
-        self._earlier: list[tuple[float, ...]] = []
-        """`Runs` that have ended so."""
+        self.earlier: list[tuple[float, ...]] = []
+        """`Runs` of jobs that have requeued themselves."""
         self.state = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self.setup = setup(self.settings)
         """Of the kernel, like `state`: for this package only."""
@@ -158,7 +158,7 @@ class Simulation:
             limit = self.estimates.time_limit[fresh[known]]
             self.estimates.run_time[fresh[known]] = np.clip(predicted.expected[known], 1.0, limit)
 
-    def _something_changed(self) -> None:
+    def something_changed(self) -> None:
         """Slurm looks at the queue again, and the policy ranks it again."""
         s, now = self.state, float(self.state.clock[k.NOW])
         k.something_changed(s, self.setup)
@@ -250,7 +250,7 @@ class Simulation:
         ended = started & (s.jobs["fate"] != JobFate.RUNNING)
         ptr, nodes = self.allocations(slice(None))
         end = np.where(ended, s.jobs["end"], np.nan)
-        earlier = np.array(self._earlier, dtype=np.float64).reshape(len(self._earlier), len(Runs._fields))
+        earlier = np.array(self.earlier, dtype=np.float64).reshape(len(self.earlier), len(Runs._fields))
         last = (np.arange(len(self.jobs)), self.submitted, s.jobs["start"], end, self.jobs.gpus * self.grown)
         runs = np.concatenate((earlier, np.stack(last, axis=1))).T
         return SimulationResult(
@@ -374,7 +374,7 @@ class Simulation:
     def set_keys(self, rows: Rows, keys: Floats) -> None:
         """Order these pending jobs by `keys` from now on; the others keep theirs."""
         if self._order(rows, keys):
-            self._something_changed()
+            self.something_changed()
 
     def hold(self, row: int) -> None:
         """Take a pending job out of the queue."""
@@ -388,7 +388,7 @@ class Simulation:
             self.state.jobs["key"][row] = np.inf
             self.state.counts[k.UNRANKED] += 1
             k.enqueue(self.state, row)
-            self._something_changed()
+            self.something_changed()
 
     def cancel(self, row: int) -> None:
         """End a job that waits, is held, runs, or is still to be submitted. No effect on a job that has ended."""
@@ -396,15 +396,15 @@ class Simulation:
         if s.jobs["fate"][row] == JobFate.RUNNING:
             if s.jobs["end"][row] <= self.now:
                 return
-            self._stop(row)
+            self.stop(row)
             s.jobs["fate"][row] = JobFate.CANCELLED
         elif s.jobs["fate"][row] == JobFate.WAITING:
             self._leave_queue(row)
             self._held.discard(row)
             s.jobs["fate"][row] = JobFate.CANCELLED
-        self._something_changed()
+        self.something_changed()
 
-    def _stop(self, row: int) -> None:
+    def stop(self, row: int) -> None:
         """A running job ends now."""
         s = self.state
         s.jobs["end"][row] = self.now
@@ -412,50 +412,6 @@ class Simulation:
         n = int(s.counts[k.HEAP])
         s.heap[: n - 1] = np.sort(s.heap[:n][s.heap["job"][:n] != row])  # a sorted list is a heap
         s.counts[k.HEAP] = n - 1
-
-    def resize(self, row: int, nodes: int) -> None:
-        """A job of a range asks for exactly so many nodes.
-
-        A running job goes on with its work, `settings.restart` seconds later. It keeps the first of its nodes where it
-        asks for fewer. Where it asks for more, it requeues itself: its place is that of a job that is submitted now,
-        its time limit begins anew, and it holds its new nodes for `settings.requeue` seconds more.
-
-        Between two runs, or in the ranker's `keys`. (No ranker is asked while nobody waits: then `run` in steps.)
-
-        Raises:
-            RltunedError: it neither waits nor runs, or its range has no such number of nodes.
-        """
-        s, job = self.state, self.state.jobs[row]
-        if not (self.ranged[row] and self.asked.nodes[row] <= nodes <= self.asked.most_nodes[row]):
-            raise RltunedError(f"job {row + 1} did not ask for {nodes} nodes")
-        if job["fate"] == JobFate.WAITING:
-            job["least"] = job["most_nodes"] = nodes
-            return self._something_changed()
-        if job["fate"] != JobFate.RUNNING or job["end"] <= self.now:
-            raise RltunedError(f"job {row + 1} has ended")
-        if nodes == job["on"]:
-            return None
-        gpus = self.jobs.gpus[row] * self.grown[row]
-        self._earlier.append((row, self.submitted[row], float(job["start"]), self.now, gpus))
-        lasts, worked = job["run"] - job["lost"], self.now - job["start"] - self.settings.launch - job["lost"]
-        job["work"] *= 1.0 - min(max(worked, 0.0) / lasts, 1.0)
-        job["lost"] = self.settings.restart
-        if len(self._earlier) == 1:
-            self.submitted = self.submitted.copy()
-        self.submitted[row] = self.now
-        fewer, left = nodes < job["on"], job["ends_by"] - self.now
-        self._stop(row)
-        job["least"] = job["most_nodes"] = nodes
-        if fewer:
-            k.start_again(s, self.setup, row, nodes, float(left))
-        else:
-            job["lost"] += self.settings.requeue
-            job["fate"], job["key"], job["ends_by"], job["on"] = JobFate.WAITING, np.inf, np.inf, 0
-            job["start"] = job["end"] = np.nan
-            job["run"] = job["work"] + job["lost"]  # as long as it has no curve
-            s.counts[k.UNRANKED] += 1
-            k.enqueue(s, row)
-        return self._something_changed()
 
     def _leave_queue(self, row: int) -> bool:
         s, n = self.state, int(self.state.counts[k.QUEUED])
@@ -465,7 +421,7 @@ class Simulation:
         s.queue[at[0] : n - 1] = s.queue[at[0] + 1 : n]
         s.counts[k.QUEUED] = n - 1
         s.counts[k.UNRANKED] -= int(s.jobs["key"][row] == np.inf)
-        self._something_changed()
+        self.something_changed()
         return True
 
     def set_isolated(self, row: int, *, isolated: bool) -> None:
@@ -473,7 +429,7 @@ class Simulation:
         s = self.state
         if s.jobs["fate"][row] == JobFate.WAITING and s.jobs["alone"][row] != k.WHOLE:
             s.jobs["alone"][row] = k.ISOLATED if isolated else k.SHARED
-            self._something_changed()
+            self.something_changed()
 
     def reconfigure(self, settings: SimulationSettings) -> None:
         """slurm.conf is changed and read again: `settings` count from now on."""
@@ -481,9 +437,9 @@ class Simulation:
         self.setup = setup(settings)
         s, n = self.state, len(self.jobs)
         self.state = s._replace(plans=plans(settings, s.plans.member, n, n, len(s.given)))
-        self._something_changed()
+        self.something_changed()
 
     def set_usable(self, node: int, *, usable: bool) -> None:
         """Drain a node (what runs there goes on), or take it back."""
         self.state.nodes["usable"][node] = usable
-        self._something_changed()
+        self.something_changed()

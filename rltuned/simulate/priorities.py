@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rltuned.core.tables import Codes, Floats, Ints, NodeTable, Rows
 from rltuned.decide.rank.multifactor import (
@@ -25,33 +24,13 @@ from rltuned.simulate.engine import Simulation
 NO_QOS: Final[Mapping[str, float]] = MappingProxyType({})
 
 
-class _Tres(NamedTuple):
-    """What n jobs ask for, or nodes have."""
-
-    cpus: Floats
-    mem: Floats
-    nodes: npt.NDArray[Any]
-    gpus: npt.NDArray[Any]
-    types: Sequence[str]
-    """Of the GPUs; "": none in particular."""
-
-    @classmethod
-    def of_nodes(cls, table: NodeTable, rows: Codes) -> "_Tres":
-        """Of these nodes, one row for each of their GPU types, that of their GPUs alone."""
-        kinds = len(table.gpu_types)
-        gpus = table.gpus[rows].sum(axis=0)
-        cpus, mem, count = (
-            np.append(np.zeros(kinds), of) for of in (table.cpus[rows].sum(), table.mem[rows].sum(), len(rows))
-        )
-        return cls(cpus, mem, count, np.append(gpus, 0), (*table.gpu_types, ""))
-
-    def of(self, name: str) -> Floats:
-        """(n,) of a TRES; 0 of one that is not simulated."""
-        if name.startswith("gres/gpu:"):
-            kind = name.removeprefix("gres/gpu:")
-            return np.where([own == kind for own in self.types], self.gpus, 0).astype(np.float64)
-        columns = {"cpu": self.cpus, "mem": self.mem, "node": self.nodes, "gres/gpu": self.gpus}
-        return np.asarray(columns.get(name, np.zeros(len(self.types))), dtype=np.float64)
+def _total(table: NodeTable, rows: Codes, name: str) -> float:
+    """What these nodes have of a TRES; 0 of one that is not simulated."""
+    if name.startswith("gres/gpu:"):
+        kind = name.removeprefix("gres/gpu:")
+        return float(table.gpus[rows, table.gpu_types.index(kind)].sum()) if kind in table.gpu_types else 0.0
+    columns = {"cpu": table.cpus, "mem": table.mem, "node": np.ones(len(table)), "gres/gpu": table.gpus}
+    return float(columns[name][rows].sum()) if name in columns else 0.0
 
 
 class MultifactorPriorities:
@@ -74,7 +53,7 @@ class MultifactorPriorities:
         others: accounts and users that submit nothing. They take places in the fair share.
         """
         jobs, asked, shape = simulation.jobs, simulation.asked, simulation.shape
-        n = len(jobs)
+        n, asked_nodes = len(jobs), np.maximum(asked.nodes, 1)
         self.weights = weights
         cpus = np.where(jobs.cpus > 0, jobs.cpus, np.maximum(jobs.gpus, 1)).astype(np.float64)
         machine = Machine(max(len(shape.nodes), 1), max(int(shape.nodes.cpus.sum()), 1))
@@ -82,36 +61,37 @@ class MultifactorPriorities:
         self.usage = Usage(tree, weights, simulation.now)
         self._fairshare: Floats = self.usage.factors()
         self._association = association
-        part = np.maximum(asked.partition, 0)
-        wanted = _Tres(cpus, jobs.mem, np.maximum(asked.nodes, 1), jobs.gpus, jobs.gpu_type.texts())
+        part, types = np.maximum(asked.partition, 0), np.array(jobs.gpu_type.texts())
+
+        def wanted(name: str) -> Floats:
+            """(n,) of a TRES; 0 of one that is not simulated."""
+            if name.startswith("gres/gpu:"):
+                return np.where(types == name.removeprefix("gres/gpu:"), jobs.gpus, 0).astype(np.float64)
+            columns = {"cpu": cpus, "mem": jobs.mem, "node": asked_nodes, "gres/gpu": jobs.gpus}
+            return np.asarray(columns.get(name, np.zeros(n)), dtype=np.float64)
+
         self._billing = cpus
         for at, partition in enumerate(shape.partitions):
             if partition.billing is not None:
-                terms = np.array([weight * wanted.of(name) for name, weight in partition.billing.items()])
+                terms = np.array([weight * wanted(name) for name, weight in partition.billing.items()])
                 billed = np.maximum(terms.max(axis=0), 0.0) if weights.max_tres else terms.sum(axis=0)
                 self._billing = np.where(part == at, billed, self._billing)
-        there = [_Tres.of_nodes(shape.nodes, partition.nodes) for partition in shape.partitions]
         tres = []
         for name in weights.tres:
-            total = np.array([one.of(name).sum() for one in there])[part]
-            tres.append(np.divide(wanted.of(name), total, out=np.zeros(n), where=total > 0))
+            total = np.array([_total(shape.nodes, partition.nodes, name) for partition in shape.partitions])[part]
+            tres.append(np.divide(wanted(name), total, out=np.zeros(n), where=total > 0))
+        factor = dict(zip(qos, normalised(np.array(list(qos.values()))).tolist(), strict=True))
         pending = PendingJobs.of(
             n,
-            nodes=np.maximum(asked.nodes, 1),
+            nodes=asked_nodes,
             cpus=cpus,
-            qos=self._qos(simulation, qos),
+            # The highest priority of all QOS is 1, whether a job has it or not.
+            qos=np.array([factor.get(name, 0.0) for name in jobs.qos.texts()], dtype=np.float64),
             tres=np.stack(tres, axis=1) if tres else np.zeros((n, 0)),
             time_limit=simulation.estimates.time_limit,
         )
         self._fixed = fixed_terms(weights, machine, pending)
         self._until = simulation.now
-
-    @staticmethod
-    def _qos(simulation: Simulation, priority: Mapping[str, float]) -> Floats:
-        """(n,) QOS factor of each job: the highest priority of all QOS is 1, whether a job has it or not."""
-        names = list(priority)
-        factor = dict(zip(names, normalised(np.array([priority[name] for name in names])).tolist(), strict=True))
-        return np.array([factor.get(name, 0.0) for name in simulation.jobs.qos.texts()], dtype=np.float64)
 
     def sums(self, simulation: Simulation, rows: Rows) -> Ints:
         """(n,) of these jobs now, fractions dropped; the fair share is that of the last calculation."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -17,8 +16,6 @@ from rltuned.decide.managed import ranks_of
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.rank.heuristics import Rule, by_name
 from rltuned.decide.rank.protocol import Policy
-from rltuned.decide.resizing import Registration, advice
-from rltuned.job.elastic import EVERY
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Estimates, Source, workload
@@ -50,9 +47,7 @@ class RuleRanker:
 
 
 class PlanRanker:
-    """What the daemon would do: `decide.plan()` with features, window and guards; with placement on, steering, too; and
-    jobs that resize themselves as it advises.
-    """
+    """What the daemon would do: `decide.plan()` with features, window and guards; with placement on, steering, too."""
 
     ages = True
     at_once = False
@@ -62,16 +57,11 @@ class PlanRanker:
         policy: Policy,
         config: Config,
         slurm: Callable[[Simulation, Rows], Ints] | None = None,
-        *,
-        elastic: bool = False,
     ) -> None:
-        """Args:
-        policy: ranks the jobs.
-        config: of the plan.
-        slurm: priorities that Slurm alone gives to pending jobs; None: the earlier submission has the higher one.
-        elastic: whether jobs with a range of nodes follow the advice.
-        """
-        self.policy, self.config, self._slurm, self._elastic = policy, config, slurm, elastic
+        """`slurm`: priorities that Slurm alone gives pending jobs; None: the earlier submission has the higher one."""
+        self.policy, self.config, self._slurm = policy, config, slurm
+        self.made: Plan | None = None
+        """The last plan."""
         self._book = Book()
         self._factors: dict[int, int] = {}
         """By row, what raises the jobs that wait."""
@@ -95,7 +85,7 @@ class PlanRanker:
             {row + 1: Applied(row + 1, int(simulation.submitted[row]), factor) for row, factor in self._factors.items()}
         )
         self._book = self._book.advanced(snapshot, max(snapshot.time, _FIRST_MOMENT), Told(_accounting(simulation)))
-        result = plan(snapshot, self.policy, self.config, applied, _run_times(simulation, rows), self._book)
+        self.made = result = plan(snapshot, self.policy, self.config, applied, _run_times(simulation, rows), self._book)
         self._book = result.book
         keys = np.full(len(snapshot.jobs), np.inf)
         alone = np.arange(len(rows)) if priority is None else ranks_of(np.lexsort((rows, -priority[rows])))
@@ -107,22 +97,7 @@ class PlanRanker:
                 simulation.set_isolated(change.job_id - 1, isolated=True)
             else:
                 self._factors[change.job_id - 1] = int(change.after)
-        if self._elastic:
-            self._resize(simulation, result)
         return keys[running:]
-
-    @staticmethod
-    def _resize(simulation: Simulation, made: Plan) -> None:
-        """Running jobs follow the advice, as `rltuned elastic` does. Each looks at it `EVERY` seconds after a start."""
-        asked, rows, settings = simulation.asked, simulation.running, simulation.settings
-        looks = simulation.ranged[rows] & (simulation.now - simulation.start[rows] >= EVERY)
-        cost = settings.restart + settings.requeue
-        registered = {
-            row + 1: Registration(1, int(asked.nodes[row]), int(asked.most_nodes[row]), cost)
-            for row in rows[looks & (simulation.end[rows] > simulation.now)].tolist()
-        }
-        for told in chain.from_iterable(advice(made, registered).values()):
-            simulation.resize(told.job_id - 1, told.advised)
 
 
 def _accounting(simulation: Simulation) -> Callable[[int], tuple[float, float] | None]:

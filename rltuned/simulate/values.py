@@ -84,11 +84,6 @@ class SimulationSettings:
     """Seconds from the start that counts to the first instruction of the job: added to every run time."""
     kill_interval: float = 0.0
     """Jobs past their limits are killed at multiples of this (slurmctld looks every 30 s); 0: at the limit."""
-    restart: float = 60.0
-    """Seconds after which a job that has changed its number of nodes goes on with its work …"""
-    requeue: float = 120.0
-    """… and more where it requeued itself for that: so long Slurm keeps it (measured, docs/elastic.md). Here it holds
-    its nodes meanwhile."""
 
     @classmethod
     def of_cluster(cls, scheduler: SchedulerParameters) -> Self:

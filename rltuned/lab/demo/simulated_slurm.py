@@ -101,30 +101,17 @@ class SimulatedClock:
         self._slurm.advance(self._slurm.simulation.now + seconds)
 
 
-class _ByPriority:
-    """Slurm's own order (`rltuned.simulate.engine.Ranker`)."""
-
-    ages = False
-    """Priorities change at each calculation only, and `reorder` follows."""
-    at_once = True
-
-    def __init__(self, slurm: "SimulatedSlurm") -> None:
-        self._slurm = slurm
-
-    def fixed(self, simulation: Simulation) -> Floats | None:
-        del simulation
-        return None
-
-    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
-        del simulation
-        return self._slurm.keys(rows)
-
-
 class SimulatedSlurm:
     """slurmctld, its jobs and the people around it, as `SlurmReader`, `HistoryReader` and `SlurmWriter`.
 
     Job ids are rows of the workload + 1. Nothing here knows a daemon: `leftovers` says what is left of it afterwards.
+    It
+    is the `Ranker` of its simulation: Slurm's own order.
     """
+
+    ages = False
+    """Priorities change at each calculation only, and `reorder` follows."""
+    at_once = True
 
     def __init__(
         self,
@@ -145,7 +132,6 @@ class SimulatedSlurm:
         self.priorities = MultifactorPriorities(self.simulation, weights)
         n = len(jobs)
         self._past = sorted(past, key=lambda job: job.end)
-        self._ranker = _ByPriority(self)
         self._interventions = sorted(interventions, key=lambda intervention: intervention.time)
         self._next = 0  # of the interventions
         self._calculated = self._calculations()
@@ -186,7 +172,7 @@ class SimulatedSlurm:
         period, phase = self.profile.calc_period, self.profile.calc_phase
         while self.simulation.now < until or self._next_time() <= self.simulation.now:
             stop = min(until, self._next_time(), phase + (self._calculated + 1) * period)
-            self.simulation.run(self._ranker, max(stop, self.simulation.now))
+            self.simulation.run(self, max(stop, self.simulation.now))
             if self.simulation.now >= phase + (self._calculated + 1) * period:
                 self._calculate()
             while self._next_time() <= self.simulation.now:
@@ -220,13 +206,16 @@ class SimulatedSlurm:
         """The queue in the order of the priorities as they are now."""
         rows = self.simulation.pending
         if len(rows):
-            self.simulation.set_keys(rows, self.keys(rows))
+            self.simulation.set_keys(rows, self.keys(self.simulation, rows))
 
-    def keys(self, rows: Rows) -> Floats:
+    def fixed(self, simulation: Simulation) -> None:
+        """Nothing: people and the daemon change priorities."""
+
+    def keys(self, simulation: Simulation, rows: Rows) -> Floats:
         """(n,) what the engine sorts by. A job that was just submitted gets its first priority here."""
         fresh = rows[self._base[rows] < 0]
         if len(fresh):
-            self._base[fresh] = self.priorities.sums(self.simulation, fresh)
+            self._base[fresh] = self.priorities.sums(simulation, fresh)
         return -self.priority(rows).astype(np.float64)
 
     def priority(self, rows: Rows) -> Ints:

@@ -13,7 +13,6 @@ from rltuned.core.tables import Floats
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, minutes, silent
 from rltuned.decide.rank.heuristics import by_name
-from rltuned.job.elastic import EVERY
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN
 from rltuned.lab.evaluate.policies import Contender
@@ -140,12 +139,7 @@ def simulate_case(
     for moment in moments:
         simulation.run(ranker, until=moment)
         tell(moment)
-    while chosen.elastic and not simulation.done:
-        # A job grows where nobody waits, too. The simulation itself asks a ranker only where somebody does.
-        simulation.run(ranker, until=simulation.now + EVERY)
-        if not len(simulation.pending):
-            ranker.keys(simulation, simulation.pending)
-    simulation.run(ranker)
+    chosen.play(simulation, ranker)
     return simulation
 
 

@@ -71,7 +71,6 @@ class Contender:
     weights: str = ""
     share: float | None = None
     """`lend.share`; None: the default, and a plain rule has nothing of the daemon's around it."""
-    elastic: bool = False  # jobs with a range of nodes resize themselves as this policy advises
     values: Values = field(default_factory=dict)
     """Of slurm.conf, for the weights of nodes; none: the cluster's own."""
 
@@ -82,7 +81,11 @@ class Contender:
         config = Config() if self.share is None else Config(lend=LendSection(share=self.share))
         slurm = MultifactorRanker(Weights.parse(self.weights)).priorities if self.weights else None
         policy = self.policy or by_name(served(self.name)[0])
-        return PlanRanker(policy, config, slurm, elastic=self.elastic)
+        return PlanRanker(policy, config, slurm)
+
+    def play(self, simulation: Simulation, ranker: Ranker) -> None:
+        """Simulate to the end."""
+        simulation.run(ranker)
 
 
 def contender(name: str, settings: EvaluationSettings, values: Values | None = None) -> Contender:

@@ -12,10 +12,8 @@ import pytest
 from oracles import reference
 from unit.simulate.instances import SIMULATORS, Simulator, cluster, given, jobs_of, partition
 
-from rltuned.core.errors import RltunedError
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate import kernel
-from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Backfill, Fit, JobFate, SimulationResult, SimulationSettings
@@ -346,45 +344,3 @@ def test_sched_backfill_plans_a_range_when_its_least_nodes_are_free(simulate):
     result = run(simulate, cluster([4, 4, 4]), rows, settings, nodes=[1, 1, 2, 1, 1], most_nodes=[0, 0, 3, 0, 0])
     assert result.start.tolist() == [0, 0, 60, 2, 160]
     assert len(nodes(result, 2)) == 2
-
-
-def test_a_job_that_gives_nodes_back_loses_a_restart_and_goes_on_with_its_work_on_the_others():
-    # Alone it takes two nodes: 100 s of one node's work in 60 s. Half is done at 30, when job 1 waits. It keeps one
-    # node, has 50 s to go, and the restart; job 1 starts. Its limit goes on.
-    jobs = jobs_of(
-        [0, 10], [100, 40], [4, 4], nodes=1, most_nodes=[2, 0], curve=[0, -1], scaling=np.array([[1.0, 0.6]])
-    )
-    settings = replace(AT_EVENTS, restart=7.0, refresh=1.0)
-    simulation, fifo = Simulation(cluster([4, 4]), jobs, given([200, 200]), settings), RuleRanker(by_name("fifo"))
-    simulation.run(fifo, until=30.0)
-    with pytest.raises(RltunedError, match="did not ask for 3 nodes"):
-        simulation.resize(0, 3)
-    simulation.resize(0, 1)
-    table = simulation.snapshot().jobs
-    assert (table.nodes.tolist(), table.gpus.tolist(), table.end_time[0]) == ([1, 1], [4, 4], 200.0)
-    simulation.run(fifo)
-    result = simulation.result()
-    assert (result.start.tolist(), result.end.tolist()) == ([30, 30], [87, 70])
-    assert [set(simulation.nodes_of(row)) for row in range(2)] == [{0}, {1}]
-    assert result.first_start.tolist() == [0, 30]
-    runs = result.runs
-    assert [*zip(runs.row, runs.submit, runs.start, runs.end, runs.gpus, strict=True)] == [
-        (0, 0, 0, 30, 8),
-        (0, 30, 30, 87, 4),
-        (1, 10, 30, 70, 4),
-    ]
-    with pytest.raises(RltunedError, match="has ended"):
-        simulation.resize(0, 1)
-
-
-def test_a_job_that_wants_more_nodes_requeues_itself_behind_those_that_wait():
-    jobs = jobs_of([0, 0], [90, 30], [4, 4], nodes=1, most_nodes=[2, 0], curve=[0, -1], scaling=np.array([[1.0, 0.5]]))
-    settings = replace(AT_EVENTS, restart=5.0, requeue=2.0)
-    simulation, fifo = Simulation(cluster([4, 4]), jobs, given([200, 200]), settings), RuleRanker(by_name("fifo"))
-    simulation.resize(0, 1)
-    simulation.run(fifo, until=20.0)
-    simulation.resize(0, 2)
-    simulation.run(fifo)
-    # Job 1 has its node until 30. Then 7 s, and 70 s of work at twice the speed.
-    assert simulation.start.tolist() == [30, 0]
-    assert simulation.end.tolist() == [72, 30]

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from unit.simulate import instances
-from unit.simulate.instances import Asked, Instance, cluster, compiled, given, jobs_of, left_open, random_instance
+from unit.simulate.instances import Instance, cluster, compiled, given, jobs_of, random_instance
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import Config
@@ -268,65 +268,6 @@ def test_a_ranker_that_steers_jobs_is_asked_once_in_an_instant():
     Simulation(cluster([1, 1]), jobs, given([100] * 6), SimulationSettings()).run(Steering(by_name("fifo")))
     assert len(asked_at) > 1
     assert len(set(asked_at)) == len(asked_at)
-
-
-class Restless(Asked):
-    """Lets some running jobs of a range resize themselves at each refresh, and whenever it is told to."""
-
-    def __init__(self, rule: str) -> None:
-        super().__init__(rule, at_once=False)
-        self.count = 0
-
-    def resize(self, simulation: Simulation) -> None:
-        for row in simulation.running.tolist():
-            low, high = int(simulation.asked.nodes[row]), int(simulation.asked.most_nodes[row])
-            rng = np.random.default_rng([row, round(simulation.now)])
-            per_node, ends = simulation.asked.per_node[row], simulation.end[row]
-            if per_node and high > low and ends > simulation.now and rng.random() < 0.4:
-                before = int(simulation.state.jobs["on"][row])
-                simulation.resize(row, after := int(rng.integers(low, high + 1)))
-                self.count += after != before
-
-    def keys(self, simulation: Simulation, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-        self.resize(simulation)
-        return super().keys(simulation, rows)
-
-
-def test_a_job_does_all_its_work_however_often_it_resizes_itself_and_no_gpu_twice():
-    resized = 0
-    for seed in SEEDS:
-        instance = left_open(random_instance(seed, **EXACT, restart=9.0, requeue=4.0), seed)
-        instance = replace(
-            instance, estimates=Estimates(np.full(len(instance.jobs), np.inf), np.ones(len(instance.jobs)))
-        )
-        simulation = Simulation(instance.shape, instance.jobs, instance.estimates, instance.settings)
-        ranker = Restless(instance.rule)
-        for time in range(0, 4000, 20):
-            simulation.run(ranker, until=float(time))
-            ranker.resize(simulation)
-        simulation.run(ranker)
-        resized += ranker.count
-        result, jobs, need = simulation.result(), instance.jobs, simulation.asked
-        runs = result.runs
-        assert len(runs.row) == len(jobs) + ranker.count
-        for row in np.flatnonzero(result.fate == JobFate.COMPLETED).tolist():
-            mine = np.flatnonzero(runs.row == row)
-            nodes = np.rint(runs.gpus[mine] / max(need.gpus[row], 1)).astype(int)
-            curve = jobs.scaling[jobs.curve[row]] if jobs.curve[row] >= 0 else np.ones(1)
-            if not (need.per_node[row] and need.gpus[row]):
-                continue
-            factor = curve[np.minimum(nodes, len(curve)) - 1] / curve[min(int(need.nodes[row]), len(curve)) - 1]
-            # 9 s after each change, 4 s more where it got more nodes.
-            lost = np.where(np.arange(len(mine)) > 0, 9.0 + 4.0 * (np.diff(nodes, prepend=nodes[0]) > 0), 0.0)
-            worked = np.maximum(runs.end[mine] - runs.start[mine] - lost, 0.0) / factor
-            assert worked.sum() == pytest.approx(jobs.run_time[row]), f"seed {seed}, job {row}"
-            assert (runs.start[mine] >= runs.submit[mine]).all()
-        ran = ~np.isnan(runs.start)
-        last = np.where(np.isnan(runs.end), np.inf, runs.end)
-        for time in np.unique(runs.start[ran]):
-            held = (runs.gpus * ran)[(runs.start <= time) & (time < last)].sum()
-            assert held <= simulation.asked.capacity[:, 0].sum(), f"seed {seed}, {time} s"
-    assert resized > 50
 
 
 def test_where_a_node_runs_one_job_the_smallest_is_the_shortest():

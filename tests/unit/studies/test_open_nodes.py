@@ -1,7 +1,5 @@
 """Jobs that leave their nodes open: who they are, limits that cover it, and what is measured of them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from rltuned.lab.evaluate.policies import contender
 from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Source, Workload, workload
+from studies.elastic import Elastic
 from studies.open_nodes import estimate_open, of_open, opened, slowest
 
 SHAPE = parse_shape("4x8")
@@ -69,7 +68,9 @@ def simulated(jobs, cluster, policy, *, elastic=False):
     shape, settings = parse_shape(cluster), EvaluationSettings("t", cluster, policies=(policy,))
     made = opened(jobs, 1.0, 7, shape)
     (case,) = cases(made, estimate_open(made, "true", 7), shape, [Window(0, 0, len(made))])
-    chosen = replace(contender(policy, settings), elastic=elastic)
+    chosen = contender(policy, settings)
+    if elastic:
+        chosen = Elastic(policy, settings.simulated, chosen.policy)
     result = simulate_case(case, chosen).result()
     times = result.first_start, result.end, result.runs
     return case.metrics(*times) | of_open(case, *times)
