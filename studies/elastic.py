@@ -32,9 +32,9 @@ from rltuned.records import model_files as files
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import PlanRanker, compile_kernel
+from rltuned.simulate.shape import read_shape
 from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.readers import read
-from rltuned.simulate.workload.shapes import read_shape
 from studies.open_nodes import estimate_open, of_open, opened
 from studies.scaling import MOST_NODES
 

@@ -24,8 +24,8 @@ from rltuned.lab.evaluate.evaluation import Tables, evaluate, ready
 from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
 from rltuned.lab.evaluate.frontier import RATIOS, TESTED, Point, contenders, parse_shares, points
 from rltuned.lab.evaluate.state import state_path
+from rltuned.simulate.shape import read_shape
 from rltuned.simulate.workload.jobs import Workload
-from rltuned.simulate.workload.shapes import read_shape
 from studies.run import code
 from studies.traces import read
 

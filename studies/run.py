@@ -19,7 +19,7 @@ from rltuned.lab.evaluate.evaluation_settings import LEARNED, EvaluationSettings
 from rltuned.lab.evaluate.policies import described, model_path
 from rltuned.lab.evaluate.state import state_path
 from rltuned.records import model_files as files
-from rltuned.simulate.workload.shapes import read_shape
+from rltuned.simulate.shape import read_shape
 from studies import kept
 from studies.catalogue import Study
 from studies.peers import measure

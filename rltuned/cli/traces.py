@@ -72,7 +72,7 @@ def traces_generate(preset: str, jobs: int, cluster: str, seed: int, load: float
       rltuned traces generate philly --jobs 2000 --cluster 20x8:p100 --load 0.9 --out jobs.csv.gz
       rltuned traces generate pai --jobs 500 --cluster 4x8:a100:128c:1024g,16x2:p100 --out jobs.csv
     """
-    from rltuned.simulate.workload.shapes import read_shape
+    from rltuned.simulate.shape import read_shape
     from rltuned.simulate.workload.synthetic import generate
     from rltuned.simulate.workload.write import write_csv
 

@@ -71,16 +71,9 @@ class Simulation:
         predictor: Predictor | None = None,
         asked: Requests | None = None,
     ) -> None:
-        """Args:
-        shape: the cluster.
-        jobs: what is submitted, in order of submission.
-        estimates: (N,) time limits and r.
-        settings: Slurm's.
-        predictor: estimates r of the pending jobs at each refresh, as the daemon does; r is changed in place.
-        asked: `requests(shape, jobs, estimates.time_limit)`, where the caller has it (windows of one trace).
-
-        Raises:
-            RltunedError: estimates of another length, or that are no times.
+        """`jobs` are in order of submission. `predictor` estimates r of the pending jobs at each refresh, as the daemon
+        does; r of `estimates` is changed in place. `asked`: `requests(shape, jobs, estimates.time_limit)`, where the
+        caller has it (windows of one trace). Raises RltunedError: estimates of another length, or that are no times.
         """
         if not len(estimates.time_limit) == len(estimates.run_time) == len(jobs):
             raise RltunedError(f"{len(jobs)} jobs, but {len(estimates.time_limit)} time limits")
@@ -276,13 +269,8 @@ class Simulation:
     def snapshot(self, epoch: float = 0.0, priority: Ints | None = None, site_factor: Ints | None = None) -> Snapshot:
         """The cluster as the daemon would read it now: running jobs, then pending ones in the order of their rank.
 
-        Job ids are rows + 1. Held jobs are not shown.
-
-        Args:
-            epoch: what to add to all times.
-            priority: (N,) of the workload's jobs, that Slurm alone gives; without it, the earlier submission has the
-                higher one.
-            site_factor: (N,) what is added to it; None: nothing.
+        Job ids are rows + 1. Held jobs are not shown. `epoch` is added to all times. `priority`: (N,) that Slurm alone
+        gives; None: the earlier submission has the higher one. `site_factor`: (N,) what is added to it; None: nothing.
         """
         table = self.job_table(np.concatenate((self.running, self.pending)), epoch, priority, site_factor)
         return Snapshot(self.now + epoch, RELEASE, table, self.node_table(), self.shape.partitions)

@@ -73,46 +73,30 @@ class Facts(NamedTuple):
 
     state: Array
     """(N, 8) float32 `STATE_COLUMNS` where they depend on the job alone, else 0."""
-    gpus: Floats
-    """(N,) g."""
-    run_time: Floats
-    """(N,) r."""
+    gpus: Floats  # (N,) g
+    run_time: Floats  # (N,) r
     estimate: Floats
     """(N,) what r is before the limit cuts it: running jobs are expected to end by it."""
-    kind_of: Array
-    """(N,) row of `kinds`."""
-    kinds: Array
-    """(U,) `KIND`."""
-    member: Bools
-    """(L, M) usable nodes of each pool."""
-    pool_gpus: Floats
-    """(L,) configured GPUs, at least 1."""
-    mem: Floats
-    """(M,) MiB of an empty node."""
-    tmp: Array
-    """(M,) float32 MiB of disk of an empty node."""
-    cluster_gpus: float
-    """Of all nodes, at least 1."""
-    tiers: Array
-    """Distinct partition tiers, the highest first."""
+    kind_of: Array  # (N,) row of `kinds`
+    kinds: Array  # (U,) `KIND`
+    member: Bools  # (L, M) usable nodes of each pool
+    pool_gpus: Floats  # (L,) configured GPUs, at least 1
+    mem: Floats  # (M,) MiB of an empty node
+    tmp: Array  # (M,) float32 MiB of disk of an empty node
+    cluster_gpus: float  # of all nodes, at least 1
+    tiers: Array  # distinct partition tiers, the highest first
 
 
 class Net(NamedTuple):
     """An `Actor`."""
 
-    constant: Floats
-    """(8,)"""
-    kernel: Floats
-    """(14, hidden units)"""
+    constant: Floats  # (8,)
+    kernel: Floats  # (14, hidden units)
     bias: Floats
-    change: Floats
-    """(hidden units, 8)"""
-    objective: Floats
-    """(4,)"""
-    expected: Floats
-    """(N,) T, the run times that are expected."""
-    requested_time: Array
-    """(N,) float32, the column of T."""
+    change: Floats  # (hidden units, 8)
+    objective: Floats  # (4,)
+    expected: Floats  # (N,) T, the run times that are expected
+    requested_time: Array  # (N,) float32, the column of T
 
 
 class Work(NamedTuple):
@@ -120,61 +104,43 @@ class Work(NamedTuple):
 
     state: Array
     """(256, 8) float32, row by row as `observe` has them."""
-    shown: Array
-    """(256,) job of each row."""
-    is_shown: Bools
-    """(N,) cleared after use."""
+    shown: Array  # (256,) job of each row
+    is_shown: Bools  # (N,) cleared after use
     waiting: Array
     """(N,) the queue; in order of submission where not all of it is shown."""
-    queue: Array
-    """(N,) the new queue."""
-    first: Array
-    """(1,) no job before this one waits."""
-    moment: Floats
-    """(14,)"""
-    coefficients: Floats
-    """(8,)"""
-    score: Floats
-    """(256,)"""
+    queue: Array  # (N,) the new queue
+    first: Array  # (1,) no job before this one waits
+    moment: Floats  # (14,)
+    coefficients: Floats  # (8,)
+    score: Floats  # (256,)
     chance: Floats
     """(256,) in proportion to the probability of being drawn next; 0 when taken."""
-    order: Array
-    """(256,) rows, the first to go first."""
-    ranked: Array
-    """(256,) rows by score."""
-    taken: Bools
-    """(256,)"""
-    running: Array
-    """(N,) running jobs by expected end."""
-    ends: Floats
-    """(N,) these ends."""
-    listed: Bools
-    """(N,) jobs that are or were in `running`."""
-    running_count: Array
-    """(1,)"""
+    order: Array  # (256,) rows, the first to go first
+    ranked: Array  # (256,) rows by score
+    taken: Bools  # (256,)
+    running: Array  # (N,) running jobs by expected end
+    ends: Floats  # (N,) these ends
+    listed: Bools  # (N,) jobs that are or were in `running`
+    running_count: Array  # (1,)
     released: Floats
     """(N+1,) GPUs that the first e of them give back to the pool that is looked at."""
     possible: Array
     """(U,) −1 not looked at in this refresh, else whether such a job could start now."""
-    random: Array
-    """(1,) uint64, the generator's state."""
+    random: Array  # (1,) uint64, the generator's state
 
 
 class Tape(NamedTuple):
     """What is recorded; arrays that are longer than what is on them. Of length 0: nothing is recorded."""
 
     state: Array
-    moment: Array
-    """(steps, 14)"""
+    moment: Array  # (steps, 14)
     score: Floats
     job: Array
     ptr: Array
-    picks: Array
-    """(steps, heads)"""
+    picks: Array  # (steps, heads)
     logp: Floats
     time: Floats
-    length: Array
-    """Steps, rows."""
+    length: Array  # steps, rows
 
 
 @inner
@@ -538,20 +504,9 @@ def _roll_out_for(stamp: int) -> Any:
     def roll_out(
         s: k.State, c: k.Setup, f: Facts, net: Net, w: Work, tape: Tape, temperature: float, heads: int
     ) -> int:
-        """From where `s` is to the end, or until the tape is full.
+        """From where `s` is to the end. The tape is written unless its length is 0.
 
-        Args:
-            s: moved.
-            c: settings.
-            f: the window.
-            net: who orders the queue.
-            w: working memory.
-            tape: written, unless its length is 0.
-            temperature: 0: by score.
-            heads: places that are sampled.
-
-        Returns:
-            `FINISHED`; or `FULL`: the tape has no room for the refresh that is due. Call again with a longer one.
+        Returns `FINISHED`; or `FULL`: the tape has no room for the refresh that is due. Call again with a longer one.
         """
         recorded = len(tape.time) > 0
         due = stamp < 0 or s.counts[k.REFRESHING] == 1  # `FULL` was returned before; a stamp is never below 0

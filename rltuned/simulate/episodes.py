@@ -44,10 +44,8 @@ class Trajectory:
     """(S+1,) rows of step s: ptr[s] to ptr[s+1]; in the order of `observe`."""
     state: Singles  # (R, 8) `Actor.terms`
     moment: Floats  # (S, 14) `Actor.moment`
-    score: Floats
-    """(R,) what the actor gives."""
-    job: Codes
-    """(R,) row of the workload."""
+    score: Floats  # (R,) what the actor gives
+    job: Codes  # (R,) row of the workload
     picks: Codes
     """(S, heads) row within the step of the job at each sampled place; −1: the queue is shorter."""
     logp: Floats
@@ -78,10 +76,8 @@ class Episode:
         predicted: bool = False,
     ) -> None:
         """The arguments are those of `Simulation`; `predicted`: whether the estimates are predicted means (`on_means`).
-
-        Raises:
-            RltunedError: as `Simulation`; and a node with GPUs of two types, whose free GPUs the simulator does not
-                tell apart by type as `observe` would.
+        Raises RltunedError: as `Simulation`; and a node with GPUs of two types, whose free GPUs the simulator does not
+        tell apart by type as `observe` would.
         """
         if (np.count_nonzero(shape.nodes.gpus, axis=1) > 1).any():
             raise RltunedError("episodes are for clusters whose nodes have GPUs of one type each")
@@ -94,18 +90,11 @@ class Episode:
         self._predicted = predicted
 
     def run(self, actor: Actor, *, temperature: float, heads: int, seed: int, record: bool) -> Trajectory:
-        """From the first submission to the last end.
+        """From the first submission to the last end. The same arguments give the same trajectory.
 
-        Args:
-            actor: orders the queue at each refresh.
-            temperature: of the softmax over scores / temperature that places are drawn from; 0: the best score first,
-                ties by submission.
-            heads: places that are drawn, from the front of the queue; the rest follows by score.
-            seed: of the draws, from 0; the same arguments give the same trajectory.
-            record: whether to keep what was seen and done.
-
-        Raises:
-            RltunedError: weights that are not finite; a temperature or a number of heads below 0.
+        The first `heads` places are drawn from the softmax over scores / `temperature`, the rest follows by score; 0:
+        the best score first, ties by submission. `record`: whether to keep what was seen and done. Raises RltunedError:
+        weights that are not finite; a temperature, seed or number of heads below 0.
         """
         if not (0.0 <= temperature < np.inf and heads >= 0 and 0 <= seed < 2**64):
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")

@@ -45,19 +45,10 @@ def initial_state(
 ) -> k.State:
     """The cluster as it was read, as a state of the simulator. Its clock starts at 0 when the snapshot was read.
 
-    A job for several partitions waits in one of its own that has all their nodes. A running job that has outlived its
-    expected run time takes half as long again.
-
-    Args:
-        snapshot: the cluster as read.
-        queue: (n,) rows of the waiting jobs that take part, in the order of the plan.
-        run_times: (N,) expected seconds of every job of the table, from its start.
-        settings: of the simulated Slurm.
-        arrivals: rows to keep free for jobs that are assumed to come.
-        room: what these need beside their rows; None: nobody comes.
-
-    Returns:
-        The state: the waiting jobs in the order of `queue`, the running jobs, then the arrivals.
+    Its jobs are the waiting ones of `queue` (n,) in that order, the running ones, then free rows for `arrivals`, jobs
+    that are assumed to come; `room` is what these need beside their rows. `run_times`: (N,) expected seconds of every
+    job of the table, from its start; a running job that has outlived them takes half as long again. A job for several
+    partitions waits in one of its own that has all their nodes.
     """
     jobs, running, n = snapshot.jobs, snapshot.jobs.running, len(queue)
     pools = job_pools(snapshot, queue)
@@ -84,13 +75,11 @@ def initial_state(
     records["on"][n:known] = np.diff(jobs.node_ptr)[running]
     slot = np.concatenate(([0], np.cumsum(np.concatenate((width, records["on"][n:known])))))
     records["slot"][:known], records["slot"][known:] = slot[:-1], slot[-1]
-    nodes = snapshot.nodes
     state = idle_state(
         records,
         need,
         int(slot[-1]) + (0 if room is None else room.slots),
-        capacity(nodes),
-        nodes,
+        snapshot.nodes,
         pool_nodes,
         partitions,
         settings,
@@ -264,7 +253,6 @@ def idle_cluster(
         records,
         np.stack((asked.gpus, asked.cpus, asked.mem, asked.tmp), axis=1),
         int(slot[-1]),
-        asked.capacity,
         shape.nodes,
         asked.pool_nodes,
         shape.partitions,
@@ -293,29 +281,19 @@ def idle_state(
     jobs: k.Array,
     need: Ints,
     slots: int,
-    capacity: Ints,
     table: NodeTable,
     pool_nodes: Bools,
     partitions: Sequence[Partition],
     settings: SimulationSettings,
     waiting: int,
 ) -> k.State:
-    """The kernel's state at time 0 with nobody in the queue and nothing running.
-
-    Args:
-        jobs: (J,) `kernel.JOB`; not copied.
-        need: (J, 4), as in `kernel.State`.
-        slots: nodes that all jobs together may get.
-        capacity: (M, 4) what an empty node has.
-        table: whether they are usable, and their weights.
-        pool_nodes: (L, M) the sets that `pool` of the jobs counts.
-        partitions: those that `partition` of the jobs counts.
-        settings: Slurm's.
-        waiting: how many of the jobs may ever wait.
+    """The kernel's state at time 0: nobody is in the queue, nothing runs. The jobs are not copied; `slots`: nodes that
+    all of them together may get; `waiting`: how many may ever wait. `pool_nodes` (L, M) and `partitions` are what
+    `pool` and `partition` of the jobs count.
     """
-    n, m, pools = len(jobs), len(capacity), len(pool_nodes)
+    n, m, pools = len(jobs), len(table), len(pool_nodes)
     amount = np.zeros((5, m, k.DIMENSIONS), dtype=np.int64)
-    amount[k.NOW_FREE] = amount[k.ROOM] = capacity
+    amount[k.NOW_FREE] = amount[k.ROOM] = capacity(table)
     nodes = np.zeros(m, dtype=k.NODE)
     nodes["usable"], nodes["weight"], nodes["shadow"] = table.usable, table.weights, np.inf
     pool_ptr, pool_members = _ragged([np.flatnonzero(mask) for mask in pool_nodes])
@@ -382,24 +360,12 @@ def plans(settings: SimulationSettings, member: Bools, jobs: int, waiting: int, 
 
 def setup(settings: SimulationSettings, *, plan_all: bool = False) -> k.Setup:
     """The settings as the kernel takes them."""
+    own = {"backfill", "fit", "stale", "plan_all"}
+    same = {name: kind for name, kind in k.Setup.__annotations__.items() if name not in own}
     return k.Setup(
         backfill=int(_BACKFILL[settings.backfill]),
         fit=_FIT[settings.fit],
-        sched_interval=float(settings.sched_interval),
-        default_queue_depth=int(settings.default_queue_depth),
-        bf_interval=float(settings.bf_interval),
-        bf_offset=float(settings.bf_offset),
-        bf_max_job_test=int(settings.bf_max_job_test),
-        bf_max_job_user=int(settings.bf_max_job_user),
-        bf_max_job_part=int(settings.bf_max_job_part),
-        bf_max_job_start=int(settings.bf_max_job_start),
-        bf_min_age_reserve=int(settings.bf_min_age_reserve),
-        bf_window=float(settings.bf_window),
-        bf_resolution=float(settings.bf_resolution),
-        refresh=float(settings.refresh),
         stale=float(max(settings.stale, settings.refresh)),
-        turnover=float(settings.turnover),
-        launch=float(settings.launch),
-        kill_interval=float(settings.kill_interval),
         plan_all=plan_all,
+        **{name: kind(getattr(settings, name)) for name, kind in same.items()},
     )

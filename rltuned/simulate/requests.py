@@ -54,12 +54,10 @@ class Requests:
     """(N,) MiB on each node, whatever the kind of request."""
     gpu_type: Codes
     """(N,) column of `NodeTable.gpu_types`; −1: any, or a job of no GPUs."""
-    partition: Codes
-    """(N,) index into `ClusterShape.partitions`."""
+    partition: Codes  # (N,) index into `ClusterShape.partitions`.
     pool: Codes
     """(N,) row of `pool_nodes`: partition, type, and as many GPUs as the job wants of a node (at least one in all)."""
-    pool_nodes: Bools
-    """(L, M)"""
+    pool_nodes: Bools  # (L, M)
     capacity: Ints
     """(M, 4) GPUs, CPUs, MiB of memory and of disk of an empty node."""
     rejected: dict[int, str]

@@ -84,14 +84,9 @@ def sampled_scenarios(
     job, and the first half of them, are spread evenly over its distribution (Latin hypercube: McKay, Beckman and
     Conover, Technometrics 1979).
 
-    Args:
-        state: of `initial_state`.
-        jobs: the job table.
-        queue: (n,) rows of the waiting jobs, as `state` has them.
-        run_times: (N,) expected seconds of every job of the table.
-        spread: σ of ln(run time / expected).
-        samples: number of scenarios.
-        groups: (N,) of every job of the table; jobs of one group share `SHARED` of the variance of ln, −1: with nobody.
+    `state` is that of `initial_state` for the (n,) rows `queue`, `run_times` (N,) the expected seconds of every job of
+    the table, `spread` σ of ln(run time / expected). Jobs of one of the `groups` (N,) share `SHARED` of that variance;
+    −1: with nobody.
     """
     rows, pending = np.concatenate((queue, jobs.running)), len(queue)
     known = len(rows)  # behind them are the arrivals
@@ -170,12 +165,8 @@ class SimulatedQueue:
         *,
         plan_all: bool = False,
     ) -> None:
-        """Args:
-        waiting: how many jobs wait: the first rows of `state`, in the order of the queue.
-        state: of `initial_state`; it is not changed.
-        settings: of the simulated Slurm.
-        scenarios: to simulate in.
-        plan_all: whether `planned` is wanted of all jobs.
+        """So many jobs wait: the first rows of `state` (of `initial_state`; it is not changed), in the order of the
+        queue. `plan_all`: whether `planned` is wanted of all of them.
         """
         self.scenarios = len(scenarios)
         self._waiting = waiting

@@ -1,4 +1,4 @@
-"""`ClusterShape`: the hardware and partitions of a cluster without any jobs, and the short ways to write one down.
+"""`ClusterShape`: the hardware and partitions of a cluster without any jobs, and `read_shape`, what `--cluster` takes.
 
 Short form, one pool of equal nodes after the other, separated by commas::
 
@@ -9,14 +9,16 @@ Short form, one pool of equal nodes after the other, separated by commas::
     4x0:32c                      4 nodes without GPUs
 
 that is, ``NODES x GPUS [:TYPE] [:CPUSc] [:MEMORYg] [:DISKd]``. It makes one partition, "main". `from_json` takes the
-long form, with partitions. What is not given: 8 CPUs and 64 GiB for each GPU (and for a node without
+long form of a file, with partitions. What is not given: 8 CPUs and 64 GiB for each GPU (and for a node without
 GPUs), no local disk, no limits. GPU types are compared in lower case.
 """
 
+import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -33,7 +35,10 @@ MEM_PER_GPU: Final = 64 * 1024.0
 """Of a node that a shape says nothing of: MiB, and CPUs, for each of its GPUs, at least once."""
 MAX_NODES: Final = 100_000
 MAX_GPUS_PER_NODE: Final = 1024
+MAX_BYTES: Final = 16 * 2**20
+"""No description of a cluster is larger; a trace given by mistake is."""
 MAIN: Final = "main"
+_TYPE: Final = "[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,7 @@ class ClusterShape:
     """A cluster with nothing running."""
 
     nodes: NodeTable
-    partitions: tuple[Partition, ...]
-    """At least one; exactly one has `default` set."""
+    partitions: tuple[Partition, ...]  # at least one; exactly one has `default` set
     text: str
     """As it was written: "20x8:p100", or the file's name."""
     qos: tuple[str, ...] = field(default=("normal",))
@@ -62,22 +66,34 @@ class ClusterShape:
         return next(partition for partition in self.partitions if partition.default)
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Equal nodes."""
+class _Form(BaseModel):
+    """A key that means nothing is an error: what it was to say would be assumed in silence."""
 
-    nodes: int
-    gpus: int
-    """Of each node; so are the others."""
-    gpu_type: str = ""
-    cpus: int = 0
-    """0: the default; likewise `mem`."""
-    mem: float = 0.0
-    """MiB; so is the local disk `tmp`."""
-    tmp: float = 0.0
-    features: frozenset[str] = frozenset()
-    weight: int = 1
-    """slurm.conf(5) Weight: Slurm takes nodes of a smaller one first."""
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+_Amount = Annotated[float, Field(gt=0, lt=2**40)]
+
+
+class Pool(_Form):
+    """Equal nodes. The amounts are those of each node; None: the default."""
+
+    name: str | None = None
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    gpus_per_node: Annotated[int, Field(ge=0, le=MAX_GPUS_PER_NODE)]
+    gpu_type: Annotated[str, Field(pattern=rf"^({_TYPE})?$")] = ""
+    cpus: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    mem_mib: _Amount | None = None
+    mem_gib: _Amount | None = None
+    disk_mib: _Amount | None = None
+    disk_gib: _Amount | None = None
+    features: list[str] = []
+    weight: Annotated[int, Field(ge=0, lt=2**32)] = 1  # slurm.conf(5): Slurm takes nodes of a smaller one first
+
+    @property
+    def kind(self) -> str:
+        """Type of the GPUs; "gpu": none in particular."""
+        return tres_name(self.gpu_type or "gpu")
 
 
 def shape(
@@ -86,63 +102,79 @@ def shape(
     partitions: Sequence[tuple[Partition, Sequence[int]]] = (),
     qos: Sequence[str] = ("normal",),
 ) -> ClusterShape:
-    """A cluster of pools, whose nodes are named node1 …, zero-padded, in this order.
+    """A cluster of pools, whose nodes are named node1 …, zero-padded, in this order. Raises ShapeError: too many nodes.
 
     `partitions`: each with the indices of its pools (`Partition.nodes` is filled in). None: one of all nodes.
-
-    Raises:
-        ShapeError: no or too many nodes.
     """
     total = sum(pool.nodes for pool in pools)
-    if not 1 <= total <= MAX_NODES:
+    if total > MAX_NODES:
         raise ShapeError(f"cluster {_shown(text)}: has {total:,} nodes; 1 to {MAX_NODES:,} nodes are possible")
-    types = tuple(dict.fromkeys(pool.gpu_type or "gpu" for pool in pools if pool.gpus))
-    counts = np.asarray([pool.nodes for pool in pools])
-    first = np.concatenate(([0], np.cumsum(counts)))
-    gpus = np.zeros((len(pools), len(types)), dtype=np.int32)
-    for row, pool in enumerate(pools):
-        if pool.gpus:
-            gpus[row, types.index(pool.gpu_type or "gpu")] = pool.gpus
+    types = tuple(dict.fromkeys(pool.kind for pool in pools if pool.gpus_per_node))
+    gpus = np.zeros((total, len(types)), dtype=np.int32)
+    first = np.cumsum([0, *(pool.nodes for pool in pools)])
+    for pool, begin in zip(pools, first.tolist(), strict=False):
+        if pool.gpus_per_node:
+            gpus[begin : begin + pool.nodes, types.index(pool.kind)] = pool.gpus_per_node
 
-    def column(values: Iterable[float]) -> Any:
-        return np.repeat(np.asarray(list(values)), counts)
+    def column(value: Callable[[Pool], float]) -> Any:
+        return np.repeat([value(pool) for pool in pools], [pool.nodes for pool in pools])
 
     width = len(str(total))
     nodes = node_table(
         [f"node{number:0{width}d}" for number in range(1, total + 1)],
         types,
-        np.repeat(gpus, counts, axis=0),
-        cpus=column(pool.cpus or CPUS_PER_GPU * max(pool.gpus, 1) for pool in pools),
-        mem=column(pool.mem or MEM_PER_GPU * max(pool.gpus, 1) for pool in pools),
-        tmp=column(pool.tmp for pool in pools),
-        features=[pool.features for pool in pools for _ in range(pool.nodes)],
-        weight=column(pool.weight for pool in pools),
+        gpus,
+        cpus=column(lambda pool: pool.cpus or CPUS_PER_GPU * max(pool.gpus_per_node, 1)),
+        mem=column(
+            lambda pool: pool.mem_mib or (pool.mem_gib or 0.0) * 1024 or MEM_PER_GPU * max(pool.gpus_per_node, 1)
+        ),
+        tmp=column(lambda pool: pool.disk_mib or (pool.disk_gib or 0.0) * 1024),
+        features=[frozenset(pool.features) for pool in pools for _ in range(pool.nodes)],
+        weight=column(lambda pool: pool.weight),
     )
-    if not partitions:
-        partitions = ((Partition(MAIN, NO_ROWS, default=True), range(len(pools))),)
     filled = tuple(
         replace(
             partition,
             nodes=np.concatenate([np.arange(first[pool], first[pool + 1]) for pool in sorted(rows)]).astype(np.int32),
         )
-        for partition, rows in partitions
+        for partition, rows in partitions or ((Partition(MAIN, NO_ROWS, default=True), range(len(pools))),)
     )
     return ClusterShape(nodes, filled, text, tuple(qos))
+
+
+def read_shape(text_or_path: str | Path) -> ClusterShape:
+    """The cluster that `--cluster` describes: the short form, or a file: what ends in .json or names an existing one.
+    Raises ShapeError: names the file and line, or the place, and the reason.
+    """
+    name = str(text_or_path)
+    if not (name.endswith(".json") or isinstance(text_or_path, Path) or Path(name).is_file()):
+        return parse_shape(name)
+    try:
+        with Path(name).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ShapeError(f"{name}: cannot be read: {error.strerror or error}") from error
+    if len(raw) > MAX_BYTES:
+        raise ShapeError(f"{name}: too large for the description of a cluster")
+    try:
+        value = json.loads(raw.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        raise ShapeError(f"{name}:{error.lineno}: {error.msg} (column {error.colno})") from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ShapeError(f"{name}: is no JSON: {error}") from error
+    return from_json(value, Path(name).name)
 
 
 # --- the short form ----------------------------------------------------------------------------------------------
 
 _POOL = re.compile(r"([0-9]{1,9})x([0-9]{1,9})((?::[^:]*)*)\Z", re.ASCII)
 _RESOURCE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([cgd])\Z", re.ASCII)
-_TYPE: Final = "[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"
 _RESOURCE_NAME: Final = {"c": "CPUs", "g": "memory", "d": "disk"}
 
 
 def parse_shape(text: str) -> ClusterShape:
-    """The cluster that the short form (top of this page) describes.
-
-    Raises:
-        ShapeError: names the pool and what is wrong with it.
+    """The cluster that the short form (top of this page) describes. Raises ShapeError: names the pool and what is wrong
+    with it.
     """
     return shape([_pool(part.strip(), text) for part in text.split(",")], text)
 
@@ -166,28 +198,23 @@ def _pool(part: str, text: str) -> Pool:
                 raise ShapeError(f"{where}: {word}: memory is above 0")
             found[unit] = number
         elif position == 0 and re.fullmatch(_TYPE, word):
-            gpu_type = tres_name(word)
+            gpu_type = word
         else:
             raise ShapeError(f"{where}: cannot understand {_shown(word)}: first the GPU type, then 64c, 512g, 2000d")
-    return _checked(
-        where,
-        Pool(
-            nodes=int(match.group(1)),
-            gpus=int(match.group(2)),
-            gpu_type=gpu_type,
-            cpus=int(found.get("c", 0)),
-            mem=found.get("g", 0.0) * 1024,
-            tmp=found.get("d", 0.0) * 1024,
-        ),
+    nodes, gpus = int(match.group(1)), int(match.group(2))
+    if not 1 <= nodes <= MAX_NODES:
+        raise ShapeError(f"{where}: {nodes} nodes; a pool has 1 to {MAX_NODES:,}")
+    if gpus > MAX_GPUS_PER_NODE:
+        raise ShapeError(f"{where}: {gpus} GPUs on a node; it can have 0 to {MAX_GPUS_PER_NODE:,}")
+    cpus = int(found["c"]) if "c" in found else None
+    return Pool(
+        nodes=nodes,
+        gpus_per_node=gpus,
+        gpu_type=gpu_type,
+        cpus=cpus,
+        mem_gib=found.get("g"),
+        disk_gib=found.get("d") or None,
     )
-
-
-def _checked(where: str, pool: Pool) -> Pool:
-    if not 1 <= pool.nodes <= MAX_NODES:
-        raise ShapeError(f"{where}: {pool.nodes} nodes; a pool has 1 to {MAX_NODES:,}")
-    if not 0 <= pool.gpus <= MAX_GPUS_PER_NODE:
-        raise ShapeError(f"{where}: {pool.gpus} GPUs on a node; it can have 0 to {MAX_GPUS_PER_NODE:,}")
-    return pool if pool.gpus else replace(pool, gpu_type="")
 
 
 def _shown(value: object) -> str:
@@ -196,41 +223,6 @@ def _shown(value: object) -> str:
 
 
 # --- JSON --------------------------------------------------------------------------------------------------------
-
-
-class _Form(BaseModel):
-    """A key that means nothing is an error: what it was to say would be assumed in silence."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-_Amount = Annotated[float, Field(gt=0, lt=2**40)]
-
-
-class _Pool(_Form):
-    name: str | None = None
-    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
-    gpus_per_node: Annotated[int, Field(ge=0, le=MAX_GPUS_PER_NODE)]
-    gpu_type: Annotated[str, Field(pattern=rf"^({_TYPE})?$")] = ""
-    cpus: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    mem_mib: _Amount | None = None
-    mem_gib: _Amount | None = None
-    disk_mib: _Amount | None = None
-    disk_gib: _Amount | None = None
-    features: list[str] = []
-    weight: Annotated[int, Field(ge=0, lt=2**32)] = 1
-
-    def pool(self) -> Pool:
-        return Pool(
-            nodes=self.nodes,
-            gpus=self.gpus_per_node,
-            gpu_type="" if self.gpu_type == "gpu" or not self.gpus_per_node else tres_name(self.gpu_type),
-            cpus=self.cpus or 0,
-            mem=self.mem_mib or (self.mem_gib or 0.0) * 1024,
-            tmp=self.disk_mib or (self.disk_gib or 0.0) * 1024,
-            features=frozenset(self.features),
-            weight=self.weight,
-        )
 
 
 def _seconds(limit: object) -> object:
@@ -267,7 +259,7 @@ class _Partition(_Form):
 
 
 class _Cluster(_Form):
-    pools: Annotated[list[_Pool], Field(min_length=1)]
+    pools: Annotated[list[Pool], Field(min_length=1)]
     partitions: Annotated[list[_Partition], Field(min_length=1)] = [_Partition(name=MAIN)]
     qos: Annotated[list[str], Field(min_length=1)] = ["normal"]
 
@@ -286,12 +278,8 @@ def from_json(value: Any, text: str) -> ClusterShape:
     one unless another says so. `max_time` is in seconds or as in slurm.conf(5); memory and disk are also in MiB
     (`mem_mib`, `disk_mib`).
 
-    Args:
-        value: as `json.loads` gives it.
-        text: what the shape calls itself: the file.
-
-    Raises:
-        ShapeError: names the place and the reason.
+    `value`: as `json.loads` gives it. `text`: what the shape calls itself: the file. Raises ShapeError: names the place
+    and the reason.
     """
     try:
         found = _Cluster.model_validate(value)
@@ -315,7 +303,7 @@ def from_json(value: Any, text: str) -> ClusterShape:
                 raise ShapeError(f"{where}: no pool is named {_shown(name)}; there is {', '.join(named) or 'none'}")
         rows = range(len(found.pools)) if part.pools is None else [named[name] for name in part.pools]
         parts.append((part.partition(default=part.name in chosen), rows))
-    return shape([pool.pool() for pool in found.pools], text, parts, found.qos)
+    return shape(found.pools, text, parts, found.qos)
 
 
 def _once(names: Sequence[str], where: str) -> None:

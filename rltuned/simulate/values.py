@@ -65,8 +65,7 @@ class SimulationSettings:
     """… of a user, 0: all, …"""
     bf_max_job_part: int = 0
     """… of a partition, likewise; it passes over the others, which do not count. A trace without users has one …"""
-    bf_max_job_start: int = 0
-    """… and that it starts, likewise."""
+    bf_max_job_start: int = 0  # … and that it starts, likewise
     bf_min_age_reserve: int = 0
     """Seconds that a job must have waited to get a reservation of `Backfill.SLURM`, and to block its partition."""
     bf_window: float = 86_400.0
@@ -133,14 +132,12 @@ class JobFate(enum.IntEnum):
 class Runs(NamedTuple):
     """Runs of jobs; R rows."""
 
-    row: Ints
-    """Of the workload."""
+    row: Ints  # of the workload
     submit: Floats
     """Seconds, like start and end: since when it waited for that run."""
     start: Floats
     end: Floats
-    gpus: Floats
-    """That it had."""
+    gpus: Floats  # that it had
 
 
 @dataclass(frozen=True)
@@ -150,10 +147,8 @@ class SimulationResult:
     fate: npt.NDArray[np.int8]
     start: Floats
     """Seconds on the workload's clock; NaN while it waits."""
-    end: Floats
-    """Seconds; NaN while it has not ended."""
-    rejected: dict[int, str]
-    """Why, by row: jobs that can never run."""
+    end: Floats  # seconds; NaN while it has not ended
+    rejected: dict[int, str]  # why, by row: jobs that can never run
     node_ptr: Codes
     """(N+1,) row pointer into `node_idx`: the nodes each job got."""
     node_idx: Codes
@@ -161,8 +156,7 @@ class SimulationResult:
     """(N,) started by the backfill pass, ahead of a blocked job."""
     runs: Runs
     """Those that ended because the job requeued itself, then the last run of each job, NaN as above."""
-    passes: int
-    """Main and backfill passes together."""
+    passes: int  # main and backfill passes together
     refreshes: int
 
     @property

@@ -18,9 +18,8 @@ from rltuned.core.workers.progress import Progress, progress_bar, silent
 from rltuned.lab.evaluate.case import Case, cases
 from rltuned.lab.evaluate.windows import Split, Window, bounds, draw
 from rltuned.simulate.rankers import compile_kernel
-from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.shape import ClusterShape, read_shape
 from rltuned.simulate.workload.jobs import Estimates, Workload
-from rltuned.simulate.workload.shapes import read_shape
 from rltuned.simulate.workload.simulated_estimates import estimate
 from studies.peers import PEERS, rlscheduler, schedinspector
 from studies.peers.episodes import run_episode

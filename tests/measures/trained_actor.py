@@ -42,7 +42,7 @@ from rltuned.lab.train.curriculum import (
 from rltuned.lab.train.sampling import Measures, in_slurms_order, judge
 from rltuned.lab.train.select import WATCHED, over
 from rltuned.records import model_files as files
-from rltuned.simulate.workload.shapes import read_shape
+from rltuned.simulate.shape import read_shape
 from studies.traces import read
 
 WORK: Final = Path("build/actor")

@@ -56,10 +56,9 @@ from rltuned.lab.report import charts, page, period, replay
 from rltuned.lab.report.build import assemble
 from rltuned.records import decisions
 from rltuned.records.decisions import save
-from rltuned.simulate.shape import ClusterShape, from_json
+from rltuned.simulate.shape import ClusterShape, from_json, read_shape
 from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.jobs import Estimates, Workload
-from rltuned.simulate.workload.shapes import read_shape
 from rltuned.simulate.workload.simulated_estimates import EstimateKind, estimate
 from rltuned.simulate.workload.synthetic import generate
 

@@ -105,8 +105,7 @@ class SimulatedSlurm:
     """slurmctld, its jobs and the people around it, as `SlurmReader`, `HistoryReader` and `SlurmWriter`.
 
     Job ids are rows of the workload + 1. Nothing here knows a daemon: `leftovers` says what is left of it afterwards.
-    It
-    is the `Ranker` of its simulation: Slurm's own order.
+    It is the `Ranker` of its simulation: Slurm's own order.
     """
 
     ages = False

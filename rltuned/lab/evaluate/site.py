@@ -17,11 +17,10 @@ from rltuned.core.tables import Snapshot
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.lab.evaluate.window_metrics import most_in_use
-from rltuned.simulate.shape import ClusterShape
+from rltuned.simulate.shape import ClusterShape, read_shape
 from rltuned.simulate.values import Backfill
 from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.readers import read
-from rltuned.simulate.workload.shapes import read_shape
 from rltuned.slurm import not_simulated
 from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.port import ClusterFacts

@@ -14,8 +14,8 @@ from rltuned.lab.evaluate.policies import model_path
 from rltuned.lab.train.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.lab.train.training import Trained
 from rltuned.lab.train.training_settings import SHARES, STEPS_PER_MINUTE, TrainSettings
+from rltuned.simulate.shape import read_shape
 from rltuned.simulate.workload.readers import read
-from rltuned.simulate.workload.shapes import read_shape
 from rltuned.simulate.workload.simulated_estimates import parse_estimates
 
 NONE: Final = "none"  # of `--from`: no model

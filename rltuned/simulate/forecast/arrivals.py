@@ -38,22 +38,17 @@ class Submissions:
     """Jobs that were submitted, (n,) each, in the order of their submission."""
 
     job_id: Ints
-    submit_time: Floats
-    """Epoch seconds."""
+    submit_time: Floats  # epoch seconds
     user: Category
     partition: Category
     """As Slurm prints it; the first of several counts."""
     gpu_type: Category
     nodes: Codes
-    gpus: Codes
-    """In all, like `cpus` and `mem`."""
-    gpus_per_node: Codes
-    """0: only a total was asked."""
+    gpus: Codes  # in all, like `cpus` and `mem`
+    gpus_per_node: Codes  # 0: only a total was asked
     cpus: Codes
-    mem: Floats
-    """MiB."""
-    time_limit: Floats
-    """Seconds; infinite without one."""
+    mem: Floats  # miB
+    time_limit: Floats  # seconds; infinite without one
     expected: Floats
     """Seconds that each is (or was) expected to run."""
     run_time: Floats
@@ -89,16 +84,13 @@ class ArrivalModel:
     """Batches in an hour, in the mean over the week."""
     by_hour: Floats
     """(24,) rate in each hour of the day over the mean; UTC."""
-    by_weekday: Floats
-    """(7,) likewise, Monday first."""
+    by_weekday: Floats  # (7,) likewise, Monday first
     busy: float
     """Standard deviation of the batches of a day over what was expected of that day, beyond chance."""
-    batch_ptr: Rows
-    """(B+1,) where each batch begins in `rows`."""
+    batch_ptr: Rows  # (B+1,) where each batch begins in `rows`
     rows: Rows
     """Rows of `submissions`, batch by batch, each in the order of submission."""
-    weight: Floats
-    """(B,) cumulated chance of each batch."""
+    weight: Floats  # (B,) cumulated chance of each batch
 
     @classmethod
     def of(cls, submissions: Submissions, now: float) -> "ArrivalModel | None":

@@ -63,10 +63,8 @@ class StartRequest:
     """(n,) pending jobs, as rows of the job table, the front first; later ones than `MOST_JOBS` are left out."""
     run_times: Floats
     """(N,) expected run time of every job of the table, seconds from its start."""
-    spread: float = 0.0
-    """σ of ln(run time / expected)."""
-    submissions: Submissions | None = None
-    """Whom arrivals are like; None: nobody comes."""
+    spread: float = 0.0  # σ of ln(run time / expected)
+    submissions: Submissions | None = None  # whom arrivals are like; None: nobody comes
     probes: tuple[Probe, ...] = ()
     """Asked of after the jobs, in this order, as far as there is time."""
 
@@ -75,13 +73,11 @@ class StartRequest:
 class StartForecast:
     """What a simulation says, not calibrated yet."""
 
-    rows: Rows
-    """(n,) rows of the job table."""
+    rows: Rows  # (n,) rows of the job table
     waits: Floats
     """(n, 3) quantiles at `LEVELS` of the seconds until each job starts; infinite: not within the horizon."""
     scenarios: int
-    probes: Floats
-    """(p, 3) the same of the first p probes."""
+    probes: Floats  # (p, 3) the same of the first p probes
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -90,8 +86,7 @@ class StartForecast:
 class Scores(NamedTuple):
     """How forecasts have turned out, (n,) each."""
 
-    middle: Floats
-    """ln(median wait + GRAIN) that was forecast."""
+    middle: Floats  # ln(median wait + GRAIN) that was forecast
     score: Floats
     """0 where the outcome was the median, −1 and 1 where it was an outer quantile."""
     open: Bools

@@ -47,14 +47,12 @@ class JobAnswer(NamedTuple):
     """What is known of a pending job."""
 
     job_id: int
-    time: float
-    """Of the reading, epoch seconds."""
+    time: float  # of the reading, epoch seconds
     start: tuple[float, float | None] | None
     """Between which times it is expected to start, with 80 %, epoch seconds. None: nothing is forecast."""
     likely: float | None
     """As likely before as after it; None: beyond the horizon."""
-    waits_for: str
-    """A sentence, or why nothing is forecast."""
+    waits_for: str  # A sentence, or why nothing is forecast
     outcomes: int
     not_simulated: str
 

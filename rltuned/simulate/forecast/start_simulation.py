@@ -46,13 +46,10 @@ def _endless() -> float:
 class StartSimulation:
     """Simulates the cluster forward under the order in force."""
 
-    scenarios: int = 16
-    """At most; of a long queue fewer (`cheaper`)."""
+    scenarios: int = 16  # at most; of a long queue fewer (`cheaper`)
     horizon: float = HORIZON
-    settings: SimulationSettings = _SLURM
-    """Of the simulated Slurm."""
-    seconds_left: Callable[[], float] = _endless
-    """Asked before each scenario."""
+    settings: SimulationSettings = _SLURM  # of the simulated Slurm
+    seconds_left: Callable[[], float] = _endless  # asked before each scenario
 
     def __call__(self, request: StartRequest) -> StartForecast | None:
         """The forecast. None: there is nothing to say, or no time for `LEAST_SCENARIOS` scenarios."""
@@ -146,22 +143,17 @@ def quantiles(waits: Floats, horizon: float) -> Floats:
 class Arrivals:
     """Who may come, as the simulator needs it. S submissions of the past, E pools."""
 
-    model: ArrivalModel | None
-    """None: too little is known of who comes."""
+    model: ArrivalModel | None  # none: too little is known of who comes
     known: Submissions
     """The submissions of the past, and behind them the probes of the request."""
     first: int
     """Row of the state that a probe takes; arrivals are behind it."""
     fits: Bools
     """(S,) whether the cluster could ever run such a job."""
-    records: k.Array
-    """(S,) as jobs that wait and have no slot yet."""
-    need: Ints
-    """(S, 4)"""
-    width: Ints
-    """(S,) nodes that it may get at most."""
-    pools: Bools
-    """(E, M)"""
+    records: k.Array  # (S,) as jobs that wait and have no slot yet
+    need: Ints  # (S, 4)
+    width: Ints  # (S,) nodes that it may get at most
+    pools: Bools  # (E, M)
 
     @classmethod
     def of(cls, request: StartRequest, rows: Rows) -> "Arrivals":

@@ -251,8 +251,7 @@ class Table:
     convert: Callable[[Batch], Rows]
     aliases: Mapping[str, str]
     """Other spellings of a column, in lower case, by the name that `convert` uses."""
-    quotes: bool = True
-    """Whether fields may be quoted as in CSV."""
+    quotes: bool = True  # whether fields may be quoted as in CSV
     steps: Sequence[str] = ()
     """Rows with a dot in one of these columns are no jobs but steps of one (sacct)."""
     no_header: Sequence[str] = ()
@@ -270,10 +269,7 @@ def fits(line: str, table: Table) -> bool:
 
 def header(line: str, table: Table, where: str) -> tuple[list[str], str, bool]:
     """The columns' names as `table.convert` knows them ("" for one that it does not need), what separates them, and
-    whether `line` is them.
-
-    Raises:
-        WorkloadError: a column is missing or there twice.
+    whether `line` is them. Raises WorkloadError: a column is missing or there twice.
     """
     separator = max(table.separators, key=line.count)
     try:
@@ -305,11 +301,7 @@ def _fields(line: str, separator: str, table: Table) -> list[str]:
 
 
 def read_table(file: TextFile, table: Table, collector: "Collector") -> None:
-    """Read all jobs of `file`.
-
-    Raises:
-        WorkloadError: header or (unless skipped) row wrong, with its line.
-    """
+    """Read all jobs of `file`. Raises WorkloadError: header or (unless skipped) row wrong, with its line."""
     number, line = file.first
     if not number:
         raise WorkloadError(f"{file.name}: is empty")
@@ -364,21 +356,15 @@ class Collector:
         self._index: dict[str, dict[str, int]] = {column: {"": -1} for column in TEXTS}
 
     def bad(self, line: int, reason: str) -> None:
-        """A row that cannot be read.
-
-        Raises:
-            WorkloadError: unless such rows are skipped.
-        """
+        """A row that cannot be read. Raises WorkloadError: unless such rows are skipped."""
         if not self._skip_bad:
             raise WorkloadError(f"{self.name}:{line}: {reason}")
         self.skipped += 1
         self.first_skipped = self.first_skipped or f"line {line}: {reason}"
 
     def add(self, batch: Batch, rows: Rows) -> None:
-        """Take the good rows of a batch, in its order.
-
-        Raises:
-            WorkloadError: the first row with a note, unless such rows are skipped.
+        """Take the good rows of a batch, in its order. Raises WorkloadError: the first row with a note, unless such
+        rows are skipped.
         """
         for row in sorted(batch.notes):
             self.bad(int(batch.lines[row]), batch.notes[row])
@@ -402,11 +388,7 @@ class Collector:
             self._parts[column].append(np.array(list(map(index.__getitem__, texts)), dtype=np.int32)[good])
 
     def finish(self, source: Source) -> Workload:
-        """The workload, in order of submission.
-
-        Raises:
-            WorkloadError: no jobs.
-        """
+        """The workload, in order of submission. Raises WorkloadError: no jobs."""
         source = replace(source, skipped=self.skipped, left_out=self.left_out, unknown=self.unknown)
         columns: dict[str, Any] = {
             name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in self._parts.items()

@@ -9,11 +9,8 @@ from rltuned.simulate.workload.jobs import Workload
 
 
 def describe(workload: Workload) -> dict[str, Any]:
-    """The statistics of a workload of at least one job, as JSON-able data. Times in seconds; None for what the
-    trace does not tell. With one submission time only there is no rate and no demand.
-
-    Raises:
-        WorkloadError: no jobs.
+    """The statistics of a workload of at least one job, as JSON-able data. Times in seconds; None for what the trace
+    does not tell. With one submission time only there is no rate and no demand. Raises WorkloadError: no jobs.
     """
     n = len(workload)
     if n == 0:

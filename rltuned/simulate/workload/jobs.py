@@ -50,23 +50,19 @@ class Workload:
     """Seconds that the user asked for; NaN where the trace does not say, infinite for unlimited."""
     wait_time: Floats
     """Seconds that the job waited on the machine of the trace; NaN where not known. For `describe` only."""
-    gpus: Codes
-    """GPUs in all; 0 for a CPU job."""
+    gpus: Codes  # GPUs in all; 0 for a CPU job
     nodes: Codes
     """Nodes asked for; 0 where the trace does not say."""
     cpus: Codes
     """CPUs in all; 0 where not given: then CPUs do not limit the job."""
-    mem: Floats
-    """MiB in all; 0 where not given."""
-    tmp: Floats
-    """Local disk per node, MiB; 0 where not given."""
+    mem: Floats  # miB in all; 0 where not given
+    tmp: Floats  # local disk per node, MiB; 0 where not given
     user: Category
     account: Category
     partition: Category
     """Partition or virtual cluster; code −1 where the trace has none."""
     qos: Category
-    gpu_type: Category
-    """Type asked for; code −1: any."""
+    gpu_type: Category  # type asked for; code −1: any
     most_nodes: Codes
     """0: no range. Else the job takes as many nodes as have room, from `nodes` (at least 1) to so many, with the same
     on each: all amounts in all are those on `nodes` nodes, which must divide the GPUs."""
@@ -129,8 +125,7 @@ def workload(source: Source, submit_time: Any, run_time: Any, gpus: Any, **colum
     Text columns are sequences of strings ("" for none); `scaling` is no column. Rows are put in order of submission,
     ties as they come.
 
-    Raises:
-        TypeError: a column that does not exist.
+    Raises TypeError: a column that does not exist.
     """
     submit = np.asarray(submit_time, dtype=np.float64)
     n = len(submit)

@@ -46,11 +46,9 @@ class _Hashed(io.FileIO):
 
 
 class TextFile:
-    """One pass over a file, gzip or plain by its first bytes. Use as a context; `sha256` is known at its end.
-
-    Raises:
-        WorkloadError: it cannot be opened, is empty, or is packed in another way than gzip. Whatever reads it: a
-            damaged or truncated gzip stream, with the line where it ends.
+    """One pass over a file, gzip or plain by its first bytes. Use as a context; `sha256` is known at its end. Raises
+    WorkloadError: it cannot be opened, is empty, or is packed in another way than gzip. Whatever reads it: a damaged or
+    truncated gzip stream, with the line where it ends.
     """
 
     def __init__(self, path: Path, progress: Progress = silent) -> None:

@@ -18,12 +18,10 @@ class _Part(BaseModel):
 class SizeClass(_Part):
     """Jobs of about the same number of GPUs."""
 
-    share: float
-    """Of all jobs."""
+    share: float  # of all jobs
     gpus: tuple[tuple[int, float], ...]
     """Numbers of GPUs, and the share of each within the class."""
-    run_time: tuple[int, ...]
-    """Quantiles at `Presets.levels`, seconds."""
+    run_time: tuple[int, ...]  # quantiles at `Presets.levels`, seconds.
 
 
 class Preset(_Part):

@@ -44,9 +44,8 @@ def read(
     a job. `skip_bad`: lines that cannot be read are counted. `keep_unknown`: jobs of unknown run time (−1) are kept,
     with run time 0, to describe the file; otherwise they are left out and counted, because they cannot be replayed.
 
-    Raises:
-        WorkloadError: "FILE:LINE: reason" for a line that cannot be read; "FILE: reason" for a file that cannot be
-            opened, is empty, truncated, of no known format or has no jobs in it.
+    Raises WorkloadError: "FILE:LINE: reason" for a line that cannot be read; "FILE: reason" for a file that cannot be
+    opened, is empty, truncated, of no known format or has no jobs in it.
     """
     path = Path(path)
     with TextFile(path, progress) as file:
@@ -57,10 +56,8 @@ def read(
 
 
 def sniff(file: TextFile) -> Table:
-    """Find out the format of a file, from its first line that is not blank.
-
-    Raises:
-        WorkloadError: none of the known ones; says what was found and what there is.
+    """Find out the format of a file, from its first line that is not blank. Raises WorkloadError: none of the known
+    ones; says what was found and what there is.
     """
     number, line = file.first
     if not number:
@@ -158,15 +155,13 @@ class _Tres(NamedTuple):
     gpus: Any = np.nan
     gpu_type: Any = ""
     cpus: Any = np.nan
-    mem: Any = np.nan  # MiB
+    mem: Any = np.nan  # miB
     nodes: Any = np.nan
 
 
 def _tres(text: str) -> _Tres:
     """``billing=4,cpu=4,gres/gpu:p100=8,gres/gpu=8,mem=4000M,node=2``, in any order. Memory without a letter is MiB.
-
-    Raises:
-        ValueError: it is no TRES list.
+    Raises ValueError: it is no TRES list.
     """
     found = {"cpu": np.nan, "mem": np.nan, "node": np.nan, "gres/gpu": np.nan}
     typed: dict[str, float] = {}

@@ -59,10 +59,8 @@ class EstimateSpec:
 
 
 def parse_estimates(how: str) -> EstimateSpec:
-    """The meaning of ``true``, ``noisy:SIGMA``, ``limit`` or ``history``.
-
-    Raises:
-        ConfigError: anything else, or a SIGMA that is no number from 0 to 10.
+    """The meaning of ``true``, ``noisy:SIGMA``, ``limit`` or ``history``. Raises ConfigError: anything else, or a SIGMA
+    that is no number from 0 to 10.
     """
     name, colon, rest = how.strip().partition(":")
     try:
@@ -89,8 +87,7 @@ def estimate(jobs: Workload, how: str, seed: int, time_scale: float = 1.0) -> Es
     given to the simulation, knows better. `time_scale`: by how much the times of `jobs` have been divided (a replay 60
     times as fast: 60). Limits are written in the original's minutes and hours, and divided like the run times.
 
-    Raises:
-        ConfigError: an unknown `how`; `limit`, and most of the jobs have none; a time scale that is not above 0.
+    Raises ConfigError: an unknown `how`; `limit`, and most of the jobs have none; a time scale that is not above 0.
     """
     spec = parse_estimates(how)
     if not (math.isfinite(time_scale) and time_scale > 0):

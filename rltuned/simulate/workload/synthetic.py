@@ -51,10 +51,8 @@ of Philly's would make a 160-GPU cluster wait for it."""
 
 def generate(preset: str, jobs: int, shape: ClusterShape, seed: int, load: float = 1.0) -> Workload:
     """A workload of so many jobs for a cluster; the same arguments give the same workload. `load`: Σ run time · GPUs /
-    (time from first to last submission · GPUs of the cluster).
-
-    Raises:
-        ConfigError: an unknown preset, a number out of its range, or a cluster without GPUs.
+    (time from first to last submission · GPUs of the cluster). Raises ConfigError: an unknown preset, a number out of
+    its range, or a cluster without GPUs.
     """
     tables = presets()
     if preset not in tables.presets:
@@ -118,19 +116,15 @@ class _People:
     types: tuple[str, ...]
     user: Codes
     partition: Codes
-    gpu_type: Codes
-    """Row of `types`; the last is "", any."""
+    gpu_type: Codes  # row of `types`; the last is "", any
     size_score: Floats
     """In (0, 1): where the habit stands among all by GPUs."""
-    time_score: Floats
-    """Standard normal: where it stands by run time."""
+    time_score: Floats  # standard normal: where it stands by run time
     resources: Floats
     """In (0, 1): where it stands by CPUs and memory per GPU."""
-    most: Codes
-    """Most GPUs of a job."""
+    most: Codes  # most GPUs of a job
     max_time: Floats
-    cpus_per_gpu: Floats
-    """Of the leanest node that it may get."""
+    cpus_per_gpu: Floats  # of the leanest node that it may get
     mem_per_gpu: Floats
 
 

@@ -30,10 +30,8 @@ COLUMNS: Final = (
 
 
 def write_csv(jobs: Workload, path: Path) -> None:
-    """Write `jobs` to `path`, packed with gzip if it ends in .gz. The same jobs give the same bytes.
-
-    Raises:
-        WorkloadError: the file cannot be written.
+    """Write `jobs` to `path`, packed with gzip if it ends in .gz. The same jobs give the same bytes. Raises
+    WorkloadError: the file cannot be written.
     """
     more = {}
     if jobs.tmp.any():

@@ -23,8 +23,8 @@ from rltuned.lab.evaluate.window_metrics import COMPARED
 from rltuned.lab.evaluate.windows import Split
 from rltuned.lab.train.curriculum import Site, with_predictions
 from rltuned.simulate.run_times import HistoryPredictor, past
+from rltuned.simulate.shape import parse_shape, read_shape
 from rltuned.simulate.values import Backfill, Fit
-from rltuned.simulate.workload.shapes import parse_shape, read_shape
 
 
 def waits(found, policy, window=0):

@@ -13,9 +13,9 @@ from unit.controller.support import make_daemon
 
 from rltuned.core.config import Config, CycleSection, PolicySection, Stage, StateSection
 from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
+from rltuned.simulate.shape import read_shape
 from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.jobs import Estimates
-from rltuned.simulate.workload.shapes import read_shape
 from rltuned.simulate.workload.simulated_estimates import estimate
 from rltuned.simulate.workload.synthetic import generate
 from rltuned.slurm.sacct import trace_header

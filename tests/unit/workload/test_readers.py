@@ -1,13 +1,12 @@
 """Traces of both formats: what becomes of each column, and where and why a wrong line is wrong."""
 
+import csv
 import gzip
 import hashlib
 import io
-import math
 import tarfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from unit.workload.trace_files import (
 )
 
 from rltuned.core.errors import WorkloadError
+from rltuned.core.tables import Category
 from rltuned.simulate.workload import lines
 from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.readers import read
@@ -49,100 +49,81 @@ def read_text(tmp_path: Path, data: str | bytes, **options) -> Workload:
     return read(write(tmp_path, data), **options)
 
 
-# --- what becomes of the columns
+EVERY_COLUMN = (
+    "JOB_ID, submit_time,wait,run_time,num_gpus,num_nodes,cpu_milli,mem_gb,gpu_type,vc,user,account,qos,time_limit,x\n"
+    '31,0,4,60,1.5,2,2500,4,V100,prod,alice,a1,high,3600,"a, b"\n'
+    "17,0,-1,60,0,-1,-1,,T4|P100,,,,,UNLIMITED,\n"
+    "18,0,,60,1,,,,gpu,,,,,-1,\n"
+)
+START_AND_END = "submit_time,start_time,end_time,num_gpus\n0,10,15,1\n1,-1,-1,1\n2,2,-1,1\n"
+NO_IDS = "job_id,submit_time,run_time,num_gpus\n7,5,1,1\n7,4,1,1\nx,6,1,1\n"
+EPOCH = "JobID|Submit|Start|End|AllocTRES\n1|1714564800|1714564810|1714564890|cpu=1,gres/gpu=3\n"
 
 
-def test_three_columns_are_enough(tmp_path):
-    jobs = read_text(tmp_path, CSV + "50,10,1\n7,3.5,2\n")
-    assert jobs.submit_time.tolist() == [0, 43]
-    assert jobs.run_time.tolist() == [3.5, 10]
-    assert jobs.gpus.tolist() == [2, 1]
-    assert jobs.line.tolist() == [3, 2]
-    assert jobs.job_id.tolist() == [1, 2]
-    assert np.isnan(jobs.time_limit).all()
-    assert np.isnan(jobs.wait_time).all()
-    assert (jobs.nodes.tolist(), jobs.cpus.tolist(), jobs.mem.tolist()) == ([0, 0], [0, 0], [0, 0])
-    assert texts(jobs.user) == texts(jobs.gpu_type) == ["", ""]
-    assert jobs.source.form == "csv"
-    assert jobs.source.start == 7
+@pytest.mark.parametrize(
+    ("text", "columns", "expected"),
+    [
+        (
+            CSV + "50,10,1\n7,3.5,2\n",
+            "submit_time run_time gpus line job_id time_limit wait_time nodes cpus mem user gpu_type",
+            ["0 3.5 2 3 1 nan nan 0 0 0 - -", "43 10 1 2 2 nan nan 0 0 0 - -"],
+        ),
+        (
+            EVERY_COLUMN,
+            "job_id wait_time gpus nodes cpus mem gpu_type partition user account qos time_limit",
+            [
+                "31 4 2 2 3 4096 v100 prod alice a1 high 3600",
+                "17 nan 0 0 0 0 - - - - - inf",
+                "18 nan 1 0 0 0 - - - - - nan",
+            ],
+        ),
+        (START_AND_END, "run_time wait_time", ["5 10"]),
+        (NO_IDS, "job_id", ["1", "2", "3"]),
+        # Submitted is from when a job could run. The first named no number of nodes: it asked for one, as Slurm counts,
+        # and got four. The type is the one asked for, not the one it got.
+        (
+            SACCT,
+            "job_id submit_time wait_time run_time gpus cpus mem nodes gpu_type partition qos account time_limit",
+            [
+                "11 0 0 1 16 16 1600 0 - gpu normal physics inf",
+                "13 10 0 1 0 2 100 2 - gpu normal physics nan",
+                "7 30 10 600 2 4 4096 1 k80 gpu high physics 3600",
+            ],
+        ),
+        (EPOCH, "run_time wait_time gpus", ["80 10 3"]),
+    ],
+    ids=["three columns", "every column", "start and end", "no ids", "sacct", "epoch times"],
+)
+def test_what_becomes_of_the_columns(tmp_path, text, columns, expected):
+    jobs = read_text(tmp_path, text)
+    found = [getattr(jobs, name) for name in columns.split()]
+    cells = [
+        [text or "-" for text in texts(of)] if isinstance(of, Category) else [f"{x:g}" for x in of] for of in found
+    ]
+    assert [" ".join(row) for row in zip(*cells, strict=True)] == expected
 
 
-def test_every_column_of_a_csv(tmp_path):
-    jobs = read_text(
-        tmp_path,
-        "JOB_ID, submit_time,wait,run_time,num_gpus,num_nodes,cpu_milli,mem_gb,"
-        "gpu_type,vc,user,account,qos,time_limit,comment\n"
-        '31,0,4,60,1.5,2,2500,4,V100,prod,alice,a1,high,3600,"a, b"\n'
-        "17,0,-1,60,0,-1,-1,,T4|P100,,,,,UNLIMITED,\n"
-        "18,0,,60,1,,,,gpu,,,,,-1,\n",
-    )
-    assert jobs.job_id.tolist() == [31, 17, 18]
-    assert jobs.gpus.tolist() == [2, 0, 1]
-    assert jobs.nodes.tolist() == [2, 0, 0]
-    assert jobs.cpus.tolist() == [3, 0, 0]
-    assert jobs.mem.tolist() == [4096, 0, 0]
-    assert texts(jobs.gpu_type) == ["v100", "", ""]
-    assert texts(jobs.partition) == ["prod", "", ""]
-    assert texts(jobs.user) == ["alice", "", ""]
-    assert texts(jobs.account) == ["a1", "", ""]
-    assert texts(jobs.qos) == ["high", "", ""]
-    assert jobs.time_limit[:2].tolist() == [3600, math.inf]
-    assert math.isnan(jobs.time_limit[2])
-    assert jobs.wait_time[0] == 4
-    assert np.isnan(jobs.wait_time[1:]).all()
+def test_where_a_workload_comes_from_and_what_was_left_out(tmp_path):
+    source = read_text(tmp_path, CSV + "50,10,1\n7,3.5,2\n").source
+    assert (source.form, source.start) == ("csv", 7)
+    assert read_text(tmp_path, START_AND_END).source.left_out == 2
+    source = read_text(tmp_path, SACCT).source
+    assert (source.form, source.left_out) == ("sacct", 5)
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|", "^"])
 def test_other_separators_than_the_usual_one(tmp_path, separator):
-    csv = "submit_time,run_time,num_gpus,user\n0,1,2,'a,b'\n".replace(",", separator).replace("'", '"')
-    assert texts(read_text(tmp_path, csv).user) == [f"a{separator}b"]
-    if separator != "|":
-        jobs = read_text(tmp_path, SACCT.replace("|", separator))
-        assert (jobs.source.form, jobs.gpus.tolist()) == ("sacct", [16, 0, 2])
-
-
-def test_a_csv_may_give_start_and_end(tmp_path):
-    jobs = read_text(tmp_path, "submit_time,start_time,end_time,num_gpus\n0,10,15,1\n1,-1,-1,1\n2,2,-1,1\n")
-    assert jobs.run_time.tolist() == [5]
-    assert jobs.wait_time.tolist() == [10]
-    assert jobs.source.left_out == 2
+    own = "submit_time,run_time,num_gpus,user\n0,1,2,'a,b'\n".replace(",", separator).replace("'", '"')
+    assert texts(read_text(tmp_path, own).user) == [f"a{separator}b"]
+    jobs = read_text(tmp_path, SACCT.replace("|", separator))
+    assert (jobs.source.form, jobs.gpus.tolist()) == ("sacct", [16, 0, 2])
 
 
 def test_a_run_time_that_is_not_known_is_left_out_or_zero(tmp_path):
     path = write(tmp_path, CSV + "0,10,1\n1,-1,1\n2,,1\n")
-    assert read(path).run_time.tolist() == [10]
-    assert read(path).source.unknown == 2
-    kept = read(path, keep_unknown=True)
-    assert kept.run_time.tolist() == [10, 0, 0]
-    assert kept.source.unknown == 2
-
-
-def test_jobs_whose_ids_are_not_unique_are_numbered(tmp_path):
-    rows = "7,5,1,1\n7,4,1,1\nx,6,1,1\n"
-    assert read_text(tmp_path, "job_id,submit_time,run_time,num_gpus\n" + rows).job_id.tolist() == [1, 2, 3]
-
-
-def test_sacct_counts_from_when_a_job_could_run(tmp_path):
-    jobs = read_text(tmp_path, SACCT)
-    assert jobs.source.form == "sacct"
-    assert jobs.source.left_out == 5
-    assert jobs.job_id.tolist() == [11, 13, 7]
-    assert jobs.submit_time.tolist() == [0, 10, 30]
-    assert jobs.wait_time.tolist() == [0, 0, 10]
-    assert jobs.run_time.tolist() == [1, 1, 600]
-    assert jobs.gpus.tolist() == [16, 0, 2]
-    assert jobs.cpus.tolist() == [16, 2, 4]
-    assert jobs.mem.tolist() == [1600, 100, 4096]
-    # The second named no number of nodes: it asked for one, as Slurm counts, and got four.
-    assert jobs.nodes.tolist() == [0, 2, 1]
-    # The type asked for, not the one it got.
-    assert texts(jobs.gpu_type) == ["", "", "k80"]
-    assert texts(jobs.partition) == ["gpu", "gpu", "gpu"]
-    assert texts(jobs.qos) == ["normal", "normal", "high"]
-    assert texts(jobs.account) == ["physics"] * 3
-    assert jobs.time_limit[0] == math.inf
-    assert math.isnan(jobs.time_limit[1])
-    assert jobs.time_limit[2] == 3600
+    for keep, run_times in ((False, [10]), (True, [10, 0, 0])):
+        jobs = read(path, keep_unknown=keep)
+        assert (jobs.run_time.tolist(), jobs.source.unknown) == (run_times, 2)
 
 
 @pytest.mark.parametrize(
@@ -163,15 +144,6 @@ def test_sacct_in_other_spellings(tmp_path, spelt):
     assert other.run_time.tolist() == plain.run_time.tolist() == [600]
     assert other.time_limit.tolist() == plain.time_limit.tolist() == [3600]
     assert other.gpus.tolist() == [2]
-
-
-def test_epoch_times_of_sacct(tmp_path):
-    jobs = read_text(
-        tmp_path, "JobID|Submit|Start|End|AllocTRES\n1|1714564800|1714564810|1714564890|cpu=1,gres/gpu=3\n"
-    )
-    assert jobs.run_time.tolist() == [80]
-    assert jobs.wait_time.tolist() == [10]
-    assert jobs.gpus.tolist() == [3]
 
 
 @pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
@@ -353,32 +325,22 @@ def test_a_wrong_line_is_named_or_counted(tmp_path, text, number, old, new, reas
 # --- properties
 
 
-@settings(max_examples=30)
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 10**9),
-            st.integers(0, 10**7),
-            st.integers(0, 512),
-            st.sampled_from(["", "a", "b,c", 'd"e', "ü"]),
-        ),
-        min_size=1,
-        max_size=30,
-    )
+ROWS = st.tuples(
+    st.integers(0, 10**9), st.integers(0, 10**7), st.integers(0, 512), st.sampled_from(["", "a", "b,c", 'd"e', "ü"])
 )
-def test_what_is_written_is_what_is_read(tmp_path_factory, rows):
-    def quoted(text):
-        return '"' + text.replace('"', '""') + '"' if text else ""
 
-    text = "submit_time,run_time,num_gpus,user\n" + "".join(f"{s},{r},{g},{quoted(u)}\n" for s, r, g, u in rows)
-    jobs = read_text(tmp_path_factory.mktemp("trace"), text)
-    expected = sorted(enumerate(rows), key=lambda item: item[1][0])
-    first = expected[0][1][0]
-    assert jobs.submit_time.tolist() == [row[0] - first for _, row in expected]
-    assert jobs.run_time.tolist() == [row[1] for _, row in expected]
-    assert jobs.gpus.tolist() == [row[2] for _, row in expected]
-    assert texts(jobs.user) == [row[3] for _, row in expected]
-    assert jobs.line.tolist() == [at + 2 for at, _ in expected]
+
+@settings(max_examples=30)
+@given(st.lists(ROWS, min_size=1, max_size=30))
+def test_what_is_written_is_what_is_read(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("trace")
+    with (folder / "trace").open("w", newline="") as file:
+        csv.writer(file).writerows([("submit_time", "run_time", "num_gpus", "user"), *rows])
+    jobs = read(folder / "trace")
+    lines, expected = zip(*sorted(enumerate(rows, 2), key=lambda item: item[1][0]), strict=True)
+    columns = (jobs.submit_time + jobs.source.start, jobs.run_time, jobs.gpus, texts(jobs.user))
+    assert [*zip(*columns, strict=True)] == [*expected]
+    assert jobs.line.tolist() == [*lines]
 
 
 SAMPLES = [CSV + "0,1,1\n5,6,7\n", SACCT]

@@ -10,41 +10,26 @@ from hypothesis import strategies as st
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.errors import ShapeError
 from rltuned.core.notation import duration
-from rltuned.simulate.shape import Pool, from_json, parse_shape, shape
-from rltuned.simulate.workload.shapes import read_shape
+from rltuned.simulate.shape import Pool, from_json, parse_shape, read_shape, shape
 
 
 def test_twenty_nodes_of_eight_gpus():
     cluster = parse_shape("20x8:p100")
-    assert len(cluster.nodes) == 20
-    assert cluster.gpus == 160
-    assert cluster.nodes.gpu_types == ("p100",)
-    assert (cluster.nodes.cpus == 64).all()
-    assert (cluster.nodes.mem == 8 * 64 * 1024).all()
-    assert (cluster.nodes.tmp == 0).all()
-    assert cluster.text == "20x8:p100"
-    [main] = cluster.partitions
-    assert main.default
-    assert main.nodes.tolist() == list(range(20))
-    assert main.max_time == math.inf
+    nodes, [main] = cluster.nodes, cluster.partitions
+    assert (len(nodes), cluster.gpus, nodes.gpu_types, cluster.text) == (20, 160, ("p100",), "20x8:p100")
+    assert {*zip(nodes.cpus, nodes.mem, nodes.tmp, strict=True)} == {(64, 8 * 64 * 1024, 0)}
+    assert (main.default, main.max_time, main.nodes.tolist()) == (True, math.inf, [*range(20)])
     assert cluster.partition("") is cluster.partition("main") is main
     assert cluster.partition("other") is None
 
 
 def test_each_node_has_gpus_of_one_type():
-    cluster = parse_shape("2x4:V100:96c:512.5g:2000d, 3x2:t4,1x0:32c,1x1")
-    assert cluster.nodes.gpu_types == ("v100", "t4", "gpu")
-    assert cluster.nodes.gpus.tolist() == [[4, 0, 0]] * 2 + [[0, 2, 0]] * 3 + [[0, 0, 0], [0, 0, 1]]
-    assert cluster.nodes.cpus.tolist() == [96, 96, 16, 16, 16, 32, 8]
-    assert cluster.nodes.mem[0] == 512.5 * 1024
-    assert cluster.nodes.tmp[0] == 2000 * 1024
-    assert cluster.nodes.mem[5] == 64 * 1024
-
-
-def test_a_cluster_without_gpus_has_no_types():
-    cluster = parse_shape("4x0:16c")
-    assert cluster.gpus == 0
-    assert cluster.nodes.gpus.shape == (4, 0)
+    nodes = parse_shape("2x4:V100:96c:512.5g:2000d, 3x2:t4,1x0:32c,1x1").nodes
+    assert nodes.gpu_types == ("v100", "t4", "gpu")
+    assert nodes.gpus.tolist() == [[4, 0, 0]] * 2 + [[0, 2, 0]] * 3 + [[0, 0, 0], [0, 0, 1]]
+    assert nodes.cpus.tolist() == [96, 96, 16, 16, 16, 32, 8]
+    assert (nodes.mem[0], nodes.tmp[0], nodes.mem[5]) == (512.5 * 1024, 2000 * 1024, 64 * 1024)
+    assert parse_shape("4x0:16c").nodes.gpus.shape == (4, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +61,11 @@ def test_a_wrong_short_form_is_named(text, reason):
 pools = st.builds(
     Pool,
     nodes=st.integers(1, 20),
-    gpus=st.integers(0, 16),
+    gpus_per_node=st.integers(0, 16),
     gpu_type=st.sampled_from(["", "p100", "a100-80g"]),
     cpus=st.integers(1, 256),
-    mem=st.integers(1, 4096).map(lambda gib: gib * 1024.0),
-    tmp=st.integers(1, 4096).map(lambda gib: gib * 1024.0),
+    mem_gib=st.integers(1, 4096).map(float),
+    disk_gib=st.integers(1, 4096).map(float),
 )
 
 
@@ -88,7 +73,8 @@ pools = st.builds(
 @given(st.lists(pools, min_size=1, max_size=4))
 def test_what_is_written_is_what_is_read(written):
     text = ",".join(
-        f"{p.nodes}x{p.gpus}{':' + p.gpu_type if p.gpu_type else ''}:{p.cpus}c:{p.mem / 1024:.0f}g:{p.tmp / 1024:.0f}d"
+        f"{p.nodes}x{p.gpus_per_node}{':' + p.gpu_type if p.gpu_type else ''}"
+        f":{p.cpus}c:{p.mem_gib:.0f}g:{p.disk_gib:.0f}d"
         for p in written
     )
     read, meant = parse_shape(text), shape(written, text)
@@ -96,7 +82,7 @@ def test_what_is_written_is_what_is_read(written):
     assert len(set(read.nodes.names)) == sum(p.nodes for p in written)
     for column in ("cpus", "mem", "tmp"):
         assert (getattr(read.nodes, column) == getattr(meant.nodes, column)).all()
-    assert read.nodes.gpus.sum(axis=1).tolist() == [p.gpus for p in written for _ in range(p.nodes)]
+    assert read.nodes.gpus.sum(axis=1).tolist() == [p.gpus_per_node for p in written for _ in range(p.nodes)]
     assert ((read.nodes.gpus > 0).sum(axis=1) <= 1).all()
 
 
@@ -189,16 +175,10 @@ def test_a_wrong_json_form_is_named_with_its_place(value, reason):
     assert reason in str(error.value)
 
 
+KEYS = ["pools", "partitions", "nodes", "name", "max_time", "gpus_per_node", "cpus"]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 12) | st.floats() | st.text(max_size=4) | st.just(NODE),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["pools", "partitions", "nodes", "name", "max_time", "gpus_per_node", "cpus"]),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
     max_leaves=12,
 )
 
@@ -214,24 +194,20 @@ def test_any_json_is_a_cluster_or_a_named_error(value):
     assert all(len(p.nodes) for p in cluster.partitions)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("30", 1800),
-        ("1:30", 90),
-        ("2:00:00", 7200),
-        ("1-0", 86_400),
-        ("1-12:30", 131_400),
-        ("1-00:00:01", 86_401),
-        ("UNLIMITED", math.inf),
-    ],
-)
-def test_durations_as_slurm_writes_them(text, seconds):
-    assert duration(text) == seconds
+DURATIONS = {
+    "30": 1800,
+    "1:30": 90,
+    "2:00:00": 7200,
+    "1-0": 86_400,
+    "1-12:30": 131_400,
+    "1-00:00:01": 86_401,
+    "UNLIMITED": math.inf,
+    **dict.fromkeys(("", "soon", "1-", "-5", "1:2:3:4", "Partition_Limit"), math.nan),
+}
 
 
-def test_what_is_no_duration_is_nan():
-    assert all(math.isnan(duration(text)) for text in ("", "soon", "1-", "-5", "1:2:3:4", "Partition_Limit"))
+def test_durations_as_slurm_writes_them():
+    np.testing.assert_array_equal([duration(text) for text in DURATIONS], [*DURATIONS.values()])
 
 
 def test_a_file_that_is_no_json_is_named_with_its_line(tmp_path):
