@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def _total(table: NodeTable, rows: Codes, name: str) -> float:
     if name.startswith("gres/gpu:"):
         kind = name.removeprefix("gres/gpu:")
         return float(table.gpus[rows, table.gpu_types.index(kind)].sum()) if kind in table.gpu_types else 0.0
-    columns = {"cpu": table.cpus, "mem": table.mem, "node": np.ones(len(table)), "gres/gpu": table.gpus}
+    columns: dict[str, Any] = {"cpu": table.cpus, "mem": table.mem, "node": np.ones(len(table)), "gres/gpu": table.gpus}
     return float(columns[name][rows].sum()) if name in columns else 0.0
 
 

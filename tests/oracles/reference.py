@@ -42,8 +42,7 @@ class Job:
     run: float
     limit: float
     per_node: bool
-    nodes: int
-    """At least."""
+    nodes: int  # At least
     most_nodes: int
     need: list[int]
     """GPUs, CPUs, MiB of memory (per node or in all), MiB of disk (per node)."""
@@ -52,18 +51,15 @@ class Job:
     tier: int
     alone: bool
     """Starts on idle nodes only, and nobody joins (OverSubscribe=NO)."""
-    whole: bool
-    """Gets whole nodes, and is alone on them (EXCLUSIVE)."""
+    whole: bool  # Gets whole nodes, and is alone on them (EXCLUSIVE)
     faster: list[float]
     """Factor on the run time on 1, 2 … nodes, on more as on the last."""
     key: float = _UNRANKED
     fate: JobFate = JobFate.WAITING
     start: float = math.nan
     end: float = math.nan
-    holds: dict[int, list[int]] = field(default_factory=dict)
-    """What it has of each of its nodes."""
-    got: list[int] = field(default_factory=list)
-    """Its nodes, also after its end."""
+    holds: dict[int, list[int]] = field(default_factory=dict)  # What it has of each of its nodes
+    got: list[int] = field(default_factory=list)  # Its nodes, also after its end
     backfilled: bool = False
 
     @property
@@ -82,10 +78,8 @@ class Room:
     """What the nodes have free at some moment, real or expected."""
 
     free: list[list[int]]
-    jobs: list[set[int]]
-    """Rows of the jobs on each node."""
-    closed: list[bool]
-    """A job that is alone is on the node."""
+    jobs: list[set[int]]  # Rows of the jobs on each node
+    closed: list[bool]  # A job that is alone is on the node
 
     def copy(self) -> "Room":
         return Room([list(free) for free in self.free], [set(jobs) for jobs in self.jobs], list(self.closed))
@@ -113,8 +107,7 @@ class Promise:
 
     since: float
     amounts: list[int]
-    left: list[int]
-    """What a job that is still there at `since` can have."""
+    left: list[int]  # What a job that is still there at `since` can have
     alone: bool
 
 

@@ -157,21 +157,14 @@ def test_small_jobs_that_come_make_the_large_ones_wait_longer():
     assert (come.waits[:, 2] >= come.waits[:, 0]).all()
 
 
-def test_what_arrives_and_fits_nowhere_delays_nobody():
+@pytest.mark.parametrize("impossible", [{"gpus": 9}, {"partition": "elsewhere"}], ids=str)
+def test_what_arrives_and_fits_nowhere_delays_nobody(impossible):
     simulation = full()
     times = np.sort(np.random.default_rng(5).uniform(0, 28 * DAY, 4000)) + MONDAY
-    alone = StartSimulation()(request(simulation))
-    for impossible in (
-        submissions(times, gpus=9, user=strangers(4000)),
-        submissions(times, gpus=1, user=strangers(4000), partition="elsewhere"),
-    ):
-        known = (
-            replace(impossible, partition=Category.of(["elsewhere"] * 4000)) if impossible.gpus[0] == 1 else impossible
-        )
-        snapshot = request(simulation).snapshot
-        two = replace(snapshot, partitions=(snapshot.partitions[0], replace(snapshot.partitions[0], name="other")))
-        asked = replace(request(simulation, come=known), snapshot=two)
-        np.testing.assert_allclose(StartSimulation()(asked).waits, alone.waits)
+    asked = request(simulation, come=submissions(times, user=strangers(4000), **impossible))
+    first = asked.snapshot.partitions[0]
+    asked = replace(asked, snapshot=replace(asked.snapshot, partitions=(first, replace(first, name="other"))))
+    np.testing.assert_allclose(StartSimulation()(asked).waits, StartSimulation()(request(simulation)).waits)
 
 
 def test_uncertain_run_times_make_an_interval_and_the_same_request_the_same_one():
@@ -244,15 +237,19 @@ def test_a_smaller_probe_starts_no_later_and_probes_do_not_change_the_forecast()
     assert found.probes[-1, 1] > 0
 
 
-def test_a_probe_stands_for_jobs_that_ask_for_no_more():
+@pytest.mark.parametrize(
+    ("asked", "covered"),
+    [
+        (("", 1, 4, 32, 1000, HOUR), True),
+        (("gpu", 2, 2, 2, 0, 60.0), True),
+        (("other", 1, 1, 1, 0, 60.0), False),
+        (("", 3, 1, 1, 0, 60.0), False),
+        (("", 1, 5, 1, 0, 60.0), False),
+        (("", 1, 1, 33, 0, 60.0), False),
+        (("", 1, 1, 1, 1001, 60.0), False),
+        (("", 1, 1, 1, 0, HOUR + 1), False),
+    ],
+)
+def test_a_probe_stands_for_jobs_that_ask_for_no_more(asked, covered):
     one = ProbeRecord("gpu", 2, 4, 32, 1000, HOUR, 0.0, 0.0, 0.0, 0.0)
-
-    def found(*asked):
-        return offer_of(Asked(*asked), [one], 0).found is one
-
-    assert found("", 1, 4, 32, 1000, HOUR)
-    assert found("gpu", 2, 2, 2, 0, 60.0)
-    for more in (("other", 1, 1, 1, 0, 60.0), ("", 3, 1, 1, 0, 60.0), ("", 1, 5, 1, 0, 60.0), ("", 1, 1, 33, 0, 60.0)):
-        assert not found(*more)
-    assert not found("", 1, 1, 1, 1001, 60.0)
-    assert not found("", 1, 1, 1, 0, HOUR + 1)
+    assert (offer_of(Asked(*asked), [one], 0).found is one) == covered

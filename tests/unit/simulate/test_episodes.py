@@ -248,9 +248,9 @@ def test_picked_jobs_stand_in_front_and_the_rest_follows_by_score():
     assert len(fronts) > 10
 
 
-def window(submit: list[float], run: list[float], gpus: list[int], nodes: str = "2x4") -> Trajectory:
+def window(submit: list[float], run: list[float], gpus: list[int]) -> Trajectory:
     made: Workload = jobs_of(submit, run, gpus)
-    return Episode(parse_shape(nodes), made, given(run)).run(NETWORK, temperature=0.5, heads=3, seed=1, record=True)
+    return Episode(parse_shape("2x4"), made, given(run)).run(NETWORK, temperature=0.5, heads=3, seed=1, record=True)
 
 
 def test_a_job_that_waits_alone_is_picked_for_certain():

@@ -76,35 +76,6 @@ def test_every_feasible_job_runs_after_it_came_for_its_run_time_or_its_limit_and
         assert (result.fate[rows][~killed] == JobFate.COMPLETED).all()
 
 
-def test_nobody_who_fits_waits_at_the_head_of_a_partition():
-    """Work is conserved: between two events, the first waiting job of each partition has no room.
-
-    Partitions have nodes of their own, or share them when backfill at once lets a head start on nodes that were kept.
-    """
-    heads = 0
-    for seed in SEEDS:
-        instance = random_instance(seed, backfill=Backfill.EASY, bf_interval=0.0, **AT_EVENTS)
-        if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
-            continue
-        want = asked(instance)
-        need = np.stack([want.gpus, want.cpus, want.mem, want.tmp], axis=1)
-        simulation = Simulation(instance.shape, instance.jobs, instance.estimates, instance.settings)
-        whole = instance.run(compiled)
-        for time in np.unique(np.concatenate((instance.jobs.submit_time, whole.end[~np.isnan(whole.end)]))):
-            simulation.run(RuleRanker(by_name(instance.rule)), until=float(time))
-            seen: set[int] = set()
-            for row in simulation.pending:
-                partition = int(want.partition[row])
-                if partition not in seen and want.per_node[row]:
-                    heads += 1
-                    pool = want.pool_nodes[want.pool[row]]
-                    assert not fits(need[row], int(want.nodes[row]), pool, simulation.free), (
-                        f"seed {seed} at {time}: {row}"
-                    )
-                seen.add(partition)
-    assert heads > 200
-
-
 def head_at(
     result: SimulationResult, jobs_submit: npt.NDArray[np.float64], rows: npt.NDArray[np.intp], time: float
 ) -> int:
@@ -191,14 +162,11 @@ def test_jobs_that_come_together_are_ranked_by_the_policy_not_by_their_row():
 
 def test_a_drained_node_that_somebody_waits_for_does_not_keep_the_simulation_going_for_ever():
     simulation = Simulation(cluster([4, 4]), jobs_of([0, 0], [10, 10], [1, 1]), given([10, 10]), SimulationSettings())
-    for node in range(2):
-        simulation.set_usable(node, usable=False)
-    simulation.run(RuleRanker(by_name("wfp3")))
-    assert simulation.result().fate.tolist() == [JobFate.WAITING, JobFate.WAITING]
-    for node in range(2):
-        simulation.set_usable(node, usable=True)
-    simulation.run(RuleRanker(by_name("wfp3")))
-    assert simulation.result().fate.tolist() == [JobFate.COMPLETED, JobFate.COMPLETED]
+    for usable, fate in ((False, JobFate.WAITING), (True, JobFate.COMPLETED)):
+        for node in range(2):
+            simulation.set_usable(node, usable=usable)
+        simulation.run(RuleRanker(by_name("wfp3")))
+        assert simulation.result().fate.tolist() == [fate, fate]
 
 
 def test_settings_that_change_before_anything_happens_are_as_if_they_had_been_there_from_the_beginning():

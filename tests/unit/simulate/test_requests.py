@@ -117,15 +117,11 @@ def test_a_simulated_node_of_several_types_never_shows_more_in_use_of_a_type_tha
     assert (nodes.gpus_alloc <= nodes.gpus).all()
 
 
-def test_a_row_without_a_partition_goes_to_the_default_one():
-    parts = [partition("first", [0]), partition("second", [1])]
-    want = asked([1, 1], cluster([1, 1], partitions=parts), partition=["", "second"])
-    assert want.partition.tolist() == [0, 1]
-
-
-def test_a_partition_that_is_down_takes_nobody():
-    want = asked([1], cluster([1], partitions=[partition("closed", [0], up=False)]))
-    assert want.rejected == {0: "partition closed is not up"}
+def test_a_row_without_a_partition_goes_to_the_default_one_and_one_that_is_down_takes_nobody():
+    parts = [partition("first", [0]), partition("second", [1]), partition("closed", [0], up=False)]
+    want = asked([1, 1, 1], cluster([1, 1], partitions=parts), partition=["", "second", "closed"])
+    assert want.partition.tolist() == [0, 1, 2]
+    assert want.rejected == {2: "partition closed is not up"}
 
 
 def test_exactly_those_are_rejected_whom_the_reference_finds_no_nodes_for_on_the_empty_cluster():

@@ -22,12 +22,8 @@ NOW = 60.0
 LONG = 1e9
 """Seconds by which all jobs have started that can."""
 EXACT = {
-    "turnover": 0.0,
-    "launch": 0.0,
-    "kill_interval": 0.0,
-    "bf_offset": 0.0,
-    "sched_interval": 0.0,
     "bf_interval": 30.0,
+    **dict.fromkeys(("turnover", "launch", "kill_interval", "bf_offset", "sched_interval"), 0.0),
 }
 
 

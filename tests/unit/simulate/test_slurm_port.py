@@ -60,16 +60,6 @@ def test_a_site_factor_counts_at_once_ageing_goes_on_and_zero_undoes_it():
     assert slurm.priority(np.array([2])) == slurm.alone(np.array([2]))
 
 
-def test_sprio_lists_a_new_job_at_once_where_it_is_said_to_and_else_after_the_next_calculation():
-    for at_once in (False, True):
-        slurm = cluster(submit=(0, 10, 20, 125), calc_period=60.0, listed_at_once=at_once)
-        slurm.advance(130.0)
-        assert (look(slurm, 4).site_factor is None) == (not at_once)
-        assert look(slurm, 3).site_factor == 0
-        slurm.advance(181.0)
-        assert look(slurm, 4).site_factor == 0
-
-
 def test_its_facts_are_those_of_the_simulated_scheduler():
     settings = SimulationSettings(bf_interval=7.0, bf_resolution=1.0, bf_max_job_test=2000, bf_window=7200.0)
     jobs = workload(Source("test"), [0.0], [60.0], [1])
@@ -135,22 +125,19 @@ def test_hold_and_release_by_the_owner_undo_an_explicit_priority_but_not_what_an
     assert not look(slurm, 3).held
 
 
-def test_sprio_lists_a_job_only_after_the_next_calculation():
-    slurm = cluster(submit=(0, 10, 20, 150))
-    slurm.advance(160.0)
-    assert look(slurm, 4).site_factor is None
-    assert look(slurm, 4).priority > 0
-    slurm.advance(180.0)
+@pytest.mark.parametrize(
+    ("profile", "before", "after"), [({}, 160.0, 180.0), ({"calc_phase": 42.0}, 161.0, 163.0)], ids=["", "a phase"]
+)
+def test_sprio_lists_a_job_only_after_the_next_calculation(profile, before, after):
+    slurm = cluster(submit=(0, 10, 20, 150), **profile)
+    slurm.advance(before)
+    assert (look(slurm, 4).site_factor, look(slurm, 4).priority > 0) == (None, True)
+    slurm.advance(after)
     assert look(slurm, 4).site_factor == 0
-
-
-def test_calculations_come_a_phase_later():
-    slurm = cluster(submit=(0, 10, 20, 150), calc_phase=0.7 * 60.0)
-    slurm.advance(161.0)
-    assert look(slurm, 4).site_factor is None
-    slurm.advance(163.0)
-    assert look(slurm, 4).site_factor == 0
-    slurm.advance(100_000.0)  # and none is made twice
+    slurm.advance(100_000.0)  # and no calculation is made twice
+    at_once = cluster(submit=(0, 10, 20, 150), listed_at_once=True, **profile)
+    at_once.advance(before)
+    assert look(at_once, 4).site_factor == 0
 
 
 def test_what_an_admin_sets_is_theirs_not_a_leftover():
@@ -225,19 +212,12 @@ def test_the_snapshot_shows_what_is_set_and_whole_seconds():
     assert jobs.site_known.tolist() == [False, False, True, True]
     assert (jobs.submit_time == np.floor(jobs.submit_time)).all()
     assert jobs.end_time[0] - jobs.start_time[0] == 7200
-    assert snapshot.nodes.gpus_free.sum() == 0
-    assert jobs.nodes_of(0).tolist() == [0]
+    assert (snapshot.nodes.gpus_free.sum(), jobs.nodes_of(0).tolist()) == (0, [0])
     # Ann has used more than her share, so Bob's job stands first and waits for resources, hers for its turn.
-    assert [jobs.reason.value(row) for row in range(4)] == ["", "JobHeldUser", "Priority", "Resources"]
-    everything = slurm.status(None)
-    assert sorted(everything) == [2, 3, 4]
-    for job, status in everything.items():
-        row = jobs.row_of[job]
-        assert (status.priority, status.held, status.submit_time) == (
-            jobs.priority[row],
-            jobs.held[row],
-            jobs.submit_time[row],
-        )
+    assert jobs.reason.texts() == ["", "JobHeldUser", "Priority", "Resources"]
+    found = {job: (one.priority, one.held, one.submit_time) for job, one in slurm.status(None).items()}
+    columns = jobs.job_id[1:], jobs.priority[1:], jobs.held[1:], jobs.submit_time[1:]
+    assert found == {job: tuple(rest) for job, *rest in zip(*columns, strict=True)}
 
 
 def test_people_do_what_they_do_at_their_times_and_the_same_for_a_seed():

@@ -30,21 +30,31 @@ FOUR = workload(
 
 def test_statistics_of_four_jobs():
     found = describe(FOUR)
-    assert (found["jobs"], found["cpu_jobs"], found["left_out"]) == (4, 1, 3)
-    assert (found["start"], found["span"]) == (50, 40)
-    assert found["wait_mean"] == 10
-    assert (found["run_mean"], found["run_median"], found["run_max"]) == (40, 30, 100)
-    assert (found["gpus_mean"], found["gpus_max"], found["gpus_total"]) == (2.5, 8, 10)
-    assert found["one_gpu"] == 0.5
-    assert found["arrival_rate"] == 0.1
-    # (100·1 + 20·8 + 40·1) / 40
-    assert found["demand"] == 7.5
-    assert (found["users"], found["partitions"]) == (2, 1)
     assert list(found["gpu_counts"].items()) == [(1, 2), (0, 1), (8, 1)]
-    assert found["limit_known"] == 0.75
-    # 100/100 and 20/80; the unlimited job has nothing to use up.
-    assert found["limit_used"] == (1 + 0.25) / 2
-    assert found["limit_reached"] == 0.5
+    expected = {
+        "jobs": 4,
+        "cpu_jobs": 1,
+        "left_out": 3,
+        "start": 50,
+        "span": 40,
+        "users": 2,
+        "partitions": 1,
+        "wait_mean": 10,
+        "run_mean": 40,
+        "run_median": 30,
+        "run_max": 100,
+        "gpus_mean": 2.5,
+        "gpus_max": 8,
+        "gpus_total": 10,
+        "one_gpu": 0.5,
+        "arrival_rate": 0.1,
+        "demand": 7.5,  # (100·1 + 20·8 + 40·1) / 40
+        # 100/100 and 20/80; the unlimited job has nothing to use up.
+        "limit_known": 0.75,
+        "limit_used": (1 + 0.25) / 2,
+        "limit_reached": 0.5,
+    }
+    assert {name: found[name] for name in expected} == expected
 
 
 def test_one_job_has_no_rate_and_no_demand():

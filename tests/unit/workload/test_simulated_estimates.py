@@ -37,8 +37,8 @@ def test_a_noisy_limit_is_one_that_people_write_and_never_below_the_run_time(var
     made = estimate(varied, "noisy:1.5", 7)
     assert np.isin(made.time_limit, WRITTEN_LIMITS).all()
     assert (made.time_limit >= varied.run_time).all()
-    assert (made.run_time <= made.time_limit).all()
-    assert (made.run_time >= 1.0).all()
+    assert ((made.run_time >= 1.0) & (made.run_time <= made.time_limit)).all()
+    assert np.array_equal(made.time_limit, estimate(varied, "noisy:0", 7).time_limit), "it does not depend on the error"
 
 
 def test_noise_has_the_spread_that_was_asked_for() -> None:
@@ -74,10 +74,6 @@ def test_another_seed_draws_other_numbers_and_the_same_seed_the_same(varied: Wor
     assert (
         abs(np.corrcoef(np.log(first.run_time / varied.run_time), np.log(other.run_time / varied.run_time))[0, 1]) < 0.2
     )
-
-
-def test_the_limit_does_not_depend_on_the_error_of_the_estimate(varied: Workload) -> None:
-    assert np.array_equal(estimate(varied, "noisy:0", 7).time_limit, estimate(varied, "noisy:2", 7).time_limit)
 
 
 def test_hashed_numbers_are_uniform_over_neighbouring_keys() -> None:
@@ -131,15 +127,10 @@ def test_history_starts_from_the_users_limit_and_draws_where_there_is_none(varie
     assert estimate(jobs_of([5.0], time_limit=[1234.0]), "history", 7).time_limit.tolist() == [1234.0]
 
 
-@pytest.mark.parametrize(
-    "how", ["", "exact", "noisy", "noisy:", "noisy:x", "noisy:-1", "noisy:nan", "noisy:inf", "true:1"]
-)
+@pytest.mark.parametrize("how", ["", "exact", "noisy", "noisy:", "noisy:x", "noisy:-1", "noisy:nan", "true:1"])
 def test_anything_else_is_refused_with_the_choices(how: str) -> None:
     with pytest.raises(ConfigError, match=r"noisy:SIGMA.*limit or history"):
         parse_estimates(how)
-
-
-def test_a_time_scale_must_be_above_zero() -> None:
     with pytest.raises(ConfigError, match="time scale"):
         estimate(jobs_of([5.0]), "noisy:1", 1, time_scale=0.0)
 
