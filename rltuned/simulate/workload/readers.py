@@ -1,4 +1,4 @@
-"""`read`: a trace as CSV or from ``sacct -P``, as a `Workload`. docs/workloads.md says what each column becomes."""
+"""`read`: a trace as CSV or from ``sacct -P``, as a `Workload`. docs/evaluation.md says what each column becomes."""
 
 import re
 from pathlib import Path
