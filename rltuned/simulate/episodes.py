@@ -40,19 +40,16 @@ class Trajectory:
     What is not recorded is empty: S = R = 0.
     """
 
-    ptr: Ints
-    """(S+1,) rows of step s: ptr[s] to ptr[s+1]; in the order of `observe`."""
+    ptr: Ints  # (S+1,) rows of step s: ptr[s] to ptr[s+1]; in the order of `observe`
     state: Singles  # (R, 8) `Actor.terms`
     moment: Floats  # (S, 14) `Actor.moment`
     score: Floats  # (R,) what the actor gives
     job: Codes  # (R,) row of the workload
     picks: Codes
     """(S, heads) row within the step of the job at each sampled place; −1: the queue is shorter."""
-    logp: Floats
-    """(S,) log-probability of the picks in their order; 0 at temperature 0."""
+    logp: Floats  # (S,) log-probability of the picks in their order; 0 at temperature 0
     time: Floats  # (S,)
-    start: Floats
-    """(N,) like `end`; NaN for a job that never ran."""
+    start: Floats  # (N,) like `end`; NaN for a job that never ran
     end: Floats
 
     def __len__(self) -> int:

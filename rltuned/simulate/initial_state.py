@@ -29,10 +29,8 @@ _FIT: Final = {Fit.BEST: k.BEST, Fit.WORST: k.WORST, Fit.SLURM: k.SLURM}
 class ArrivalRoom(NamedTuple):
     """Room for arrivals that have requests, partitions and pools of their own; who writes their records writes them."""
 
-    slots: int
-    """Nodes that the arrivals of a scenario may get together, at most."""
-    pools: Bools
-    """(E, M) nodes; these pools follow those of the waiting jobs."""
+    slots: int  # nodes that the arrivals of a scenario may get together, at most
+    pools: Bools  # (E, M) nodes; these pools follow those of the waiting jobs
 
 
 def initial_state(

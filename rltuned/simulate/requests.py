@@ -40,28 +40,22 @@ _PLENTY: Final = 2**40
 class Requests:
     """Requests of N jobs on M nodes. Of a rejected job only the reason means anything (its pool is −1)."""
 
-    per_node: Bools
-    """(N,) nodes with the same on each; otherwise so much in all."""
-    nodes: Codes
-    """(N,) at least so many (in all: ≤ its units, each node gives at least one)."""
+    per_node: Bools  # (N,) nodes with the same on each; otherwise so much in all
+    nodes: Codes  # (N,) at least so many (in all: ≤ its units, each node gives at least one)
     most_nodes: Ints
     """(N,) at most so many. Per node: `nodes`, or the most of a range. In all: MaxNodes; 2⁴⁰ where there is none."""
     gpus: Ints
     """(N,) per node or in all, like CPUs and MiB of memory, where 0 does not limit. A job of no GPUs counts in CPUs."""
     cpus: Ints
     mem: Ints
-    tmp: Ints
-    """(N,) MiB on each node, whatever the kind of request."""
-    gpu_type: Codes
-    """(N,) column of `NodeTable.gpu_types`; −1: any, or a job of no GPUs."""
+    tmp: Ints  # (N,) MiB on each node, whatever the kind of request
+    gpu_type: Codes  # (N,) column of `NodeTable.gpu_types`; −1: any, or a job of no GPUs.
     partition: Codes  # (N,) index into `ClusterShape.partitions`.
     pool: Codes
     """(N,) row of `pool_nodes`: partition, type, and as many GPUs as the job wants of a node (at least one in all)."""
     pool_nodes: Bools  # (L, M)
-    capacity: Ints
-    """(M, 4) GPUs, CPUs, MiB of memory and of disk of an empty node."""
-    rejected: dict[int, str]
-    """Why, by row: jobs that could not run on the empty cluster."""
+    capacity: Ints  # (M, 4) GPUs, CPUs, MiB of memory and of disk of an empty node
+    rejected: dict[int, str]  # why, by row: jobs that could not run on the empty cluster
 
     def __len__(self) -> int:
         return len(self.per_node)

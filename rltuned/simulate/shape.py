@@ -47,8 +47,7 @@ class ClusterShape:
 
     nodes: NodeTable
     partitions: tuple[Partition, ...]  # at least one; exactly one has `default` set
-    text: str
-    """As it was written: "20x8:p100", or the file's name."""
+    text: str  # as it was written: "20x8:p100", or the file's name
     qos: tuple[str, ...] = field(default=("normal",))
 
     @property

@@ -52,35 +52,27 @@ class SimulationSettings:
     backfill: Backfill = Backfill.SLURM
     fit: Fit = Fit.SLURM
     sched_interval: float = 0.0
-    """A main pass of the whole queue at each multiple of this that follows a change; 0: a pass at each event …"""
+    """A main pass of the whole queue at each multiple of this that follows a change. 0: a pass at each event, of
+    `default_queue_depth` jobs and one more, and of all at the next whole minute where others might start."""
     default_queue_depth: int = WHOLE_QUEUE
-    """… of this and one job more, and of the whole queue at the next whole minute where others might start."""
-    bf_interval: float = 30.0
-    """A backfill pass at each multiple of this that follows a change (bf_interval); 0: at each event."""
-    bf_offset: float = 0.0
-    """Added to these multiples: slurmctld's two schedulers have clocks of their own."""
-    bf_max_job_test: int = 500
-    """Jobs that a pass of `Backfill.SLURM` looks at …"""
-    bf_max_job_user: int = 0
-    """… of a user, 0: all, …"""
-    bf_max_job_part: int = 0
-    """… of a partition, likewise; it passes over the others, which do not count. A trace without users has one …"""
-    bf_max_job_start: int = 0  # … and that it starts, likewise
+    bf_interval: float = 30.0  # a backfill pass at each multiple of this that follows a change; 0: at each event
+    bf_offset: float = 0.0  # added to these multiples: slurmctld's two schedulers have clocks of their own
+    bf_max_job_test: int = 500  # jobs that a pass of `Backfill.SLURM` looks at
+    bf_max_job_user: int = 0  # of them, of a user; 0: all. It passes over the others, which do not count
+    bf_max_job_part: int = 0  # likewise of a partition. A trace without users has one user
+    bf_max_job_start: int = 0  # jobs that a pass starts, likewise
     bf_min_age_reserve: int = 0
     """Seconds that a job must have waited to get a reservation of `Backfill.SLURM`, and to block its partition."""
     bf_window: float = 86_400.0
     """How far ahead `Backfill.SLURM` plans; a job that would start later gets no reservation."""
     bf_resolution: float = 60.0
     """A reservation of `Backfill.SLURM` takes all of the steps of this length that it touches, one at least."""
-    refresh: float = 60.0
-    """The policy ranks the queue at multiples of this, as the daemon does."""
+    refresh: float = 60.0  # the policy ranks the queue at multiples of this, as the daemon does
     stale: float = 600.0
     """A ranking that only the passing of time could change is renewed after this; a change of the queue or of the nodes
     renews it at the next multiple of `refresh`. Equal to `refresh`: at every one."""
-    turnover: float = 0.0
-    """Seconds between the end of a job and the moment at which its resources are free (epilog, completing)."""
-    launch: float = 0.0
-    """Seconds from the start that counts to the first instruction of the job: added to every run time."""
+    turnover: float = 0.0  # from the end of a job until its resources are free (epilog, completing)
+    launch: float = 0.0  # from the start that counts to the first instruction: added to every run time
     kill_interval: float = 0.0
     """Jobs past their limits are killed at multiples of this (slurmctld looks every 30 s); 0: at the limit."""
 
@@ -133,8 +125,7 @@ class Runs(NamedTuple):
     """Runs of jobs; R rows."""
 
     row: Ints  # of the workload
-    submit: Floats
-    """Seconds, like start and end: since when it waited for that run."""
+    submit: Floats  # seconds, like start and end: since when it waited for that run
     start: Floats
     end: Floats
     gpus: Floats  # that it had
@@ -145,15 +136,12 @@ class SimulationResult:
     """When and where each job ran. N jobs, by row of the workload."""
 
     fate: npt.NDArray[np.int8]
-    start: Floats
-    """Seconds on the workload's clock; NaN while it waits."""
+    start: Floats  # seconds on the workload's clock; NaN while it waits
     end: Floats  # seconds; NaN while it has not ended
     rejected: dict[int, str]  # why, by row: jobs that can never run
-    node_ptr: Codes
-    """(N+1,) row pointer into `node_idx`: the nodes each job got."""
+    node_ptr: Codes  # (N+1,) row pointer into `node_idx`: the nodes each job got
     node_idx: Codes
-    backfilled: Bools
-    """(N,) started by the backfill pass, ahead of a blocked job."""
+    backfilled: Bools  # (N,) started by the backfill pass, ahead of a blocked job
     runs: Runs
     """Those that ended because the job requeued itself, then the last run of each job, NaN as above."""
     passes: int  # main and backfill passes together

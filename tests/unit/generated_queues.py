@@ -24,19 +24,19 @@ _TYPES: Final = ("k80", "m40", "p100", "v100", "a100", "h100")
 class QueueSettings:
     """From which distributions a state is drawn. Pairs are the ends of a range, drawn anew for each state."""
 
-    jobs: tuple[int, int] = (2, 256)  # Pending jobs, log-uniform
-    pools: tuple[int, int] = (1, 4)  # Kinds of node
-    nodes: tuple[int, int] = (1, 40)  # Nodes of a kind, log-uniform
-    load: tuple[float, float] = (0.0, 1.0)  # Share of the GPUs that running jobs hold
-    run_time: tuple[float, float] = (300.0, 40_000.0)  # Median run time, seconds, log-uniform
+    jobs: tuple[int, int] = (2, 256)  # pending jobs, log-uniform
+    pools: tuple[int, int] = (1, 4)  # kinds of node
+    nodes: tuple[int, int] = (1, 40)  # nodes of a kind, log-uniform
+    load: tuple[float, float] = (0.0, 1.0)  # share of the GPUs that running jobs hold
+    run_time: tuple[float, float] = (300.0, 40_000.0)  # median run time, seconds, log-uniform
     run_time_spread: tuple[float, float] = (0.4, 2.5)  # σ of ln(run time)
     estimate_error: tuple[float, float] = (0.0, 2.0)  # σ of ln(estimate / run time)
     limit_only: float = 0.3
     """Share of the states in which no job has an estimate and ranking goes by the limit."""
-    cpu_jobs: tuple[float, float] = (0.0, 0.5)  # Share of the jobs that ask for no GPU
+    cpu_jobs: tuple[float, float] = (0.0, 0.5)  # share of the jobs that ask for no GPU
     repeats: tuple[float, float] = (0.0, 0.5)
     """Share of the jobs that are copies of another one, as array tasks are."""
-    wait: tuple[float, float] = (60.0, 3e5)  # Mean wait so far, seconds, log-uniform
+    wait: tuple[float, float] = (60.0, 3e5)  # mean wait so far, seconds, log-uniform
 
 
 UNSEEN: Final = QueueSettings(

@@ -40,8 +40,7 @@ class Submissions:
     job_id: Ints
     submit_time: Floats  # epoch seconds
     user: Category
-    partition: Category
-    """As Slurm prints it; the first of several counts."""
+    partition: Category  # as Slurm prints it; the first of several counts
     gpu_type: Category
     nodes: Codes
     gpus: Codes  # in all, like `cpus` and `mem`
@@ -49,10 +48,8 @@ class Submissions:
     cpus: Codes
     mem: Floats  # miB
     time_limit: Floats  # seconds; infinite without one
-    expected: Floats
-    """Seconds that each is (or was) expected to run."""
-    run_time: Floats
-    """Seconds that it took, NaN where it has not ended."""
+    expected: Floats  # seconds that each is (or was) expected to run
+    run_time: Floats  # seconds that it took, NaN where it has not ended
 
     def __len__(self) -> int:
         return len(self.job_id)
@@ -80,16 +77,13 @@ class ArrivalModel:
 
     submissions: Submissions
     now: float
-    per_hour: float
-    """Batches in an hour, in the mean over the week."""
-    by_hour: Floats
-    """(24,) rate in each hour of the day over the mean; UTC."""
+    per_hour: float  # batches in an hour, in the mean over the week
+    by_hour: Floats  # (24,) rate in each hour of the day over the mean; UTC
     by_weekday: Floats  # (7,) likewise, Monday first
     busy: float
     """Standard deviation of the batches of a day over what was expected of that day, beyond chance."""
     batch_ptr: Rows  # (B+1,) where each batch begins in `rows`
-    rows: Rows
-    """Rows of `submissions`, batch by batch, each in the order of submission."""
+    rows: Rows  # rows of `submissions`, batch by batch, each in the order of submission
     weight: Floats  # (B,) cumulated chance of each batch
 
     @classmethod

@@ -61,12 +61,10 @@ class StartRequest:
     snapshot: Snapshot
     rows: Rows
     """(n,) pending jobs, as rows of the job table, the front first; later ones than `MOST_JOBS` are left out."""
-    run_times: Floats
-    """(N,) expected run time of every job of the table, seconds from its start."""
+    run_times: Floats  # (N,) expected run time of every job of the table, seconds from its start
     spread: float = 0.0  # σ of ln(run time / expected)
     submissions: Submissions | None = None  # whom arrivals are like; None: nobody comes
-    probes: tuple[Probe, ...] = ()
-    """Asked of after the jobs, in this order, as far as there is time."""
+    probes: tuple[Probe, ...] = ()  # asked of after the jobs, in this order, as far as there is time
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,7 @@ class Scores(NamedTuple):
     middle: Floats  # ln(median wait + GRAIN) that was forecast
     score: Floats
     """0 where the outcome was the median, −1 and 1 where it was an outer quantile."""
-    open: Bools
-    """The job still waits, so its score will be higher than this."""
+    open: Bools  # the job still waits, so its score will be higher than this
 
     def __len__(self) -> int:
         return len(self.score)

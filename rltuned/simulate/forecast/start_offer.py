@@ -29,12 +29,9 @@ class Offer(NamedTuple):
     asked: Asked
     found: ProbeRecord | None
     """The smallest request that was simulated and asks for no less. None: there is none."""
-    sooner: tuple[ProbeRecord, ...]
-    """Smaller requests, or shorter limits, that start sooner."""
-    outcomes: int
-    """Earlier forecasts that the intervals are calibrated on."""
-    not_simulated: str = ""
-    """What the forecast does not know of the site: a sentence."""
+    sooner: tuple[ProbeRecord, ...]  # smaller requests, or shorter limits, that start sooner
+    outcomes: int  # earlier forecasts that the intervals are calibrated on
+    not_simulated: str = ""  # what the forecast does not know of the site: a sentence
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -50,8 +47,7 @@ class JobAnswer(NamedTuple):
     time: float  # of the reading, epoch seconds
     start: tuple[float, float | None] | None
     """Between which times it is expected to start, with 80 %, epoch seconds. None: nothing is forecast."""
-    likely: float | None
-    """As likely before as after it; None: beyond the horizon."""
+    likely: float | None  # as likely before as after it; None: beyond the horizon
     waits_for: str  # A sentence, or why nothing is forecast
     outcomes: int
     not_simulated: str

@@ -144,12 +144,9 @@ class Arrivals:
     """Who may come, as the simulator needs it. S submissions of the past, E pools."""
 
     model: ArrivalModel | None  # none: too little is known of who comes
-    known: Submissions
-    """The submissions of the past, and behind them the probes of the request."""
-    first: int
-    """Row of the state that a probe takes; arrivals are behind it."""
-    fits: Bools
-    """(S,) whether the cluster could ever run such a job."""
+    known: Submissions  # the submissions of the past, and behind them the probes of the request
+    first: int  # row of the state that a probe takes; arrivals are behind it
+    fits: Bools  # (S,) whether the cluster could ever run such a job
     records: k.Array  # (S,) as jobs that wait and have no slot yet
     need: Ints  # (S, 4)
     width: Ints  # (S,) nodes that it may get at most

@@ -244,18 +244,15 @@ class Table:
     """A format of separated text with a header line."""
 
     name: str
-    separators: str
-    """The first of them that makes columns of the header counts."""
-    required: Sequence[tuple[str, ...]]
-    """Each a choice of columns of which one must be there."""
+    separators: str  # the one that the header has most of counts
+    required: Sequence[tuple[str, ...]]  # each a choice of columns of which one must be there
     convert: Callable[[Batch], Rows]
     aliases: Mapping[str, str]
     """Other spellings of a column, in lower case, by the name that `convert` uses."""
     quotes: bool = True  # whether fields may be quoted as in CSV
     steps: Sequence[str] = ()
     """Rows with a dot in one of these columns are no jobs but steps of one (sacct)."""
-    no_header: Sequence[str] = ()
-    """Names of the columns when the first line is no header."""
+    no_header: Sequence[str] = ()  # names of the columns when the first line is no header
 
 
 def fits(line: str, table: Table) -> bool:

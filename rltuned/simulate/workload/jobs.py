@@ -15,11 +15,9 @@ class Source:
     """Where a workload comes from."""
 
     name: str
-    sha256: str = ""
-    """Of the file as it is on disk (compressed if it is); "" for generated jobs."""
+    sha256: str = ""  # of the file as it is on disk (compressed if it is); "" for generated jobs
     form: str = ""
-    skipped: int = 0
-    """Rows that could not be read and were counted (`--skip-bad`)."""
+    skipped: int = 0  # rows that could not be read and were counted (`--skip-bad`)
     left_out: int = 0
     """Rows that were understood but cannot be replayed: the job never ran, or has not ended (docs/evaluation.md)."""
     unknown: int = 0
@@ -40,34 +38,27 @@ class Workload:
     source: Source
     job_id: Ints
     """The trace's own id where that is an integer, else 1, 2, 3 …"""
-    line: Ints
-    """Line of the file (1 is the first), 0 for generated jobs."""
-    submit_time: Floats
-    """Seconds since the first job of the file; never decreases."""
-    run_time: Floats
-    """Seconds the job runs if nobody kills it; ≥ 0, finite."""
+    line: Ints  # line of the file (1 is the first), 0 for generated jobs
+    submit_time: Floats  # seconds since the first job of the file; never decreases
+    run_time: Floats  # seconds the job runs if nobody kills it; ≥ 0, finite
     time_limit: Floats
     """Seconds that the user asked for; NaN where the trace does not say, infinite for unlimited."""
     wait_time: Floats
     """Seconds that the job waited on the machine of the trace; NaN where not known. For `describe` only."""
     gpus: Codes  # GPUs in all; 0 for a CPU job
-    nodes: Codes
-    """Nodes asked for; 0 where the trace does not say."""
-    cpus: Codes
-    """CPUs in all; 0 where not given: then CPUs do not limit the job."""
+    nodes: Codes  # nodes asked for; 0 where the trace does not say
+    cpus: Codes  # CPUs in all; 0 where not given: then CPUs do not limit the job
     mem: Floats  # miB in all; 0 where not given
     tmp: Floats  # local disk per node, MiB; 0 where not given
     user: Category
     account: Category
-    partition: Category
-    """Partition or virtual cluster; code −1 where the trace has none."""
+    partition: Category  # partition or virtual cluster; code −1 where the trace has none
     qos: Category
     gpu_type: Category  # type asked for; code −1: any
     most_nodes: Codes
     """0: no range. Else the job takes as many nodes as have room, from `nodes` (at least 1) to so many, with the same
     on each: all amounts in all are those on `nodes` nodes, which must divide the GPUs."""
-    curve: Codes
-    """Row of `scaling`; −1: equally long on any number of nodes."""
+    curve: Codes  # row of `scaling`; −1: equally long on any number of nodes
     scaling: Floats = field(default_factory=lambda: np.ones((0, 1)))
     """(C, n) run time on 1, 2 … n nodes in proportion to each other; on more than n as on n. `run_time` is that on the
     fewest nodes that the job can have on the cluster."""

@@ -19,8 +19,7 @@ class SizeClass(_Part):
     """Jobs of about the same number of GPUs."""
 
     share: float  # of all jobs
-    gpus: tuple[tuple[int, float], ...]
-    """Numbers of GPUs, and the share of each within the class."""
+    gpus: tuple[tuple[int, float], ...]  # numbers of GPUs, and the share of each within the class
     run_time: tuple[int, ...]  # quantiles at `Presets.levels`, seconds.
 
 
@@ -29,12 +28,9 @@ class Preset(_Part):
 
     hours: tuple[float, ...]
     """Submissions in each of the 24 hours of the day relative to the mean, from 0:00."""
-    day_spread: float
-    """Standard deviation of the submissions of a day relative to the mean."""
-    sweep: float
-    """α of the sweep sizes, P(size > n) = (n + 1)^−α."""
-    gap: float
-    """Mean time between two jobs of a sweep, seconds."""
+    day_spread: float  # standard deviation of the submissions of a day relative to the mean
+    sweep: float  # α of the sweep sizes, P(size > n) = (n + 1)^−α
+    gap: float  # mean time between two jobs of a sweep, seconds
     classes: tuple[SizeClass, ...]
 
 

@@ -51,8 +51,7 @@ class EstimateSpec:
     """What ``--estimates`` says."""
 
     kind: EstimateKind
-    sigma: float = 0.0
-    """σ of ln(estimate / run time), `EstimateKind.NOISY` only."""
+    sigma: float = 0.0  # σ of ln(estimate / run time), `EstimateKind.NOISY` only.
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.sigma:g}" if self.kind is EstimateKind.NOISY else str(self.kind)

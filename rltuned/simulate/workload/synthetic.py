@@ -117,11 +117,9 @@ class _People:
     user: Codes
     partition: Codes
     gpu_type: Codes  # row of `types`; the last is "", any
-    size_score: Floats
-    """In (0, 1): where the habit stands among all by GPUs."""
+    size_score: Floats  # in (0, 1): where the habit stands among all by GPUs
     time_score: Floats  # standard normal: where it stands by run time
-    resources: Floats
-    """In (0, 1): where it stands by CPUs and memory per GPU."""
+    resources: Floats  # in (0, 1): where it stands by CPUs and memory per GPU
     most: Codes  # most GPUs of a job
     max_time: Floats
     cpus_per_gpu: Floats  # of the leanest node that it may get
