@@ -29,7 +29,6 @@ from rltuned.lab.evaluate.measure import simulate_case
 from rltuned.lab.evaluate.policies import Contender, contender
 from rltuned.lab.evaluate.windows import Split, draw
 from rltuned.records import model_files as files
-from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import PlanRanker, compile_kernel
 from rltuned.simulate.shape import read_shape
@@ -87,7 +86,7 @@ def resize(simulation: Simulation, row: int, nodes: int, restart: float = RESTAR
     Raises:
         RltunedError: it neither waits nor runs, or its range has no such number of nodes.
     """
-    s, job, asked = simulation.state, simulation.state.jobs[row], simulation.asked
+    job, asked = simulation.state.jobs[row], simulation.asked
     if not (simulation.ranged[row] and asked.nodes[row] <= nodes <= asked.most_nodes[row]):
         raise RltunedError(f"job {row + 1} did not ask for {nodes} nodes")
     if job["fate"] == JobFate.WAITING:
@@ -109,15 +108,12 @@ def resize(simulation: Simulation, row: int, nodes: int, restart: float = RESTAR
     simulation.stop(row)
     job["least"] = job["most_nodes"] = nodes
     if fewer:
-        k.start_again(s, simulation.setup, row, nodes, float(left))
-    else:
-        job["lost"] += requeue
-        job["fate"], job["key"], job["ends_by"], job["on"] = JobFate.WAITING, np.inf, np.inf, 0
-        job["start"] = job["end"] = np.nan
-        job["run"] = job["work"] + job["lost"]  # as long as it has no curve
-        s.counts[k.UNRANKED] += 1
-        k.enqueue(s, row)
-    return simulation.something_changed()
+        return simulation.go_on(row, nodes, float(left))
+    job["lost"] += requeue
+    job["fate"], job["ends_by"], job["on"] = JobFate.WAITING, np.inf, 0
+    job["start"] = job["end"] = np.nan
+    job["run"] = job["work"] + job["lost"]  # as long as it has no curve
+    return simulation.queue_again(row)
 
 
 class Advised(PlanRanker):

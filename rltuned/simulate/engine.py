@@ -373,10 +373,14 @@ class Simulation:
         """Put a held job back into the queue, unranked."""
         if row in self._held:
             self._held.remove(row)
-            self.state.jobs["key"][row] = np.inf
-            self.state.counts[k.UNRANKED] += 1
-            k.enqueue(self.state, row)
-            self.something_changed()
+            self.queue_again(row)
+
+    def queue_again(self, row: int) -> None:
+        """Put a job that waits into the queue, unranked."""
+        self.state.jobs["key"][row] = np.inf
+        self.state.counts[k.UNRANKED] += 1
+        k.enqueue(self.state, row)
+        self.something_changed()
 
     def cancel(self, row: int) -> None:
         """End a job that waits, is held, runs, or is still to be submitted. No effect on a job that has ended."""
@@ -400,6 +404,11 @@ class Simulation:
         n = int(s.counts[k.HEAP])
         s.heap[: n - 1] = np.sort(s.heap[:n][s.heap["job"][:n] != row])  # a sorted list is a heap
         s.counts[k.HEAP] = n - 1
+
+    def go_on(self, row: int, nodes: int, left: float) -> None:
+        """A job that was stopped now goes on with the first of its nodes, and what is left of its time limit."""
+        k.start_again(self.state, self.setup, row, nodes, left)
+        self.something_changed()
 
     def _leave_queue(self, row: int) -> bool:
         s, n = self.state, int(self.state.counts[k.QUEUED])
