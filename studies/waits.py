@@ -23,7 +23,7 @@ from rltuned.lab.evaluate.evaluation_settings import OWN, with_share
 from rltuned.lab.evaluate.measure import simulate_case
 from rltuned.lab.evaluate.policies import Contender, contender
 from rltuned.simulate.rankers import compile_kernel
-from rltuned.simulate.workload.shapes import read_shape
+from rltuned.simulate.shape import read_shape
 from studies.lending import PROTOCOLS, SEEDS, WEIGHTS, Protocol
 from studies.run import code
 from studies.traces import read

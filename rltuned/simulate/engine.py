@@ -22,8 +22,7 @@ from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Estimates, JobFate, Runs, SimulationResult, SimulationSettings
 from rltuned.simulate.workload.jobs import Workload
 
-RELEASE: Final = (24, 11)
-"""The Slurm release that a snapshot is of."""
+RELEASE: Final = (24, 11)  # the Slurm release that a snapshot is of
 
 _LARGEST: Final = float(np.finfo(np.float64).max)
 

@@ -27,8 +27,7 @@ from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
 from rltuned.simulate.workload.jobs import Source, Workload, workload
 
 _FIRST_STEPS: Final = 64
-_FIRST_ROWS: Final = 4096
-"""Room on the first tape of an episode, before it has to grow."""
+_FIRST_ROWS: Final = 4096  # room on the first tape of an episode, before it has to grow
 _SPARE: Final = 1.1
 """Room on the next one, in lengths of the last: another order makes about as many rows."""
 

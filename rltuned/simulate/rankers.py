@@ -20,8 +20,7 @@ from rltuned.simulate.engine import Simulation
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Estimates, Source, workload
 
-_FIRST_MOMENT: Final = 1e-6
-"""Seconds: at 0 a book of loans has seen nothing yet."""
+_FIRST_MOMENT: Final = 1e-6  # seconds: at 0 a book of loans has seen nothing yet
 
 
 class RuleRanker:

@@ -11,8 +11,7 @@ from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.expect.run_time_history import LEVELS, JobKind, RunTimeHistory, kinds
 from rltuned.simulate.workload.jobs import Estimates, Workload
 
-PAST_JOBS: Final = 20_000
-"""Jobs before a window that `past` looks at."""
+PAST_JOBS: Final = 20_000  # jobs before a window that `past` looks at
 
 
 class HistoryPredictor:

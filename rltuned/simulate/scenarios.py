@@ -29,14 +29,11 @@ SHARED: Final = 0.5
 _WITNESSES: Final = 3.0
 """Running jobs of a group that count at most: what they tell is not independent."""
 _POINTS: Final = 64
-_GROUPS: Final = 2**50
-"""Keeps the keys of groups apart from job ids."""
-_RARE: Final = 1e-6
-"""Chance below which a run time counts as impossible."""
+_GROUPS: Final = 2**50  # keeps the keys of groups apart from job ids
+_RARE: Final = 1e-6  # chance below which a run time counts as impossible
 FIRST_STEP: Final = 7200.0
 """Seconds after which `SimulatedQueue.starts` first looks whether all jobs have started; then twice as much, …"""
-_ALIGNED: Final = 64
-"""Bytes: of a cache line, and more than any record of the kernel needs."""
+_ALIGNED: Final = 64  # bytes: of a cache line, and more than any record of the kernel needs
 _CHANGING: Final = (
     "jobs",
     "need",

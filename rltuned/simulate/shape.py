@@ -35,8 +35,7 @@ MEM_PER_GPU: Final = 64 * 1024.0
 """Of a node that a shape says nothing of: MiB, and CPUs, for each of its GPUs, at least once."""
 MAX_NODES: Final = 100_000
 MAX_GPUS_PER_NODE: Final = 1024
-MAX_BYTES: Final = 16 * 2**20
-"""No description of a cluster is larger; a trace given by mistake is."""
+MAX_BYTES: Final = 16 * 2**20  # no description of a cluster is larger; a trace given by mistake is
 MAIN: Final = "main"
 _TYPE: Final = "[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}"
 

@@ -16,21 +16,16 @@ from rltuned.core.tables import Category, Codes, Floats, Ints, Rows
 
 HOUR: Final = 3600.0
 DAY: Final = 86_400.0
-BATCH_GAP: Final = 600.0
-"""Seconds: longest time between two jobs of one batch."""
-BATCH_SPAN: Final = 2 * HOUR
-"""Seconds: a longer batch is another one from there on."""
+BATCH_GAP: Final = 600.0  # seconds: longest time between two jobs of one batch
+BATCH_SPAN: Final = 2 * HOUR  # seconds: a longer batch is another one from there on
 HALF_LIFE: Final = 3 * DAY
 """Seconds after which a batch counts half: for the rate, and for what comes."""
 SHRINK_HOURS: Final = 5.0
 """Batches of an hour of the day (and of a weekday) that count as seen at the mean rate: with few, the profile is flat.
 """
-LEAST_JOBS: Final = 20
-"""With fewer submissions there is no model."""
-_STREAM: Final = 7
-"""Of `uniform`."""
-_LOCAL_MONDAY: Final = 4 * DAY
-"""1970-01-05 was a Monday."""
+LEAST_JOBS: Final = 20  # with fewer submissions there is no model
+_STREAM: Final = 7  # of `uniform`
+_LOCAL_MONDAY: Final = 4 * DAY  # 1970-01-05 was a Monday
 
 
 @dataclass(frozen=True)

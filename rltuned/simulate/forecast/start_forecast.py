@@ -20,20 +20,17 @@ from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.scope import Veto
 from rltuned.simulate.forecast.arrivals import Submissions
 
-GRAIN: Final = 60.0
-"""Seconds: waits that differ by less than this are as good as equal."""
+GRAIN: Final = 60.0  # seconds: waits that differ by less than this are as good as equal
 HORIZON: Final = 4 * 86_400.0
 """Seconds: what starts later is not simulated. It is only said that it starts after that."""
 FAR: Final = 14 * 86_400.0
 """Seconds: a quantile beyond the horizon of the simulation counts as this far; what comes out beyond half of it is not
 known."""
 LEVELS: Final = (0.1, 0.5, 0.9)
-MOST_JOBS: Final = 1000
-"""Pending jobs that a forecast looks at: those at the front."""
+MOST_JOBS: Final = 1000  # pending jobs that a forecast looks at: those at the front
 NARROWEST: Final = 0.2
 """Least distance of an outer quantile from the middle one, in ln: scenarios that agree are not certain."""
-PRIOR: Final = 30
-"""Outcomes as which the uncalibrated forecast counts."""
+PRIOR: Final = 30  # outcomes as which the uncalibrated forecast counts
 _UNCALIBRATED: Final = (-1.6, 0.0, 1.6)
 """Scores at `LEVELS` that are assumed until outcomes say better: intervals of a few scenarios are too narrow."""
 NEIGHBOURS: Final = 200
@@ -107,8 +104,7 @@ NOTHING_KNOWN: Final = Scores(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.boo
 _LIMITS: Final = (3600.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0)
 """Time limits of probes, seconds, and the longest of the partition."""
 _MOST_PARTITIONS: Final = 8
-_SEVERAL: Final = (2, 4, 8)
-"""Whole nodes of probes that ask for several."""
+_SEVERAL: Final = (2, 4, 8)  # whole nodes of probes that ask for several
 
 
 _NOT_FOR_ROOM: Final = frozenset(

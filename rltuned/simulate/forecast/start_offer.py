@@ -8,8 +8,7 @@ from rltuned.decide.decision import ProbeRecord
 MOST_ALTERNATIVES: Final = 4
 _SOONER: Final = 0.8
 """An alternative is named if its median wait is at most this share of what was asked for."""
-_SOON: Final = 300.0
-"""Seconds: nothing starts noticeably sooner than what starts this soon."""
+_SOON: Final = 300.0  # seconds: nothing starts noticeably sooner than what starts this soon
 
 
 class Asked(NamedTuple):

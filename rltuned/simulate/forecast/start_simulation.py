@@ -21,20 +21,15 @@ from rltuned.simulate.requests import capacity
 from rltuned.simulate.scenarios import Scenario, SimulatedQueue, expected_scenario, sampled_scenarios, size
 from rltuned.simulate.values import Backfill, SimulationSettings
 
-MOST_ARRIVALS: Final = 1200
-"""Of a scenario."""
+MOST_ARRIVALS: Final = 1200  # of a scenario
 LEAST_SCENARIOS: Final = 2
 _STEPS: Final = ((128, 60.0, 120.0, 16), (512, 300.0, 300.0, 12), (MOST_JOBS, 600.0, 600.0, 8))
 """Up to how many jobs; seconds between main passes, and between passes of backfill; scenarios at most."""
 _SLURM: Final = SimulationSettings()
-PROBED_SCENARIOS: Final = 8
-"""Of a probe."""
-PROBE_HORIZON: Final = 2 * DAY
-"""Seconds: when a probe starts later, that is what is said."""
-_FOR_PROBES: Final = 0.3
-"""Share of the time that probes get, where there are any."""
-_SPREADS: Final = 0.1
-"""Spread up to which run times are taken as they are."""
+PROBED_SCENARIOS: Final = 8  # of a probe
+PROBE_HORIZON: Final = 2 * DAY  # seconds: when a probe starts later, that is what is said
+_FOR_PROBES: Final = 0.3  # share of the time that probes get, where there are any
+_SPREADS: Final = 0.1  # spread up to which run times are taken as they are
 
 
 def _endless() -> float:

@@ -14,8 +14,7 @@ from typing import Final, Self, cast
 from rltuned.core.errors import WorkloadError
 from rltuned.core.workers.progress import Progress, silent
 
-ROWS: Final = 10_000
-"""Lines that are looked at together."""
+ROWS: Final = 10_000  # lines that are looked at together
 MAX_LINE: Final = 1 << 22
 """Characters of the longest line (or JSON object) that is accepted: a file that is no text has no line ends."""
 _OTHERS: Final = {

@@ -40,8 +40,7 @@ _HABITS: Final = 3
 consecutive run times of a user that HPC2N (0.84) and SDSC-BLUE (0.75) have."""
 _STAY: Final = 0.75
 """Assumption: share of the sessions that go on with the kind of work of the user's last one."""
-_ALIKE: Final = 0.85
-"""Correlation of the normal scores of the run times of one habit's jobs."""
+_ALIKE: Final = 0.85  # correlation of the normal scores of the run times of one habit's jobs
 _TYPED: Final = 0.5
 """Assumption: share of the habits that insist on a GPU type where a partition has several."""
 _LARGEST: Final = 0.5
