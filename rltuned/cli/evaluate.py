@@ -176,8 +176,8 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     from rltuned.lab.evaluate import evaluation, evaluation_report, site
     from rltuned.lab.evaluate.evaluation_settings import from_options
     from rltuned.lab.evaluate.policies import contender
+    from rltuned.simulate.shape import read_shape
     from rltuned.simulate.workload.readers import read
-    from rltuned.simulate.workload.shapes import read_shape
 
     from_slurm = options.pop("from_slurm")
     _one_cluster(options["cluster"], from_slurm=from_slurm)

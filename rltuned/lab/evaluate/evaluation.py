@@ -19,7 +19,7 @@ from rltuned.lab.evaluate.measure import Measured, beside_slurm, measured, over
 from rltuned.lab.evaluate.policies import contender, described
 from rltuned.lab.evaluate.state import State, state_path
 from rltuned.lab.evaluate.windows import Window, draw
-from rltuned.simulate.shape import ClusterShape, read_shape
+from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.simulated_estimates import estimate
 

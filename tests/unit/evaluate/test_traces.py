@@ -9,9 +9,9 @@ from unit.evaluate.small import reported
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.simulate.shape import read_shape
 from rltuned.simulate.values import Backfill, Fit
 from rltuned.simulate.workload.readers import read
-from rltuned.simulate.workload.shapes import read_shape
 
 FOLDER = Path(os.environ.get("RLTUNED_TEST_TRACES", ""))
 PHILLY = FOLDER / "philly.csv.gz"
