@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from ab_jobs import MULTIFACTOR, owned, sizes
 
-from rltuned.core.installed import needed
+from rltuned.core.installed import require
 from rltuned.core.tables import owners
 from rltuned.lab.evaluate.bootstrap import compare, counts
 from rltuned.lab.evaluate.window_metrics import against_slurm, busy, idle_while_waiting, measure
@@ -300,10 +300,10 @@ def draw(runs: Sequence[Run], directory: Path) -> list[Path]:
         MissingError: matplotlib is not installed.
         OSError: a file cannot be written.
     """
-    with needed("--plot"):
-        # Figure, not pyplot: no display, no state.
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - of the extra [simulate]
-        from matplotlib.figure import Figure  # noqa: PLC0415 - see above
+    require("--plot", "matplotlib")
+    # Figure, not pyplot: no display, no state.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - of the extra [simulate]
+    from matplotlib.figure import Figure  # noqa: PLC0415 - see above
     directory.mkdir(parents=True, exist_ok=True)
     arms = shared_arms(runs)
     jobs = sum(len(run.jobs.workload) - run.jobs.warm for run in runs)
