@@ -304,6 +304,7 @@ def draw(runs: Sequence[Run], directory: Path) -> list[Path]:
     # Figure, not pyplot: no display, no state.
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - of the extra [simulate]
     from matplotlib.figure import Figure  # noqa: PLC0415 - see above
+
     directory.mkdir(parents=True, exist_ok=True)
     arms = shared_arms(runs)
     jobs = sum(len(run.jobs.workload) - run.jobs.warm for run in runs)
