@@ -1,4 +1,7 @@
-"""Files that are there whole or not at all, and that belong to the daemon's user even when root writes them."""
+"""Files that are there whole or not at all, and that belong to the daemon's user even when root writes them.
+
+State is kept one way: a dataclass as JSON, by `read` and `write`.
+"""
 
 import contextlib
 import errno
@@ -6,8 +9,13 @@ import json
 import math
 import os
 import pwd
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from rltuned.core.errors import RltunedError
 
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
@@ -98,18 +106,77 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def read_json(path: Path, most: int = 1 << 20) -> Any:
-    """What a file of JSON holds, of `most` bytes at most. The numbers in it are finite, and 64 bits hold the integers:
-    else it is a ValueError.
+_T = TypeVar("_T")
+
+
+@cache
+def _adapter(form: Any) -> Any:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - a daemon mostly writes
+
+    return TypeAdapter(form)
+
+
+def parse(form: Callable[..., _T], data: bytes | str, what: str) -> _T:
+    """The value of this form (a dataclass, a NamedTuple) that was written as this JSON; fields that the form does not
+    have are ignored. RltunedError: it is not `what`; names the field.
     """
-    with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ValueError(f"is longer than {most} bytes")
     try:
-        return json.loads(data, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+        found: _T = _adapter(form).validate_json(data, strict=True)
+    except ValueError as error:  # pydantic's
+        first = error.errors(include_url=False)[0]  # type: ignore[attr-defined]
+        where = ".".join(map(str, first["loc"])) or "as a whole"
+        why = f"this rltuned reads {first['ctx']['expected']}" if first["type"] == "literal_error" else first["msg"]
+        raise RltunedError(f"not {what}: {where}: {why}") from error
+    return found
+
+
+def read(form: Callable[..., _T], path: Path, what: str, most: int = 1 << 20) -> _T | None:
+    """`parse` of a file of at most `most` bytes, whose numbers are finite and whose integers have 64 bits; None where
+    there is no file. RltunedError: it cannot be used; names it.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        _check(data, most)
+        return parse(form, data, what)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except RecursionError as error:
-        raise ValueError("its lists are nested too deep") from error
+        raise RltunedError(f"{path}: cannot be used: its lists are nested too deep") from error
+    except (OSError, ValueError, RltunedError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RltunedError(f"{path}: cannot be used: {why}") from error
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses and mappings as dicts; the rest as it is: JSON knows tuples, numbers and names."""
+    if is_dataclass(value):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    return value
+
+
+def encode(value: Any) -> bytes:
+    """`value` as a line of JSON, as `parse` reads it. ValueError: a number in it is not finite."""
+    return json.dumps(plain(value), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def write(path: Path, value: Any, *, durable: bool = True, most: float = math.inf) -> None:
+    """`encode` into a file (`write_atomic`) of at most `most` bytes. RltunedError: it cannot be written; names it."""
+    data = encode(value)
+    if (size := len(data)) > most:
+        raise RltunedError(f"{path}: cannot be written: it would have {size} bytes, above the limit of {most}")
+    try:
+        write_atomic(path, data, durable=durable)
+    except OSError as error:
+        raise RltunedError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _check(data: bytes, most: int) -> None:
+    if len(data) > most:
+        raise ValueError(f"longer than {most} bytes")
+    json.loads(data, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
 
 
 def _integer(text: str) -> int:

@@ -5,17 +5,16 @@
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cache, cached_property
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from rltuned.core.changes import Change, Field, Outcome
 from rltuned.core.config import PlacementApply, Stage
-from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import parse, plain
 from rltuned.core.tables import Floats, JobTable, Rows
 from rltuned.decide.loans import MOST_NAMED
 from rltuned.decide.place.problem import PlacementKind, SolveOutcome
@@ -236,42 +235,12 @@ class DecisionRecord:
 
     def to_json(self) -> Any:
         """Plain data."""
-        return as_plain(self)
+        return plain(self)
 
     @staticmethod
     def from_json(data: bytes | str) -> "DecisionRecord":
-        """The record that was written as this JSON; see `read`."""
-        return read(DecisionRecord, data, "a decision record")
-
-
-_T = TypeVar("_T")
-
-
-@cache
-def _adapter(form: Any) -> TypeAdapter[Any]:
-    """Made when something is read: the daemon only writes."""
-    return TypeAdapter(form)
-
-
-def read(form: Callable[..., _T], data: bytes | str, name: str) -> _T:
-    """The record of this form that was written as this JSON. RltunedError names the field that is wrong."""
-    try:
-        found: _T = _adapter(form).validate_json(data, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "as a whole"
-        why = f"this rltuned reads {VERSION}" if where == "version" else first["msg"]
-        raise RltunedError(f"not {name}: {where}: {why}") from error
-    return found
-
-
-def as_plain(value: Any) -> Any:
-    """Dataclasses and mappings as dicts; the columns as they are: JSON knows tuples, numbers and names."""
-    if is_dataclass(value):
-        return {item.name: as_plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): as_plain(item) for name, item in value.items()}
-    return value
+        """The record that was written as this JSON; see `safe_files.parse`."""
+        return parse(DecisionRecord, data, "a decision record")
 
 
 # --- of a plan

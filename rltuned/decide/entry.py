@@ -4,7 +4,6 @@ One line of JSON. It has numbers and ids, names of partitions, QOS and nodes, an
 comments, no names of users.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,8 +11,9 @@ from typing import Final, Literal, Self
 
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Stage
+from rltuned.core.safe_files import encode, parse
 from rltuned.core.tables import Snapshot
-from rltuned.decide.decision import DecisionRecord, Numbers, as_plain, read
+from rltuned.decide.decision import DecisionRecord, Numbers
 from rltuned.decide.raising import Stop
 from rltuned.decide.scope import Veto
 
@@ -102,12 +102,12 @@ class CycleEntry:
 
     def line(self) -> bytes:
         """As a line of the log. `time` comes early and `decision` last: a reader need not parse what it skips."""
-        return json.dumps(as_plain(self), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        return encode(self)
 
     @staticmethod
     def parse(line: bytes) -> "CycleEntry":
-        """The entry of a line; see `decision.read`."""
-        return read(CycleEntry, line, "an entry of a decision log")
+        """The entry of a line; see `safe_files.parse`."""
+        return parse(CycleEntry, line, "an entry of a decision log")
 
 
 def lean(record: DecisionRecord) -> DecisionRecord:

@@ -13,9 +13,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from rltuned.core.reasons import parse
+from rltuned.core import reasons
+from rltuned.core.safe_files import parse
 from rltuned.core.tables import Bools, Partition, Rows, Snapshot
-from rltuned.decide.decision import LentRecord, ProbeRecord, StartRecord, lent_by, read
+from rltuned.decide.decision import LentRecord, ProbeRecord, StartRecord, lent_by
 from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.plan import Plan
 from rltuned.decide.raising import Stop
@@ -89,8 +90,8 @@ class UserRecord:
 
     @staticmethod
     def from_json(data: bytes | str) -> "UserRecord":
-        """The record that was written as this JSON; see `decision.read`."""
-        return read(UserRecord, data, "a user record")
+        """The record that was written as this JSON; see `safe_files.parse`."""
+        return parse(UserRecord, data, "a user record")
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class UserRecords:
         row = int(jobs.pending[at])
         job, eligible, limit = int(jobs.job_id[row]), float(jobs.eligible_time[row]), float(jobs.time_limit[row])
         reason = jobs.reason.value(row)
-        words = parse(reason)
+        words = reasons.parse(reason)
         low, middle, high = self._starts.get(job, (None, None, None))
         found = UserJob(
             job_id=job,

@@ -7,7 +7,6 @@ newest are compressed. Nothing is synced: a cycle never waits for it.
 
 import contextlib
 import gzip
-import json
 import os
 import re
 import zlib
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.core.errors import RltunedError
-from rltuned.core.safe_files import FILE_MODE, give_to_owner_of, make_directory, write_all, write_atomic
+from rltuned.core.safe_files import FILE_MODE, give_to_owner_of, make_directory, read, write, write_all, write_atomic
 from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.entry import CycleEntry, lean
 
@@ -49,32 +48,24 @@ _DECISION: Final = b',"decision":'
 _NO_DECISION: Final = _DECISION + b"null}"
 
 
-def save(directory: Path, record: DecisionRecord, limit: int = MAX_RECORD) -> str:
-    """Write the record. Returns why not, "" when it was written; an old record then stays."""
-    data = json.dumps(record.to_json(), separators=(",", ":"), allow_nan=False).encode()
-    if len(data) > limit:
-        return f"decision record of {len(data)} bytes is above the limit of {limit}"
-    try:
-        # Not durable: it describes a moment, and a cycle must not wait for the disk twice.
-        write_atomic(directory / RECORD, data, durable=False)
-    except OSError as error:
-        return f"{directory / RECORD}: {error.strerror}"
-    return ""
+def save(directory: Path, record: DecisionRecord) -> None:
+    """Write the record. RltunedError: why not; an old one then stays."""
+    # Not durable: it describes a moment, and a cycle must not wait for the disk twice.
+    write(directory / RECORD, record, durable=False, most=MAX_RECORD)
 
 
 def load(directory: Path) -> DecisionRecord:
     """The last record; where there is none that can be read, RltunedError says so, and what to do."""
     path = directory / RECORD
     try:
-        return DecisionRecord.from_json(path.read_bytes())
-    except FileNotFoundError:
+        found = read(DecisionRecord, path, "a decision record", MAX_RECORD)
+    except RltunedError as error:
+        raise RltunedError(f"{error}; wait for the next cycle of the running daemon") from error
+    if found is None:
         raise RltunedError(
             f"{path}: no decision record yet: `systemctl start rltuned`; `rltuned plan` shows what it would decide"
-        ) from None
-    except OSError as error:
-        raise RltunedError(f"{path}: cannot be read: {error}") from error
-    except RltunedError as error:
-        raise RltunedError(f"{path}: {error}; wait for the next cycle of the running daemon") from error
+        )
+    return found
 
 
 class DecisionLog:
@@ -88,17 +79,19 @@ class DecisionLog:
         self._allowed, self._at = 1.0, float("-inf")
         """Bytes of decisions that may be written now: the limit, spread evenly over `KEEP`, saved up for a day."""
 
-    def add(self, entry: CycleEntry) -> str:
-        """Append an entry; its decision only where the limit has room for `KEEP` seconds of them. Why not, or ""."""
+    def add(self, entry: CycleEntry) -> None:
+        """Append an entry; its decision only where the limit has room for `KEEP` seconds of them. RltunedError says why
+        it cannot be.
+        """
         if not self._limit:
-            return ""
+            return
         try:
             line = self._line(entry)
             make_directory(self._directory)
             self._append(line, entry.time)
         except (OSError, ValueError, OverflowError) as error:
-            return f"{self._directory}: {error.strerror if isinstance(error, OSError) else error}"
-        return ""
+            why = error.strerror if isinstance(error, OSError) else error
+            raise RltunedError(f"{self._directory}: cannot be written: {why}") from error
 
     def _line(self, entry: CycleEntry) -> bytes:
         share = self._limit / KEEP * COMPRESSED

@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rltuned.core.errors import LockedError, ModelError
-from rltuned.core.safe_files import read_json, write_atomic
-from rltuned.records.model_files import MODEL_MODE, json_bytes, load, read
+from rltuned.core.errors import LockedError, ModelError, RltunedError
+from rltuned.core.safe_files import read, write_atomic
+from rltuned.records.model_files import MODEL_MODE, json_bytes, load
+from rltuned.records.model_files import read as read_model
 
 CURRENT: Final = "current"
 MODEL_FILE: Final = "model.json"
@@ -34,12 +35,9 @@ _NUMBER: Final = re.compile(r"\d{4,9}")
 
 
 @dataclass(frozen=True)
-class Version:
-    """A model of the store."""
+class Facts:
+    """What ``version.json`` says of a model."""
 
-    number: int
-    path: Path
-    """Its directory."""
     made_at: float
     """When it was put into the store, epoch seconds."""
     origin: str
@@ -47,6 +45,15 @@ class Version:
     manifest_sha256: str
     learned_until: float
     """Submission of the last job that it has learned from, epoch seconds; 0: none of this site's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version(Facts):
+    """A model of the store."""
+
+    number: int
+    path: Path
+    """Its directory."""
 
     @property
     def model(self) -> Path:
@@ -63,8 +70,7 @@ class Use(NamedTuple):
     """A version came into force."""
 
     version: int
-    since: float
-    """Epoch seconds."""
+    since: float  # epoch seconds
     why: str
     back: bool = False
     """The one before it was given up."""
@@ -122,11 +128,7 @@ class ModelStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """For whoever changes the store; readers need none.
-
-        Raises:
-            LockedError: somebody else changes it now.
-        """
+        """For whoever changes the store; readers need none. LockedError: somebody else changes it now."""
         with self._writing():
             self._versions.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
@@ -156,25 +158,14 @@ class ModelStore:
         found = []
         paths = self._versions.iterdir() if self._versions.is_dir() else ()
         for path in sorted(path for path in paths if _NUMBER.fullmatch(path.name)):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                facts = read_json(path / "version.json")
-                version = Version(
-                    number=int(path.name),
-                    path=path,
-                    made_at=float(facts["made_at"]),
-                    origin=str(facts["origin"]),
-                    manifest_sha256=str(facts["manifest_sha256"]),
-                    learned_until=float(facts["learned_until"]),
-                )
-                found.append(version)
+            with suppress(RltunedError):
+                facts = read(Facts, path / "version.json", "a version")
+                if facts is not None:
+                    found.append(Version(**vars(facts), number=int(path.name), path=path))
         return found
 
     def version(self, number: int) -> Version:
-        """By number.
-
-        Raises:
-            ModelError: there is none.
-        """
+        """By number. ModelError: there is none."""
         found = self._named(number)
         if found is None:
             there = ", ".join(str(one.number) for one in self.versions()) or "none"
@@ -189,26 +180,13 @@ class ModelStore:
         return self._named(_target(self.root))
 
     def uses(self) -> list[Use]:
-        """From old to new; the last one is that of `current`, unless somebody else put that there.
-
-        Raises:
-            ModelError: the file cannot be used.
+        """From old to new; the last one is that of `current`, unless somebody else put that there. ModelError: the file
+        cannot be used.
         """
         try:
-            found = [
-                Use(
-                    int(one["version"]),
-                    float(one["since"]),
-                    str(one["why"]),
-                    one["back"] is True,
-                    one["watched"] is True,
-                )
-                for one in read_json(self._uses)
-            ]
-        except FileNotFoundError:
-            found = []
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{self._uses}: cannot be used: {error}; delete it") from error
+            found = read(list[Use], self._uses, "what was in force") or []
+        except RltunedError as error:
+            raise ModelError(f"{error}; delete it") from error
         # The program may have ended between the two files: what is written down last never came into force.
         last = max((at for at, use in enumerate(found) if use.version == _target(self.root)), default=len(found))
         return found[: last + 1]
@@ -227,12 +205,10 @@ class ModelStore:
     ) -> Version:
         """Copy a model (`files.read`) into the store; it is not in force yet. The same model is not copied twice.
 
-        See `Version` for `origin` and `learned_until`; `now`: epoch seconds; `verdict`: of the gate, about the model.
-
-        Raises:
-            ModelError: it was refused.
+        See `Facts` for `origin` and `learned_until`; `now`: epoch seconds; `verdict`: of the gate, about the model.
+        ModelError: it was refused.
         """
-        found = read(model)
+        found = read_model(model)
         manifest, weights = found.content
         sha256 = hashlib.sha256(manifest).hexdigest()
         versions = self.versions()
@@ -244,8 +220,8 @@ class ModelStore:
         number = 1 + max([0, *(version.number for version in versions), *(use.version for use in self.uses())])
         path = self._versions / f"{number:04d}"
         partial = path.with_name(f".{path.name}.partial")
-        version = Version(number, partial, now, origin, sha256, learned_until)
-        facts = {name: value for name, value in vars(version).items() if name != "path"}
+        facts = Facts(now, origin, sha256, learned_until)
+        version = Version(**vars(facts), number=number, path=partial)
         with self._writing():
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -253,7 +229,7 @@ class ModelStore:
             write_atomic(version.model, manifest, mode=MODEL_MODE)
             if verdict is not None:
                 self.renew(version, verdict)
-            write_atomic(partial / "version.json", json_bytes(facts), mode=MODEL_MODE)
+            write_atomic(partial / "version.json", json_bytes({"number": number, **vars(facts)}), mode=MODEL_MODE)
             partial.rename(path)
         return replace(version, path=path)
 
@@ -264,9 +240,7 @@ class ModelStore:
 
     def use(self, version: Version, now: float, why: str, *, back: bool = False, watched: bool = False) -> None:
         """Bring a version of this store into force (see `Use`), after every check; delete the oldest that are too many.
-
-        Raises:
-            ModelError: its files are damaged; the old version stays in force.
+        ModelError: its files are damaged; the old version stays in force.
         """
         load(str(version.model))
         uses = [*self.uses(), Use(version.number, now, why, back, watched)]
@@ -283,11 +257,7 @@ class ModelStore:
                 shutil.rmtree(one.path)
 
     def rollback(self, now: float, why: str) -> Version:
-        """Bring the version back that was in force before.
-
-        Raises:
-            ModelError: there is none, or as `use`.
-        """
+        """Bring the version back that was in force before. ModelError: there is none, or as `use`."""
         version = self.before()
         if version is None:
             raise ModelError(f"{self.root}: no version was in force before this one; `rltuned model list` shows them")

@@ -94,11 +94,11 @@ class Evidence:
                 when = f"begins {(verdict.made_at - now) / DAY:.1f} days from now"
             return Choice(SLURM, Standing.EXPIRED, f"the verdict's time {when}; Slurm's own order stays")
         if not verdict.like(gpus):
-            why = f"the verdict is about a cluster of {verdict.gpus} GPUs, and this one has {gpus}"
+            why = f"the verdict is about a cluster of {verdict.cluster.gpus} GPUs, and this one has {gpus}"
             return Choice(SLURM, Standing.OTHER_CLUSTER, f"{why}; Slurm's own order stays")
         if verdict.chosen != MODEL:
             return Choice(verdict.chosen, Standing.GOOD, verdict.reason, verdict.share)
-        other = f"the verdict is about another model than the one there is ('{verdict.model}')"
+        other = f"the verdict is about another model than the one there is ('{verdict.model.name}')"
         if (trouble := self.not_judged(verdict, other)) is not None:
             left = "Slurm's own order stays" if verdict.fallback == SLURM else f"the plain rule {verdict.fallback} runs"
             return Choice(verdict.fallback, Standing.OTHER_MODEL, f"{trouble}; {left}", verdict.fallback_share)
@@ -108,7 +108,7 @@ class Evidence:
         """Why the model is not the one of the verdict: it was refused, or is an`other`."""
         if isinstance(self.model, ModelError):
             return str(self.model)
-        return None if self.model.sha256 == verdict.model_sha256 else other
+        return None if self.model.sha256 == verdict.model.manifest_sha256 else other
 
     def refuse_bad(self) -> None:
         """Raise a ModelError where one of the two is there and cannot be used."""

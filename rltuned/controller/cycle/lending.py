@@ -4,10 +4,9 @@ What is about to be offered is on disk before a job is raised. Where the file is
 than the journal, every waiting job counts as having lent all that it could, and the book starts anew.
 """
 
-import json
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from rltuned.core.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Re
 from rltuned.core.changes import IN_FORCE, Field, Outcome
 from rltuned.core.config import Config
 from rltuned.core.errors import RltunedError
-from rltuned.core.safe_files import read_json, write_atomic
+from rltuned.core.safe_files import read, write
 from rltuned.core.tables import Snapshot
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import managed_jobs
@@ -29,29 +28,33 @@ FILE_NAME: Final = "loans.json"
 MOST_BYTES: Final = 64 * 1024 * 1024
 
 
+@dataclass(frozen=True)
+class _File:
+    book: Mapping[str, Any]
+    largest: Mapping[int, tuple[int, int, float | None]] = field(default_factory=dict)
+    """Submit time, GPUs and time limit of the largest request, by id of each job that asks for less now."""
+
+    def requests(self) -> LargestRequests:
+        return LargestRequests.of(
+            {
+                job: Request(submit, gpus, math.inf if limit is None else limit)
+                for job, (submit, gpus, limit) in self.largest.items()
+            }
+        )
+
+
 def read_book(directory: Path) -> tuple[Book, LargestRequests] | None:
     """The book of loans, and the largest requests of jobs that ask for less; None where there is none. RltunedError
     names the file that cannot be used.
     """
-    path = directory / FILE_NAME
+    path, remedy = directory / FILE_NAME, "delete it: waiting jobs then count as having lent all that they could"
     try:
-        data = read_json(path, MOST_BYTES)
-        return Book.from_dict(data["book"]), _largest(data)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise RltunedError(
-            f"{path}: cannot be used: {error}; delete it: waiting jobs then count as having lent all that they could"
-        ) from error
-
-
-def _largest(data: Mapping[str, Any]) -> LargestRequests:
-    return LargestRequests.of(
-        {
-            int(job): Request(int(submit), int(gpus), math.inf if limit is None else float(limit))
-            for job, (submit, gpus, limit) in data.get("largest", {}).items()
-        }
-    )
+        found = read(_File, path, "a book of loans", MOST_BYTES)
+        return None if found is None else (Book.from_dict(found.book), found.requests())
+    except RltunedError as error:
+        raise RltunedError(f"{error}; {remedy}") from error
+    except (ValueError, OverflowError) as error:
+        raise RltunedError(f"{path}: cannot be used: {error}; {remedy}") from error
 
 
 class Lending:
@@ -136,15 +139,14 @@ class Lending:
         if not self._keeps:
             return None
         largest = {
-            str(job): (submit, gpus, limit if math.isfinite(limit) else None)
+            job: (submit, gpus, limit if math.isfinite(limit) else None)
             for job, (submit, gpus, limit) in self._shrunk.items()
         }
-        text = json.dumps({"book": book.as_dict(), "largest": largest}, separators=(",", ":"), allow_nan=False)
-        path, trouble = self._directory / FILE_NAME, None
+        trouble = None
         try:
-            write_atomic(path, text.encode(), durable=durable)
-        except OSError as error:
-            trouble = f"{path}: {error.strerror}"
+            write(self._directory / FILE_NAME, _File(book.as_dict(), largest), durable=durable)
+        except RltunedError as error:
+            trouble = str(error)
         if trouble and trouble != self._trouble:
             sentence = "The book of loans cannot be kept. Nobody is raised until it can be."
             self._runtime.log.warning("loans.not_kept", sentence=sentence, reason=trouble)

@@ -127,7 +127,7 @@ def _daemon_is_able(
         return fresh_heartbeat(if_stale, Moment.of(clock), state.directory, state.mirror)
 
     first = sign()
-    if first is not None and first.condition.inactive <= patience:
+    if first is not None and first.inactive <= patience:
         return True
     if first is not None:
         # It lives, but carries out no plan and gave nothing back. Perhaps nobody can; and a slurmctld that is just back
@@ -138,7 +138,7 @@ def _daemon_is_able(
             return True
         clock.sleep(first.stale_after / 2)
         second = sign()
-        return second is not None and second.condition.inactive <= patience
+        return second is not None and second.inactive <= patience
     if holder(state.directory) is None:
         return False
     # A daemon that is just starting, or ending: it beats in a moment, or the lock is free.

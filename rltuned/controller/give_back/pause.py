@@ -5,22 +5,30 @@ that cannot be understood is a pause, too: to leave the queue to Slurm is the sa
 """
 
 import contextlib
-import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from rltuned.controller.health.clock import Moment
 from rltuned.core.errors import RltunedError
-from rltuned.core.safe_files import make_directory, read_json, write_atomic
+from rltuned.core.safe_files import make_directory, read, write
 
 FILE_NAME: Final = "pause.json"
 LONGEST: Final = 1e9
 """Seconds; a date so far ahead can still be written."""
 LONG: Final = 86_400.0
 """Seconds after which a pause may have been forgotten."""
+_AS_WHOM: Final = "run as root or as the daemon's user"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    began: Moment
+    seconds: Annotated[float, Field(gt=0.0, le=LONGEST)] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +36,8 @@ class Pause:
     """A pause as it was asked for; all None where the file cannot be understood."""
 
     began: Moment | None = None
-    seconds: float | None = None
-    """None: until it is ended by hand."""
-    trouble: str = ""
-    """Why the file cannot be understood."""
+    seconds: float | None = None  # None: until it is ended by hand
+    trouble: str | None = None  # why the file cannot be understood
 
     def passed(self, now: Moment) -> float:
         """Seconds since it began; inf: nobody knows. No wall clock that is set counts, unless the machine was started
@@ -61,32 +67,22 @@ def ask(state: Path, now: Moment, seconds: float | None) -> Pause:
     path = state / FILE_NAME
     try:
         make_directory(state)
-        write_atomic(path, json.dumps({"began": asdict(now), "seconds": seconds}).encode() + b"\n")
-    except OSError as error:
-        raise RltunedError(f"{path}: the pause cannot be asked for: {error.strerror}; {_AS_WHOM}") from error
+        write(path, _File(now, seconds))
+    except (OSError, RltunedError) as error:
+        raise RltunedError(f"the pause cannot be asked for: {error}; {_AS_WHOM}") from error
     return Pause(now, seconds)
-
-
-_AS_WHOM = "run as root or as the daemon's user"
 
 
 def asked(state: Path, now: Moment, *, tidy: bool = False) -> Pause | None:
     """The pause that is in force; None where there is none. `tidy`: take one away that has ended by itself, so that no
     clock brings it back.
     """
-    path = state / FILE_NAME
     try:
-        data = read_json(path)
-        seconds = None if data["seconds"] is None else float(data["seconds"])
-        began = {name: kind(data["began"][name]) for name, kind in Moment.__annotations__.items()}
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return Pause(trouble=f"{path} cannot be understood ({error})")
-    if seconds is not None and not 0.0 < seconds <= LONGEST:
-        return Pause(trouble=f"{path} cannot be understood (it is of {seconds:g} s)")
-    found = Pause(Moment(**began), seconds)
-    if found.in_force(now):
+        file = read(_File, state / FILE_NAME, "a pause")
+    except RltunedError as error:
+        return Pause(trouble=str(error))
+    found = None if file is None else Pause(file.began, file.seconds)
+    if found is None or found.in_force(now):
         return found
     if tidy:
         with contextlib.suppress(RltunedError):

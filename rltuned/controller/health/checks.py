@@ -349,7 +349,7 @@ def _examine(
     found = remains(journal, seen)
     if elsewhere:  # what the journal does not know is the other host's daemon's
         found = replace(found, orphans=())
-    wanted = living is not None and living.condition.writing
+    wanted = living is not None and living.writing
     if wanted and facts is not None and snapshot is not None:
         yield from in_force(cycles, facts, snapshot.health)
     yield from leftovers(found, running=living is not None, wanted=wanted)
@@ -529,7 +529,7 @@ def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
     found, todo = evidence(config), remedy(config)
     verdict = found.verdict
     if gpus is None:  # Slurm does not say: the cluster is taken for the one that was judged
-        gpus = 0 if isinstance(verdict, Refused) else verdict.gpus
+        gpus = 0 if isinstance(verdict, Refused) else verdict.cluster.gpus
     choice = found.choose(now, gpus)
     if isinstance(verdict, Refused) or choice.standing is not Standing.GOOD:
         yield Finding(Severity.WARNING, "verdict", str(choice.why), todo)
@@ -542,8 +542,9 @@ def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
     other = "the model that is there was never judged here; the verdict is about another one"
     if (trouble := found.not_judged(verdict, other)) is not None:
         yield Finding(Severity.NOTE, "verdict", trouble, todo)
-    if verdict.estimates != config.estimates.source:
-        cause = f"judged with estimates '{verdict.estimates}', and estimates.source is '{config.estimates.source}'"
+    judged = verdict.settings.estimates
+    if judged != config.estimates.source:
+        cause = f"judged with estimates '{judged}', and estimates.source is '{config.estimates.source}'"
         yield Finding(Severity.NOTE, "verdict", cause, todo)
 
 
@@ -579,9 +580,9 @@ def users(config: Config, now: float) -> list[Finding]:
     if directory is None:
         return []
     mark = published(directory)
-    if mark is not None and now - mark[0] <= max(STALE, 4 * config.cycle.interval):
+    if mark is not None and now - mark.time <= max(STALE, 4 * config.cycle.interval):
         return [Finding(Severity.OK, "users", f"users.directory {directory}")]
-    last = "never" if mark is None else f"{now - mark[0]:.0f} s ago"
+    last = "never" if mark is None else f"{now - mark.time:.0f} s ago"
     cause = f"users.directory {directory}: records were last written there: {last}"
     return [Finding(Severity.WARNING, "users", cause, "its log names the cause (users.not_published)")]
 
@@ -637,17 +638,16 @@ def _daemon(config: Config, found: Kept) -> Iterator[Finding]:
             yield Finding(Severity.NOTE, "daemon", "not running", "systemctl start rltuned")
         return
     if (sign := found.living) is None:
-        told = "none yet" if heartbeat is None else f"{now.since(heartbeat.at):.0f} s old"
+        told = "none yet" if heartbeat is None else f"{now.since(heartbeat):.0f} s old"
         yield Finding(Severity.WARNING, "daemon", f"{held}; heartbeat {told}", "systemctl restart rltuned")
         return
-    condition = sign.condition
-    if condition.inactive > config.write.give_back_after:
-        cause = f"{held}; it lives, but the last plan that it could carry out is {condition.inactive:.0f} s old"
+    if sign.inactive > config.write.give_back_after:
+        cause = f"{held}; it lives, but the last plan that it could carry out is {sign.inactive:.0f} s old"
         yield Finding(Severity.ERROR, "daemon", cause, "its log (journalctl -u rltuned) names the cause")
     else:
         yield Finding(Severity.OK, "daemon", str(held))
-    if condition.unreturned:
-        cause = f"jobs that could not be given back yet, and are tried again: {_some(condition.unreturned)}"
+    if heartbeat.unreturned:
+        cause = f"jobs that could not be given back yet, and are tried again: {_some(heartbeat.unreturned)}"
         yield Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)")
 
 

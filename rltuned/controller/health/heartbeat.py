@@ -5,7 +5,6 @@ neither set the dead-man on a living daemon nor keep it from a dead one.
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.controller.health.clock import Moment
-from rltuned.core.safe_files import read_json, write_atomic
+from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import read, write
 
 HEARTBEAT_NAME: Final = "heartbeat.json"
 DEAD_MAN_PATIENCE: Final = 2.0
@@ -32,24 +32,24 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """The daemon's sign of life, as the dead-man timer reads it."""
+class Heartbeat(Moment):
+    """The daemon's sign of life at a moment, as the dead-man timer reads it; its last fields are a `Condition`."""
 
-    at: Moment
     stale_after: float  # seconds after which the daemon itself considers it stale (several cycles)
     pid: int
-    condition: Condition = Condition()
+    writing: bool
+    inactive: float
+    unreturned: tuple[int, ...]
 
 
 def beat(directories: Iterable[Path], now: Moment, stale_after: float, condition: Condition = Condition()) -> bool:
     """Write the heartbeat into each directory. False when no disk took it; the dead-man timer then restores in time."""
-    content = asdict(now) | asdict(condition) | {"stale_after": stale_after, "pid": os.getpid()}
-    data = json.dumps(content).encode() + b"\n"
+    sign = Heartbeat(**asdict(now), **asdict(condition), stale_after=stale_after, pid=os.getpid())
     taken = False
     for directory in directories:
         # Not durable: a heartbeat lost in a power cut is rightly stale.
-        with contextlib.suppress(OSError):
-            write_atomic(directory / HEARTBEAT_NAME, data, durable=False)
+        with contextlib.suppress(RltunedError):
+            write(directory / HEARTBEAT_NAME, sign, durable=False)
             taken = True
     return taken
 
@@ -63,25 +63,16 @@ def stop_beating(directories: Iterable[Path]) -> None:
 
 def read_heartbeat(now: Moment, *directories: Path | None) -> Heartbeat | None:
     """The latest heartbeat in any of the state directories; None when there is none that can be understood."""
-    found: list[Heartbeat] = []
-    for directory in directories:
-        if directory is None:
-            continue
-        try:
-            data = read_json(directory / HEARTBEAT_NAME)
-            at = Moment(float(data["time"]), float(data["monotonic"]), str(data["host"]), str(data["boot"]))
-            condition = Condition(
-                bool(data["writing"]), float(data["inactive"]), tuple(int(job) for job in data["unreturned"])
-            )
-            found.append(Heartbeat(at, float(data["stale_after"]), int(data["pid"]), condition))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return min(found, key=lambda heartbeat: now.since(heartbeat.at), default=None)
+    found = []
+    for directory in filter(None, directories):
+        with contextlib.suppress(RltunedError):
+            found.append(read(Heartbeat, directory / HEARTBEAT_NAME, "a heartbeat"))
+    return min(filter(None, found), key=now.since, default=None)
 
 
 def is_fresh(sign: Heartbeat | None, now: Moment, max_age: float = 0.0) -> bool:
     """Whether there is a heartbeat that is no older than `max_age` seconds, and several cycles."""
-    return sign is not None and now.since(sign.at) <= max(max_age, sign.stale_after)
+    return sign is not None and now.since(sign) <= max(max_age, sign.stale_after)
 
 
 def fresh_heartbeat(max_age: float, now: Moment, *directories: Path | None) -> Heartbeat | None:
@@ -93,6 +84,6 @@ def fresh_heartbeat(max_age: float, now: Moment, *directories: Path | None) -> H
 def elsewhere(directory: Path, now: Moment) -> str | None:
     """Whose daemon on another host lives in this directory, although its lock is free here; None: nobody's."""
     sign = fresh_heartbeat(0.0, now, directory)
-    if sign is None or sign.at.host == now.host or (now.boot and sign.at.boot == now.boot):
+    if sign is None or sign.host == now.host or (now.boot and sign.boot == now.boot):
         return None  # the same machine, perhaps another container: locks are seen
-    return f"{directory}: process {sign.pid} on {sign.at.host} works in it, and its lock is not seen on this host"
+    return f"{directory}: process {sign.pid} on {sign.host} works in it, and its lock is not seen on this host"

@@ -6,22 +6,22 @@ The kernel gives it back when the holder dies, however it dies. The file's conte
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
-from rltuned.core.errors import LockedError, StateError
+from rltuned.core.errors import LockedError, RltunedError, StateError
 from rltuned.core.safe_files import (
     FILE_MODE,
+    encode,
     give_all_to,
     give_to_owner_of,
     make_directory,
-    read_json,
+    read,
     user_name,
     write_all,
 )
@@ -81,7 +81,7 @@ class Lock:
             give_to_owner_of(directory, fd)
             os.ftruncate(fd, 0)
             try:
-                write_all(fd, json.dumps(asdict(holder)).encode() + b"\n")
+                write_all(fd, encode(holder))
             except OSError:
                 os.ftruncate(fd, 0)
         return cls(fd, path)
@@ -162,13 +162,9 @@ def _holder(path: Path) -> Holder | None:
 
 
 def _read(path: Path) -> Holder | None:
-    try:
-        data = read_json(path)
-        return Holder(
-            int(data["pid"]), str(data["host"]), str(data["user"]), float(data["since"]), str(data["purpose"])
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    with contextlib.suppress(RltunedError):
+        return read(Holder, path, "the holder of a lock")
+    return None
 
 
 def _remedy(path: Path) -> str:

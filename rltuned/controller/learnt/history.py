@@ -4,13 +4,13 @@ slurmdbd that is slow, down or absent costs a log line and nothing else: what wa
 learnt is the time limit.
 """
 
-import json
 import math
 import threading
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from rltuned.controller.cycle.runtime import Runtime
 from rltuned.core.config import EstimatesSection
 from rltuned.core.ended import EndedJob
 from rltuned.core.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
-from rltuned.core.safe_files import read_json, write_atomic
+from rltuned.core.safe_files import read, write
 from rltuned.core.tables import JobTable
 from rltuned.decide.expect.predictions import EndedJobs, RunTimePredictions
 from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory, predict_table
@@ -163,12 +163,10 @@ class RunTimes:
         self._said.add(event)
 
     def _save(self, made: "Known") -> None:
-        data = json.dumps(made.to_json(), separators=(",", ":"), allow_nan=False).encode()
-        path = self._runtime.config.state.directory / FILE_NAME
         try:
-            write_atomic(path, data, durable=False)
-        except OSError as error:
-            self._runtime.log.warning("history.not_written", detail=f"{path}: {error.strerror}")
+            write(self._runtime.config.state.directory / FILE_NAME, made.kept(), durable=False)
+        except RltunedError as error:
+            self._runtime.log.warning("history.not_written", detail=str(error))
 
 
 class Known:
@@ -241,58 +239,41 @@ class Known:
         """The last jobs that ended, with what was predicted of them; None where there are none."""
         return EndedJobs(*np.array(self.last_ended).T) if self.last_ended else None
 
-    def to_json(self) -> dict[str, Any]:
+    def kept(self) -> "_File":
         """For the disk."""
-        return {
-            "version": VERSION,
-            "until": self.until,
-            "recent": [[job, end] for job, end in self._recent],
-            "history": self.history.to_json(),
-            "ended": [[known, limit if math.isfinite(limit) else None, took] for known, limit, took in self.last_ended],
-        }
+        ended = ((known, limit if math.isfinite(limit) else None, took) for known, limit, took in self.last_ended)
+        return _File(VERSION, self.until, tuple(self._recent), self.history.to_json(), tuple(ended))
 
     @classmethod
-    def from_json(cls, value: Any) -> "Known":
-        """What `to_json` wrote; WorkloadError where it is something else."""
-        match value:
-            case {
-                "version": version,
-                "until": int(until) | float(until),
-                "recent": list(recent),
-                "history": past,
-                "ended": list(ended),
-            } if version == VERSION and math.isfinite(until):
-                known = cls(RunTimeHistory.from_json(past), float(until))
-            case _:
-                raise WorkloadError(f"no history of version {VERSION}")
-        for mark in recent:
-            match mark:
-                case [int(job), int(end) | float(end)]:
-                    known._recent[job, float(end)] = None
-                case _:
-                    raise WorkloadError("a job of the history cannot be understood")
-        for job in ended:
-            match job:
-                case [int(said) | float(said), int() | float() | None as limit, int(took) | float(took)]:
-                    known.last_ended.append((float(said), math.inf if limit is None else float(limit), float(took)))
-                case _:
-                    raise WorkloadError("a prediction of the history cannot be understood")
+    def of(cls, file: "_File") -> Self:
+        """What was `kept`. WorkloadError: the history in it is none."""
+        known = cls(RunTimeHistory.from_json(file.history), file.until)
+        known._recent = dict.fromkeys(file.recent)
+        known.last_ended.extend((said, math.inf if limit is None else limit, took) for said, limit, took in file.ended)
         return known
+
+
+@dataclass(frozen=True)
+class _File:
+    """The fields of `Known`."""
+
+    version: Literal[3]
+    until: float
+    recent: tuple[tuple[int, float], ...]
+    history: Any
+    ended: tuple[tuple[float, float | None, float], ...]
 
 
 def load(directory: Path) -> Known | None:
     """What a daemon left in its state directory; None where there is nothing. RltunedError: it cannot be used."""
     path = directory / FILE_NAME
+    found = read(_File, path, "a history", MAX_BYTES)
     try:
-        return Known.from_json(read_json(path, MAX_BYTES))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, OverflowError, WorkloadError) as error:
+        return None if found is None else Known.of(found)
+    except (ValueError, OverflowError, WorkloadError) as error:
         raise RltunedError(f"{path}: cannot be used: {error}") from error
 
 
 def saved(settings: EstimatesSection, directory: Path) -> Known:
     """What the daemon left on disk; nothing where it is not wanted. Raises as `load`."""
-    if settings.source == "limit":
-        return Known()
-    return load(directory) or Known()
+    return Known() if settings.source == "limit" else load(directory) or Known()

@@ -4,18 +4,18 @@ It sees who submits what, and when the jobs start whose forecasts it has kept. B
 directory from one run to the next. A forecast that cannot be had costs nothing but itself.
 """
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from rltuned.controller.cycle.runtime import Runtime
-from rltuned.core.safe_files import write_atomic
-from rltuned.core.tables import Category, Floats, Snapshot
+from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import read, write
+from rltuned.core.tables import Bools, Category, Floats, Rows, Snapshot
 from rltuned.decide.decision import ProbeRecord, StartRecord
 from rltuned.decide.expect.predictions import EndedJobs
 from rltuned.decide.plan import Plan
@@ -50,30 +50,47 @@ OLDEST: Final = 28 * 86_400.0
 """Seconds after which a submission is forgotten."""
 SAVED_EVERY: Final = 600.0
 """Seconds."""
+_TEXTS: Final = ("user", "partition", "gpu_type")
 _INTEGERS: Final = {"job_id": np.int64} | dict.fromkeys(("nodes", "gpus", "gpus_per_node", "cpus"), np.int32)
-"""Types of columns of `Submissions` that are no floats."""
+_ORDER: Final = (
+    *("job_id", "submit_time", *_TEXTS, "nodes", "gpus", "gpus_per_node", "cpus", "mem"),
+    *("time_limit", "expected", "start", "run_time"),
+)
+"""Columns of `Seen` in the file."""
+_May = float | None
+_Row = tuple[int, float, str, str, str, int, int, int, int, float, _May, float, _May, _May]
 
 
-class Submitted(NamedTuple):
-    """A job that the daemon has seen."""
+@dataclass(frozen=True)
+class Seen(Submissions):
+    """The jobs that the daemon has seen, in the order of their submission and then of their ids."""
 
-    job_id: int
-    submit_time: float
-    user: str
-    partition: str
-    gpu_type: str
-    nodes: int
-    gpus: int
-    gpus_per_node: int
-    cpus: int
-    mem: float
-    time_limit: float | None
-    """Seconds; None: none."""
-    expected: float
-    start: float | None
-    """Epoch seconds; None: it waits, or was never seen running."""
-    run_time: float | None
-    """Seconds; None: it has not ended."""
+    start: Floats
+    """Epoch seconds; NaN: it waits, or was never seen running."""
+
+    @classmethod
+    def of(cls, rows: Sequence[_Row]) -> Self:
+        """What `rows` gave."""
+        made: dict[str, Any] = {}
+        for name, column in zip(_ORDER, zip(*rows, strict=True) if rows else [()] * len(_ORDER), strict=True):
+            made[name] = Category.of(column) if name in _TEXTS else np.array(column, _INTEGERS.get(name, np.float64))
+        return cls(**made | {"time_limit": np.nan_to_num(made["time_limit"], nan=np.inf)})
+
+    def rows(self) -> list[_Row]:
+        """For JSON, which has no NaN and no infinity."""
+        columns = ((name, getattr(self, name)) for name in _ORDER)
+        values = [column.texts() if name in _TEXTS else map(_finite, column.tolist()) for name, column in columns]
+        return list(zip(*values, strict=True))
+
+    def submissions(self) -> Submissions | None:
+        """Without `start`; None where there are none."""
+        found = {column.name: getattr(self, column.name) for column in fields(Submissions)}
+        return Submissions(**found) if len(self) else None
+
+    def take(self, rows: Rows | Bools) -> Self:
+        """These jobs."""
+        columns = ((name, getattr(self, name)) for name in _ORDER)
+        return replace(self, **{name: of.take(rows) if name in _TEXTS else of[rows] for name, of in columns})
 
 
 class Kept(NamedTuple):
@@ -81,27 +98,20 @@ class Kept(NamedTuple):
 
     job_id: int
     submit_time: float
-    made: float
-    """Epoch seconds."""
-    low: float
-    """Seconds from then, like the others; not calibrated; at most `FAR`."""
+    made: float  # epoch seconds
+    low: float  # seconds from then, like the others; not calibrated; at most `FAR`
     middle: float
     high: float
-    started: float | None
-    """Epoch seconds; None: it waits."""
-    inside: bool | None
-    """Whether it started within the interval that was published."""
-    first: float
-    """Of that interval: epoch seconds."""
+    started: float | None  # epoch seconds; None: it waits
+    inside: bool | None  # whether it started within the interval that was published
+    first: float  # of that interval: epoch seconds
     last: float | None
 
 
 @dataclass(frozen=True)
 class _File:
-    __pydantic_config__ = ConfigDict(strict=True)
-
     version: Literal[1]
-    submitted: Annotated[list[Submitted], Field(max_length=MOST_SUBMISSIONS)]
+    submitted: Annotated[list[_Row], Field(max_length=MOST_SUBMISSIONS)]
     kept: Annotated[list[Kept], Field(max_length=MOST_FORECASTS)]
 
 
@@ -117,7 +127,7 @@ class StartTimes:
         """`forecast`: asks the worker. `ended`: jobs that have ended, as the plan knows them."""
         self._forecast, self._ended, self._clock, self._runtime = forecast, ended, runtime.clock, runtime
         self._path = runtime.config.state.directory / FILE_NAME
-        self._submitted: dict[int, Submitted] = {}
+        self.seen = Seen.of([])
         self._kept: list[Kept] = []
         self._probes: dict[Any, ProbeRecord] = {}
         self._next_probe = 0
@@ -145,7 +155,7 @@ class StartTimes:
         self._see(snapshot, request.run_times)
         self._resolve(snapshot)
         known = self._scores(snapshot.time)
-        found = self._forecast(replace(request, submissions=self._submissions()))
+        found = self._forecast(replace(request, submissions=self.seen.submissions()))
         if found is None:
             return None
         rows = request.rows[: len(found)]
@@ -178,69 +188,46 @@ class StartTimes:
 
     def _see(self, snapshot: Snapshot, run_times: Floats) -> None:
         """Note who has come, and how long those ran that are gone."""
-        jobs, now = snapshot.jobs, snapshot.time
-        rows = np.concatenate([jobs.running, jobs.pending])
-        here = set(jobs.job_id[rows].tolist())
-        new: list[int] = []
-        for row, job in zip(rows.tolist(), jobs.job_id[rows].tolist(), strict=True):
-            before = self._submitted.get(job)
-            if before is None or before.submit_time != _submitted_at(snapshot, row):
-                self._submitted.pop(job, None)
-                new.append(row)
-            elif before.start != (started := _finite(jobs.start_time[row])):
-                self._submitted[job] = before._replace(start=started)
-        for job, known in self._submitted.items():
-            if known.run_time is None and known.start is not None and job not in here:
-                self._submitted[job] = known._replace(run_time=max(now - known.start, 1.0))
+        jobs, now, seen = snapshot.jobs, snapshot.time, self.seen
+        # Of a job that is not there, all is NaN.
+        submitted = np.append(np.where(np.isfinite(jobs.submit_time), jobs.submit_time, now), np.nan)
+        started = np.append(np.where(np.isfinite(jobs.start_time), jobs.start_time, np.nan), np.nan)
+        at = np.array([jobs.row_of.get(job, -1) for job in seen.job_id.tolist()], dtype=np.intp)
+        gone, same = at < 0, submitted[at] == seen.submit_time
+        ended = gone & np.isnan(seen.run_time)
+        seen = replace(
+            seen,
+            start=np.where(same, started[at], seen.start),
+            run_time=np.where(ended, np.maximum(now - seen.start, 1.0), seen.run_time),
+        )
         # A job that was cancelled while it waited never took anything.
-        gone = [job for job, known in self._submitted.items() if known.start is None and job not in here]
-        old = [job for job, known in self._submitted.items() if known.submit_time < now - OLDEST]
-        for job in (*gone, *old):
-            self._submitted.pop(job, None)
-        for row in self._newest(snapshot, new):
-            job = int(jobs.job_id[row])
-            self._submitted[job] = Submitted(
-                job_id=job,
-                submit_time=_submitted_at(snapshot, row),
-                user=jobs.user.value(row),
-                partition=jobs.partition.value(row),
-                gpu_type=jobs.gpu_type.value(row),
-                nodes=int(jobs.nodes[row]),
-                gpus=int(jobs.gpus[row]),
-                gpus_per_node=int(jobs.gpus_per_node[row]),
-                cpus=int(jobs.cpus[row]),
-                mem=float(np.nan_to_num(jobs.mem[row], nan=0.0)),
-                time_limit=_finite(jobs.time_limit[row]),
-                expected=float(run_times[row]),
-                start=_finite(jobs.start_time[row]),
-                run_time=None,
+        seen = seen.take((same | (gone & ~np.isnan(seen.start))) & (seen.submit_time >= now - OLDEST))
+        rows = np.concatenate([jobs.running, jobs.pending])
+        new = rows[~np.isin(jobs.job_id[rows], seen.job_id)]
+        new = new[np.argsort(-submitted[new], kind="stable")]
+        # Those for which there is room, or that came after the oldest one that is known.
+        oldest = seen.submit_time.min(initial=np.inf)
+        new = new[(np.arange(len(new)) < MOST_SUBMISSIONS - len(seen)) | (submitted[new] > oldest)]
+        limit = jobs.time_limit[new]
+        seen = seen.and_then(
+            Seen(
+                job_id=jobs.job_id[new],
+                submit_time=submitted[new],
+                user=jobs.user.take(new),
+                partition=jobs.partition.take(new),
+                gpu_type=jobs.gpu_type.take(new),
+                nodes=jobs.nodes[new],
+                gpus=jobs.gpus[new],
+                gpus_per_node=jobs.gpus_per_node[new],
+                cpus=jobs.cpus[new],
+                mem=np.nan_to_num(jobs.mem[new], nan=0.0),
+                time_limit=np.where(np.isfinite(limit), limit, np.inf),
+                expected=run_times[new],
+                run_time=np.full(len(new), np.nan),
+                start=started[new],
             )
-        if (more := len(self._submitted) - MOST_SUBMISSIONS) > 0:
-            for job in sorted(self._submitted, key=lambda one: self._submitted[one].submit_time)[:more]:
-                del self._submitted[job]
-
-    def _newest(self, snapshot: Snapshot, rows: list[int]) -> list[int]:
-        """Those that may be kept: for which there is room, or that came after the oldest one that is known."""
-        newest = sorted(rows, key=lambda row: _submitted_at(snapshot, row), reverse=True)
-        room = max(MOST_SUBMISSIONS - len(self._submitted), 0)
-        if len(newest) <= room:
-            return newest
-        oldest = min((known.submit_time for known in self._submitted.values()), default=math.inf)
-        return newest[:room] + [row for row in newest[room:] if _submitted_at(snapshot, row) > oldest]
-
-    def _submissions(self) -> Submissions | None:
-        """In the order of submission."""
-        known = sorted(self._submitted.values(), key=lambda one: (one.submit_time, one.job_id))
-        if not known:
-            return None
-        found: dict[str, Any] = {}
-        for name, column in zip(Submitted._fields, zip(*known, strict=True), strict=True):
-            if name in {"user", "partition", "gpu_type"}:
-                found[name] = Category.of(column)
-            elif name != "start":
-                found[name] = np.array(column, dtype=_INTEGERS.get(name, np.float64))  # None becomes NaN
-        found["time_limit"][np.isnan(found["time_limit"])] = math.inf
-        return Submissions(**found)
+        )
+        self.seen = seen.take(np.lexsort((seen.job_id, seen.submit_time))[-MOST_SUBMISSIONS:])
 
     def _resolve(self, snapshot: Snapshot) -> None:
         """Note which jobs have started, an array with its next task. Of a job that was never seen running, nothing is
@@ -304,40 +291,26 @@ class StartTimes:
     def load(self) -> None:
         """Take what an earlier run left, if it is there and good."""
         try:
-            with self._path.open("rb") as file:
-                found = TypeAdapter(_File).validate_json(file.read(MAX_BYTES))
-        except FileNotFoundError:
+            found = read(_File, self._path, "start times", MAX_BYTES)
+        except RltunedError as error:
+            self._runtime.log.warning("forecast.unreadable", sentence="It is learnt anew.", reason=str(error))
             return
-        except (OSError, ValidationError) as error:
-            why = str(error).splitlines()[0]
-            self._runtime.log.warning(
-                "forecast.unreadable", sentence="It is learnt anew.", reason=f"{self._path}: {why}"
-            )
-            return
-        self._submitted = {one.job_id: one for one in found.submitted}
-        self._kept = found.kept
+        if found is not None:
+            self.seen, self._kept = Seen.of(found.submitted), found.kept
 
     def save(self) -> None:
         """Leave what is known to the next run."""
         self._saved = self._clock.monotonic()
-        value = {"version": VERSION, "submitted": list(self._submitted.values()), "kept": self._kept}
         try:
-            data = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-            write_atomic(self._path, data, durable=False)
-        except (OSError, ValueError) as error:
+            write(self._path, _File(VERSION, self.seen.rows(), self._kept), durable=False)
+        except (RltunedError, ValueError) as error:
             if not self._silent:
-                self._runtime.log.warning("forecast.not_written", detail=f"{self._path}: {error}")
+                self._runtime.log.warning("forecast.not_written", detail=str(error))
             self._silent = True
 
 
-def _submitted_at(snapshot: Snapshot, row: int) -> float:
-    """Epoch seconds; now where Slurm does not say."""
-    submit = _finite(snapshot.jobs.submit_time[row])
-    return snapshot.time if submit is None else submit
-
-
 def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    return value if math.isfinite(value) else None
 
 
 def _epoch(now: float, wait: float) -> float | None:

@@ -18,6 +18,7 @@ from rltuned.controller.write.apply import Result
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Stage
+from rltuned.core.errors import RltunedError
 from rltuned.core.tables import Snapshot
 from rltuned.core.unread import RowKind, Unread
 from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
@@ -35,12 +36,9 @@ class CycleOutcome(enum.StrEnum):
     """How a cycle ended."""
 
     DONE = "done"
-    SHED = "shed"
-    """slurmctld is under load: planned, but wrote nothing."""
-    WAITING = "waiting"
-    """The circuit breaker is open."""
-    STANDBY = "standby"
-    """slurmctld runs on another host, and nothing of ours is out: nothing was read."""
+    SHED = "shed"  # slurmctld is under load: planned, but wrote nothing
+    WAITING = "waiting"  # the circuit breaker is open
+    STANDBY = "standby"  # slurmctld runs on another host, and nothing of ours is out: nothing was read
     FAILED = "failed"
 
 
@@ -61,10 +59,8 @@ class CycleReport:
     """Writes of before that backfill has undone, as the reading showed; each is counted once."""
     acted: bool = False
     """The queue is as the plan wants it: its changes were sent. In a stage that writes nothing: none of ours is out."""
-    seen: Seen | None = None
-    """None: the cluster could not be read."""
-    record: DecisionRecord | None = None
-    """None: nothing was planned."""
+    seen: Seen | None = None  # None: the cluster could not be read
+    record: DecisionRecord | None = None  # None: nothing was planned
 
     def count(self, outcome: Outcome) -> int:
         """Changes with this outcome."""
@@ -99,10 +95,8 @@ def sentence_of(
 class Notifier:
     """systemd's notification socket: sd_notify(3) by hand. Silent where there is none; never raises."""
 
-    address: str = ""
-    """Path, or "@name" of an abstract socket; empty: none."""
-    watchdog_seconds: float = 0.0
-    """WatchdogSec of the unit; 0: no watchdog."""
+    address: str = ""  # path, or "@name" of an abstract socket; empty: none
+    watchdog_seconds: float = 0.0  # WatchdogSec of the unit; 0: no watchdog
 
     @classmethod
     def of(cls, environment: Mapping[str, str], pid: int) -> Self:
@@ -169,9 +163,11 @@ class Reporting:
 
     def decided(self, record: DecisionRecord) -> None:
         """The decision of this cycle."""
-        directory = self.runtime.config.state.directory
-        if self.keeps_records and (trouble := save(directory, record)):
-            self.runtime.log.warning("record.not_written", detail=trouble)
+        if self.keeps_records:
+            try:
+                save(self.runtime.config.state.directory, record)
+            except RltunedError as error:
+                self.runtime.log.warning("record.not_written", detail=str(error))
         metrics = self.runtime.metrics
         metrics.managed.set(len(record.jobs))
         metrics.raised.set(len(record.raises))
@@ -260,5 +256,7 @@ class Reporting:
             seconds={name: round(value, 4) for name, value in seconds.items()},
             decision=report.record,
         )
-        if trouble := self._decision_log.add(entry):
-            self.runtime.log.warning("decision_log.not_written", detail=trouble)
+        try:
+            self._decision_log.add(entry)
+        except RltunedError as error:
+            self.runtime.log.warning("decision_log.not_written", detail=str(error))

@@ -8,13 +8,13 @@ cannot hold up a cycle: `publish` only leaves the plan for a thread.
 
 import contextlib
 import errno
-import json
 import os
 import pwd
 import stat
 import struct
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
@@ -24,9 +24,8 @@ from rltuned.controller.cycle.runtime import Runtime
 from rltuned.core.changes import JobState
 from rltuned.core.config import Config, UsersSection
 from rltuned.core.errors import RltunedError
-from rltuned.core.safe_files import read_json, write_all
+from rltuned.core.safe_files import encode, parse, read, write_all
 from rltuned.core.tables import JobTable, Snapshot
-from rltuned.decide.decision import read
 from rltuned.decide.resizing import SOON, Registration
 from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
 from rltuned.job.elastic import REGISTERED, registration_name
@@ -48,6 +47,15 @@ MOST_REMOVED: Final = 10_000
 """Of these, so many that are no registrations are removed in a cycle."""
 _PATIENCE: Final = 5.0
 """Seconds that the end of the daemon waits for a thread that a file server or a name service keeps waiting."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """When the records were written."""
+
+    time: float  # of the reading of Slurm, epoch seconds
+    interval: float  # seconds between two readings
+    version: int = VERSION
 
 
 # --- who is who
@@ -144,7 +152,7 @@ def registered(directory: Path, jobs: JobTable) -> dict[int, Registration]:
             content = _plain_file_of(uid, there / entry.name) if job else None
             if content is not None:
                 with contextlib.suppress(RltunedError):
-                    found[job] = read(Registration, content, "a registration")
+                    found[job] = parse(Registration, content, "a registration")
             elif len(others) < MOST_REMOVED and (job or not entry.is_dir(follow_symlinks=False)):
                 others.append(there / entry.name)
     for path in others:
@@ -207,7 +215,7 @@ def _write_users(top: int, directory: Path, records: UserRecords) -> str:
     for uid in [*now, *past[:room]]:
         record = records.record(now[uid] if uid in now else name_of(uid)).as_dict()
         try:
-            _write_user(top, uid, json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+            _write_user(top, uid, encode(record))
         except OSError as error:
             why = error.strerror or str(error)
             if error.errno in {errno.EOPNOTSUPP, errno.ENOSYS}:
@@ -217,9 +225,8 @@ def _write_users(top: int, directory: Path, records: UserRecords) -> str:
                 )
                 return f"users.directory {directory}: {why}"
             trouble = f"users.directory {directory}/{uid}: {why}"
-    mark = {"version": VERSION, "time": records.snapshot.time, "interval": records.interval}
     try:
-        _replace(top, MARK, json.dumps(mark).encode() + b"\n", None)
+        _replace(top, MARK, encode(Mark(records.snapshot.time, records.interval)), None)
     except OSError as error:
         trouble = f"users.directory {directory}/{MARK}: {error.strerror}"
     return trouble
@@ -318,31 +325,21 @@ def fetch(settings: UsersSection, uid: int) -> UserRecord:
         raise RltunedError("rltuned shows users nothing here: users.directory is not set (docs/installation.md)")
     path = settings.directory / str(uid) / NAME
     try:
-        return UserRecord.from_json(_content(path))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise RltunedError(f"{path}: {error.strerror or error}") from error
+        found = read(UserRecord, path, "a user record", MOST_BYTES)
     except RltunedError as error:
-        raise RltunedError(f"{path}: {error}; the daemon and this command may be of different versions") from error
+        raise RltunedError(f"{error}; the daemon and this command may be of different versions") from error
+    if found is not None:
+        return found
     mark = published(settings.directory)
     if mark is None:
         raise RltunedError(f"{settings.directory}: nothing is published here; is the daemon running?")
-    when, interval = mark
     return UserRecord(
-        version=VERSION, time=when, interval=interval, user="", moves=False, managed=0, jobs=(), left_out=0
+        version=VERSION, time=mark.time, interval=mark.interval, user="", moves=False, managed=0, jobs=(), left_out=0
     )
 
 
-def published(directory: Path) -> tuple[float, float] | None:
-    """Time of the reading whose records are in `users.directory`, epoch seconds, and seconds between two readings."""
-    try:
-        mark = read_json(directory / MARK)
-        return float(mark["time"]), float(mark["interval"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MOST_BYTES + 1)
+def published(directory: Path) -> Mark | None:
+    """When the records in `users.directory` were written; None where nobody has, or nobody can say."""
+    with contextlib.suppress(RltunedError):
+        return read(Mark, directory / MARK, "a mark")
+    return None

@@ -7,8 +7,8 @@ Everything that takes long is kept in a working directory, so that a run that wa
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rltuned.core.config import DEFAULT_MODEL, SlurmSection
-from rltuned.core.errors import EvaluationError, ModelError
-from rltuned.core.safe_files import read_json, write_atomic
+from rltuned.core.errors import EvaluationError, ModelError, RltunedError
+from rltuned.core.safe_files import encode, read, write_atomic
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate import gate, live, site
@@ -43,6 +43,11 @@ PAUSE_DAYS: Final = 7.0
 
 Trainer = Callable[[Workload, ClusterShape, Path], Path]
 """Makes a model of jobs and a cluster in a directory, or goes on with one; returns the path of its manifest."""
+
+
+@dataclass(frozen=True)
+class _Begun:
+    now: float
 
 
 class Renewal(NamedTuple):
@@ -140,16 +145,14 @@ def moment(work: Path, now: float) -> float:
     What an older run has left in the working directory `work` is deleted.
     """
     run = work / "run.json"
-    try:
-        begun = float(read_json(run)["now"])
-    except (OSError, ValueError, KeyError, TypeError):
-        begun = float("-inf")
-    if 0.0 <= now - begun < RESUMED:
-        return begun
+    with suppress(RltunedError):
+        begun = read(_Begun, run, "a run")
+        if begun is not None and 0.0 <= now - begun.now < RESUMED:
+            return begun.now
     shutil.rmtree(work, ignore_errors=True)
     try:
         work.mkdir(parents=True)
-        write_atomic(run, json.dumps({"now": now}).encode())
+        write_atomic(run, encode(_Begun(now)))
     except OSError as error:
         raise EvaluationError(f"{work}: cannot be written: {error.strerror}") from error
     return now

@@ -7,7 +7,7 @@ How much busy days differ from quiet ones is counted, and drawn for each scenari
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Submissions:
     def __len__(self) -> int:
         return len(self.job_id)
 
-    def and_then(self, other: "Submissions") -> "Submissions":
+    def and_then(self, other: "Submissions") -> Self:
         """These and, behind them, the others."""
         columns: dict[str, Any] = {}
         for column in fields(self):
@@ -58,7 +58,7 @@ class Submissions:
                 columns[column.name] = Category.of([*one.texts(), *two.texts()])
             else:
                 columns[column.name] = np.concatenate((one, two))
-        return Submissions(**columns)
+        return replace(self, **columns)
 
     def without_names(self) -> "Submissions":
         """The same without the names of users."""

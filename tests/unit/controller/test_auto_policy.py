@@ -113,21 +113,21 @@ def test_the_model_that_is_served_is_told_what_the_site_wants(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "no JSON"),
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "not a verdict"),
-        ({**verdict(), "version": 1}, "a verdict of version 1, and this rltuned reads 2: run `rltuned gate` again"),
-        (verdict(share=1.1), "its 'share' is '1.1'"),
-        (verdict(fallback_share=None), "its 'fallback_share'"),
-        (verdict(chosen="rm -rf"), "its 'chosen'"),
+        ("", "not a verdict: as a whole"),
+        ("{", "not a verdict: as a whole"),
+        ("[" * 100_000, "not a verdict: as a whole"),
+        ("[]", "not a verdict: as a whole"),
+        ({**verdict(), "version": 1}, "not a verdict: version: this rltuned reads 2; run `rltuned gate` again"),
+        (verdict(share=1.1), "share: Input should be less than or equal to 1"),
+        (verdict(fallback_share=None), "fallback_share: "),
+        (verdict(chosen="rm -rf"), "chosen: "),
         (verdict(chosen="best"), "no rule 'best'"),
         (verdict(fallback=MODEL), "its 'fallback' is the model"),
-        (verdict(made_at="today"), "its 'made_at'"),
-        (json.dumps(verdict()).replace("90.0", "NaN"), "its 'valid_days'"),
-        (json.dumps(verdict()).replace("90.0", "1e999"), "its 'valid_days'"),
-        (verdict(model=None), "no 'model'"),
-        (verdict(model={"name": DEFAULT_MODEL, "manifest_sha256": "short"}), "its 'manifest_sha256'"),
+        (verdict(made_at="today"), "made_at: "),
+        (json.dumps(verdict()).replace("90.0", "NaN"), "valid_days: "),
+        (json.dumps(verdict()).replace("90.0", "1e999"), "valid_days: "),
+        (verdict(model=None), "model: "),
+        (verdict(model={"name": DEFAULT_MODEL, "manifest_sha256": "short"}), "model.manifest_sha256: "),
         (" " * (5 * 2**20) + json.dumps(verdict()), "larger than"),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else None,
@@ -348,7 +348,7 @@ def test_a_version_that_does_not_verify_leaves_the_old_one_in_force_until_it_is_
     run.ticks(3)
     assert run.slurm.order() == order[::-1]
     (said,) = run.events("model.refused")
-    assert ("sha256" if damaged == "weights" else "no JSON") in said["reason"]
+    assert ("sha256" if damaged == "weights" else "not a verdict") in said["reason"]
     weights.write_bytes(good)
     renew(run, store, chosen=SLURM)
     run.ticks(2)

@@ -1,6 +1,5 @@
 """What is on a disk: there before Slurm hears of it, written through no link of somebody else's, read up to a size."""
 
-import json
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ from rltuned.controller.write.journal import FILE_NAME, Journal
 from rltuned.core import safe_files
 from rltuned.core.config import UsersSection
 from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import write
 from rltuned.records.store import ModelStore
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="what others do to root")
@@ -130,7 +130,7 @@ def written(directory, name):
         case "loans.json":
             return lending, "MOST_BYTES", path, lambda: bool(lending.read_book(path.parent))
         case "history.json":
-            path.write_text(json.dumps(history.Known().to_json()))
+            write(path, history.Known().kept())
             return history, "MAX_BYTES", path, lambda: bool(history.load(path.parent))
         case "start-times.json":
             known = start_times.StartTimes(lambda _: None, lambda: None, runtime)

@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_understood_pauses_and_is_named_until_it_is_remove
     path.write_text(content.replace("BEGAN", json.dumps(asdict(now(run)))))
     report = run.tick()
     assert report.stage is Stage.SHADOW
-    assert f"paused, because {path} cannot be understood" in report.sentence
+    assert f"paused, because {path}: cannot be used: " in report.sentence
     (finding,) = (item for item in run.examine() if item.subject == "paused")
     assert (finding.severity, finding.remedy) == (Severity.WARNING, "rltuned resume")
     resumed(run)

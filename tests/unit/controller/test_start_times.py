@@ -58,7 +58,7 @@ def test_most_jobs_start_within_the_interval_that_was_published(memory_path):
     assert 0.5 < found.coverage <= 1.0
     assert found.scenarios == 8
     # What is learnt of who comes is bounded by who came.
-    known = house.daemon.parts.start_times._submissions()
+    known = house.daemon.parts.start_times.seen
     submitted = int((house.slurm.jobs.submit_time <= house.slurm.simulation.now).sum())
     assert 0.8 * submitted < len(known) <= submitted
     ended = np.isfinite(known.run_time)
@@ -102,7 +102,7 @@ def test_what_was_learnt_outlives_a_restart_and_a_broken_file_is_learnt_anew(mem
         after = StartTimes(lambda _: None, lambda: None, runtime)
         after.load()
         assert entries == []
-        assert (after._kept, after._submitted) == (before._kept, before._submitted)
+        assert (after._kept, after.seen.rows()) == (before._kept, before.seen.rows())
         assert len(after._kept) > 10
         path.write_text('{"version": 1, "submitted": [[1]], "kept": []}')
         anew = StartTimes(lambda _: None, lambda: None, runtime)
@@ -234,14 +234,14 @@ def test_of_more_jobs_than_are_kept_the_last_submissions_are_and_stay_so(memory_
     for _ in range(20):
         house.tick()
     learned = house.daemon.parts.start_times
-    everything = learned._submissions()
+    everything = learned.seen
     most = len(everything) // 2
     monkeypatch.setattr("rltuned.controller.learnt.start_times.MOST_SUBMISSIONS", most)
     ended = 0
     for _ in range(20):
-        before = learned._submissions()
+        before = learned.seen
         house.tick()
-        known = learned._submissions()
+        known = learned.seen
         assert len(known) <= most
         if len(before) == most:
             # Only a later submission takes the place of one that is known; those that have ended are no exception.

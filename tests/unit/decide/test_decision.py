@@ -58,7 +58,7 @@ def test_the_names_that_people_and_scripts_read_stay(made):
     [
         (lambda tree: tree.pop("policy"), "policy: Field required"),
         (lambda tree: tree.update(version=1), "version: this rltuned reads 2"),
-        (lambda tree: tree.pop("version"), "version: this rltuned reads 2"),
+        (lambda tree: tree.pop("version"), "version: Field required"),
         (lambda tree: tree["jobs"]["rank"].__setitem__(2, "third"), r"jobs\.rank\.2: "),
         (lambda tree: tree["jobs"]["target"].pop(), "jobs: .*'target' has 3 values, not 4"),
         (lambda tree: tree["window"]["score"].pop(), "window: .*has 4 values, not 3"),

@@ -89,7 +89,7 @@ def test_a_candidate_that_certainly_waits_less_comes_into_force_with_its_own_ver
     assert made.over_current.hi < 1.0
     read = verdict_in_force(store)
     assert (read.chosen, read.model, read.made_at) == (MODEL, "smallest-first", NOW)
-    assert read.model_sha256 == store.current().manifest_sha256
+    assert read.model.manifest_sha256 == store.current().manifest_sha256
     assert store.current().learned_until == pytest.approx(
         JOBS.source.start + JOBS.submit_time[bounds(len(JOBS), Split.TEST)[0] - 1]
     )
