@@ -11,7 +11,7 @@ Running jobs are left alone: what they carry has no effect unless they are reque
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from rltuned.controller.health.clock import Clock
@@ -69,8 +69,7 @@ class Leftover:
     value: str
     reason: str
     remedy: str
-    final: bool = False
-    """Slurm has no way to take it back: another try would end the same way."""
+    final: bool = False  # Slurm has no way to take it back: another try would end the same way
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +79,13 @@ class RestoreReport:
     restored: tuple[int, ...] = ()
     """Nothing of ours is on these pending jobs any more, by reading (or, where Slurm shows it not, by its word)."""
     left: tuple[Leftover, ...] = ()
-    gone: tuple[int, ...] = ()
-    """Not in the queue any more: nothing to do."""
-    running: tuple[int, ...] = ()
-    """Started: left alone, remembered in case they are requeued."""
-    foreign: tuple[int, ...] = ()
-    """Somebody else changed these; their values stand."""
-    orphans: tuple[int, ...] = ()
-    """Jobs with a SiteFactor that the journal does not know; cleared only when asked for."""
+    gone: tuple[int, ...] = ()  # not in the queue any more: nothing to do
+    running: tuple[int, ...] = ()  # started: left alone, remembered in case they are requeued
+    foreign: tuple[int, ...] = ()  # somebody else changed these; their values stand
+    orphans: tuple[int, ...] = ()  # with a SiteFactor that the journal does not know; cleared only when asked for
     cleared_orphans: tuple[int, ...] = ()
-    marked: tuple[int, ...] = ()
-    """Pending jobs that carried nothing of ours: left alone from now on, as asked."""
-    unknown: tuple[int, ...] = ()
-    """Asked for, but neither in the journal nor waiting: nothing to do."""
+    marked: tuple[int, ...] = ()  # pending, and carried nothing of ours: left alone from now on, as asked
+    unknown: tuple[int, ...] = ()  # asked for, but neither in the journal nor waiting: nothing to do
     journal_trouble: str = ""
     """Why the journal could not be brought up to date; the queue is restored nevertheless."""
 
@@ -120,352 +113,349 @@ class RestoreReport:
         return ", ".join([f"{len(self.restored)} jobs restored{named}", *parts])
 
 
-@dataclass(slots=True)
-class Restore:
-    """Undoes, verifies, reports. Idempotent. Slow but finishing under Slurm's RPC limiter: waits for the `budget`."""
+def restore(
+    journal: Journal,
+    reader: SlurmReader,
+    writer: SlurmWriter,
+    budget: Budget,
+    clock: Clock,
+    *,
+    job_ids: Collection[int] | None = None,
+    orphans: bool = False,
+    hands_off: bool = False,
+    record: bool = True,
+    facts: ClusterFacts | None = None,
+    calculated: bool = False,
+    progress: Progress | None = None,
+    outlast: bool = False,
+) -> RestoreReport:
+    """Undo, verify, report. Idempotent. Slow but finishing under Slurm's RPC limiter: waits for the `budget`.
 
-    journal: Journal
+    `job_ids`: only these jobs; None: all of the journal. `orphans`: also clear the SiteFactor of pending jobs where the
+    journal does not know or explain it. `hands_off`: leave the restored jobs alone from now on (an admin asked for
+    these very jobs). `record`: bring the journal up to date; not beside a living daemon, which sees the jobs changed
+    and leaves them alone. `facts`: how the cluster is configured; None: read when it matters. `calculated`: sprio
+    listed a job: slurmctld has calculated priorities since it started. `outlast`: where a pass of backfill goes on,
+    wait for its end, and look once more: it may put back what was written; not of a daemon, which looks in each cycle.
+    SlurmError: the queue could not be read; what was written so far is journalled as far as possible.
+    """
+    slurm = _Slurm(reader, writer, budget, clock, facts, calculated)
+    known, began, settling = journal.entries, clock.steady(), settling_seconds(facts)
+    others = _unknown(journal, slurm, job_ids, everything=orphans)
+    unknown = set(job_ids or ()) - known.keys() - others.keys()
+    strange = [others.pop(job) for job in list(others) if others[job].strange]
+    strangers = {job: status.site_factor for job, status in others.items() if status.site_factor}
+    before = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
+    if orphans:
+        for job, factor in strangers.items():
+            before[job] = Entry(Applied(job, others[job].submit_time, site_factor=factor))
+    work = _Work(journal if record else None, slurm, dict(before))
+    left = [*work.run(progress, outlast=outlast), *map(_not_understood, strange)]
+    entries, stuck = work.entries, {item.job_id for item in left}
+    foreign = {job for job, entry in entries.items() if entry.applied.foreign}
+    proven = {job for job in entries if not before[job].claims and began - before[job].touched >= settling}
+    # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
+    marked = others.keys() - entries.keys() if hands_off else frozenset[int]()
+    marks = [Entry(Applied(job, others[job].submit_time, foreign=True)) for job in sorted(marked)]
+    # A job that was cancelled just now comes back when slurmctld is killed before it saves that.
+    missing = [
+        _unproven(before[job], began)
+        for job in sorted(work.missing)
+        if before[job].claims or began - before[job].touched < SETTLE_SECONDS
+    ]
+    work.note(
+        [*work.kept(left, proven, hands_off=hands_off), *marks, *missing],
+        [*work.gone, *(job for job in entries if job not in stuck and job not in foreign)],
+    )
+    undone = {job for job in entries if before[job].claims or job in work.written}
+    return RestoreReport(
+        restored=tuple(sorted(undone - stuck - strangers.keys() - foreign)),
+        left=tuple(sorted(left, key=lambda item: (item.job_id, item.field))),
+        gone=tuple(sorted(work.gone)),
+        running=tuple(sorted(work.running)),
+        foreign=tuple(sorted(foreign)),
+        orphans=() if orphans else tuple(sorted(strangers)),
+        cleared_orphans=tuple(sorted(strangers.keys() - stuck)) if orphans else (),
+        marked=tuple(sorted(marked)),
+        unknown=tuple(sorted(unknown)),
+        journal_trouble=work.trouble,
+    )
+
+
+def _unknown(
+    journal: Journal, slurm: "_Slurm", job_ids: Collection[int] | None, *, everything: bool
+) -> dict[int, JobStatus]:
+    """Jobs unknown to the journal: of those asked for, or (None, `everything`) pending ones of the queue, and those
+    whose value it does not explain.
+    """
+    known = journal.entries
+    asked = None if job_ids is None else sorted(set(job_ids) - known.keys())
+    if not asked and not (asked is None and everything):
+        return {}
+    return {
+        job: status
+        for job, status in slurm.read(asked).items()
+        if status.pending or (status.strange and asked is not None)
+        if job not in known or (asked is None and journal.is_orphan(job, status.site_factor))
+    }
+
+
+@dataclass(slots=True)
+class _Slurm:
+    """What a restore asks of Slurm, and what it has said. Waits for the budget."""
+
     reader: SlurmReader
     writer: SlurmWriter
     budget: Budget
     clock: Clock
-    _: KW_ONLY
-    job_ids: Collection[int] | None = None
-    """Only these jobs; None: all of the journal."""
-    orphans: bool = False
-    """Also clear the SiteFactor of pending jobs where the journal does not know or explain it."""
-    hands_off: bool = False
-    """Leave the restored jobs alone from now on (an admin asked for these very jobs)."""
-    record: bool = True
-    """Bring the journal up to date. Not beside a living daemon, which sees the jobs changed and leaves them alone."""
-    facts: ClusterFacts | None = None
-    """How the cluster is configured; None: read when it matters."""
-    calculated: bool = False
-    """sprio listed a job: slurmctld has calculated priorities since it started."""
-    progress: Progress | None = None
-    outlast: bool = False
-    """Where a pass of backfill goes on, wait for its end, and look once more: it may put back what was written. Not of
-    a daemon, which looks in each cycle.
-    """
-    _trouble: str = ""
-    _answers: dict[tuple[int, Field], str] = field(default_factory=dict)
-    """What Slurm said to a write: "" when it took it without a word."""
-    _slurmctld: float = 0.0
-    """When the one had started that took the first hidden value back (`Entry.cleared`)."""
-    _gone: set[int] = field(default_factory=set)
-    _missing: set[int] = field(default_factory=set)
-    """Not in the queue at all; of a job that is `_gone`, another one may have the id."""
-    _running: set[int] = field(default_factory=set)
-    _written: set[int] = field(default_factory=set)
-    _ids_go_on: bool = False
-    """A job of the journal was seen with the submit time that the journal has: slurmctld did not lose its state."""
+    facts: ClusterFacts | None
+    calculated: bool
+    answers: dict[tuple[int, Field], str | None] = field(default_factory=dict)
+    """What it said to a write; None where it took it without a word."""
+    started: float = 0.0
+    """When the slurmctld had started that took the first hidden value back, epoch seconds (`Entry.cleared`)."""
 
-    def run(self) -> RestoreReport:
-        """Do it. SlurmError: the queue could not be read; what was written so far is journalled as far as possible."""
-        job_ids, orphans = self.job_ids, self.orphans
-        known, began, settling = self.journal.entries, self.clock.steady(), settling_seconds(self.facts)
-        entries = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
-        others = self._unknown(job_ids, everything=orphans)
-        unknown = set(job_ids or ()) - known.keys() - others.keys()
-        strangers = {job: status for job, status in others.items() if status.site_factor not in {None, 0}}
-        if orphans:
-            for job, status in strangers.items():
-                factor = status.site_factor or 0
-                entries[job] = Entry(Applied(job, status.submit_time, site_factor=factor))
-        before = dict(entries)
-        strange = [others.pop(job) for job in list(others) if others[job].strange]
-        left = [*self._work_off(entries), *map(_not_understood, strange)]
-        stuck = {item.job_id for item in left}
-        foreign = {job for job, entry in entries.items() if entry.applied.foreign}
-        proven = {job for job in entries if not before[job].claims and began - before[job].touched >= settling}
-        # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
-        marked = others.keys() - entries.keys() if self.hands_off else frozenset[int]()
-        marks = [Entry(Applied(job, others[job].submit_time, foreign=True)) for job in sorted(marked)]
-        # A job that was cancelled just now comes back when slurmctld is killed before it saves that.
-        missing = [
-            _unproven(before[job], began)
-            for job in sorted(self._missing)
-            if before[job].claims or began - before[job].touched < SETTLE_SECONDS
-        ]
-        self._note(
-            [*self._kept(entries, left, proven), *marks, *missing],
-            [*self._gone, *(job for job in entries if job not in stuck and job not in foreign)],
-        )
-        undone = {job for job in entries if before[job].claims or job in self._written}
-        return RestoreReport(
-            restored=tuple(sorted(undone - stuck - strangers.keys() - foreign)),
-            left=tuple(sorted(left, key=lambda item: (item.job_id, item.field))),
-            gone=tuple(sorted(self._gone)),
-            running=tuple(sorted(self._running)),
-            foreign=tuple(sorted(foreign)),
-            orphans=() if orphans else tuple(sorted(strangers)),
-            cleared_orphans=tuple(sorted(strangers.keys() - stuck)) if orphans else (),
-            marked=tuple(sorted(marked)),
-            unknown=tuple(sorted(unknown)),
-            journal_trouble=self._trouble,
-        )
+    def pause(self, rpcs: int) -> None:
+        seconds = self.budget.wait(rpcs, self.clock.monotonic())
+        if seconds > 0:
+            self.clock.sleep(seconds)
 
-    def _unknown(self, job_ids: Collection[int] | None, *, everything: bool) -> dict[int, JobStatus]:
-        """Jobs unknown to the journal: of those asked for, or (None, `everything`) pending ones of the queue, and those
-        whose value it does not explain.
-        """
-        known = self.journal.entries
-        asked = None if job_ids is None else sorted(set(job_ids) - known.keys())
-        if not asked and not (asked is None and everything):
-            return {}
-        seen = self._read(asked)
-        return {
-            job: status
-            for job, status in seen.items()
-            if status.pending or (status.strange and asked is not None)
-            if job not in known or (asked is None and self.journal.is_orphan(job, status.site_factor))
-        }
+    def read(self, ids: Sequence[int] | None) -> Mapping[int, JobStatus]:
+        """Fresh statuses; None: of all pending jobs."""
+        self.pause(STATUS_RPCS)
+        seen = self.reader.status(ids)
+        self.budget.spend(STATUS_RPCS, self.clock.monotonic())
+        self.calculated |= any(status.site_factor is not None for status in seen.values())
+        return seen
 
-    def _kept(self, entries: Mapping[int, Entry], left: Sequence[Leftover], proven: Collection[int]) -> list[Entry]:
-        """Entries that stay in the journal: with what is left, as a mark to keep away, or because nothing is proven."""
-        stuck = {(item.job_id, item.field) for item in left}
-        kept: list[Entry] = []
-        for job, entry in entries.items():
-            # A killed slurmctld comes back with the state of some seconds ago: what was taken back stays in doubt until
-            # it was seen to be gone after that time.
-            remains, sure = entry, job in proven and job not in self._written
-            if (job, NOT_UNDERSTOOD) in stuck:
-                continue  # nothing was seen: the entry stays as it is
-            if (job, Field.SITE_FACTOR) not in stuck:
-                remains = given_back(remains, SITE_FACTOR, sure=sure)
-                if self._answers.get((job, Field.SITE_FACTOR)) == "":
-                    remains = replace(remains, cleared=self._slurmctld)
-            if (job, Field.OVERSUBSCRIBE) not in stuck:
-                remains = given_back(remains, OVERSUBSCRIBE, sure=True)
-            if entry.claims and not remains.claims and job not in self._written:
-                # Somebody else took it back (`restore JOBID` beside a daemon), and when is not known: perhaps just now.
-                remains = replace(remains, touched=self.clock.steady())
-            if self.hands_off:
-                remains = replace(remains, applied=replace(remains.applied, foreign=True))
-            if not remains.is_empty:
-                kept.append(remains)
-        return kept
+    def write(self, changes: Sequence[Change]) -> None:
+        self.budget.spend(0, self.clock.monotonic(), writes=len(changes))
+        try:
+            for answer in self.writer.write(changes):
+                taken = answer.sent and answer.outcome in {None, Outcome.APPLIED}
+                refusal = None if taken else answer.outcome or "not sent"
+                self.answers[answer.change.job_id, answer.change.field] = answer.message or refusal
+        except SlurmError as error:
+            self.answers |= {(change.job_id, change.field): str(error) for change in changes}
 
-    def _work_off(self, entries: dict[int, Entry]) -> list[Leftover]:
-        """Batch by batch: read, judge, write. Brings `entries` up to date; jobs that are gone or run are taken out."""
-        left: dict[int, list[Leftover]] = {}
-        tries = dict.fromkeys(entries, 0)
-        total, todo, outlast = len(entries), deque(entries), self.outlast
-        while todo:
-            batch = [todo.popleft() for _ in range(min(CHUNK, len(todo)))]
-            if tries[batch[0]] > 1:
-                self.clock.sleep(ROUND_PAUSE)
-            # A job that was written already is only looked at again, as a rule.
-            self._pause(STATUS_RPCS + max(1, sum(not tries[job] for job in batch)))
-            read_at = self.clock.steady()
-            seen = self._read(batch)
-            if not any(job in seen for job in batch):
-                self._refuse_hidden()
-            self.calculated |= any(status.site_factor is not None for status in seen.values())
-            self._ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
-            # `write.per_cycle` is for plans: what is given back counts, and waits for Slurm's limiter only.
-            tokens = int(self.budget.tokens(self.clock.monotonic()))
-            room = max(1, tokens) if self.budget.limited else 2 * len(batch)
-            work: dict[int, list[Change]] = {}
-            while batch and room > 0:
-                job = batch.pop(0)
-                left.pop(job, None)
-                writes, left[job] = self._judge(job, entries, seen.get(job))
-                if writes and tries[job] == TRIES:
-                    left[job] += self._gave_up(writes, seen[job])
-                elif writes:
-                    work[job] = writes
-                    room -= len(writes)
-            todo.extendleft(reversed(batch))
-            if work:
-                self._announce(entries, work)
-                if self.clock.steady() - read_at < READING_SECONDS:  # else they are read and judged anew
-                    self._carry_out(work)
-                    self._written.update(work)
-                for job in work:
-                    tries[job] += 1
-                todo.extend(work)
-            if self.progress is not None:
-                self.progress(total - sum(not tries[job] for job in todo), total)
-            if not todo and outlast and self._written:
-                outlast = False
-                todo.extend(sorted(self._written & entries.keys()) if self._outlasted() else ())
-        return [item for items in left.values() for item in items]
+    def took(self, job: int, of: Field) -> bool:
+        """Whether it has taken the last write without a word."""
+        return self.answers.get((job, of), "") is None
 
-    def _outlasted(self) -> bool:
+    def cluster(self) -> ClusterFacts | None:
+        if self.facts is None:
+            with contextlib.suppress(SlurmError):
+                self.facts = self.reader.facts()
+        return self.facts
+
+    def refuse_hidden(self) -> None:
+        """Jobs that this user may not see are not gone: raises SlurmError."""
+        self.facts = self.facts or self.reader.facts()
+        if self.facts.hides_jobs:
+            raise hidden(self.facts.user)
+
+    def hides(self, entry: Entry, status: JobStatus) -> bool:
+        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet."""
+        requeued_since = entry.touched < status.submit_time
+        if status.held or not status.eligible or (self.calculated and not requeued_since):
+            return True
+        facts = self.cluster()
+        if facts is None:
+            return False
+        since = max(facts.started, status.submit_time if requeued_since else 0.0)
+        return self.clock.time() - since > facts.priority_calc_period + CALCULATION_SECONDS
+
+    def outlasted(self) -> bool:
         """Wait while a pass of backfill goes on, for some time. Whether there was one."""
         until, was = self.clock.steady() + OUTLAST, False
         with contextlib.suppress(SlurmError):
             while self.reader.backfills() and self.clock.steady() < until:
                 was = True
                 self.clock.sleep(ROUND_PAUSE)
-                self._pause(1)
+                self.pause(1)
         return was
 
-    def _judge(
-        self, job: int, entries: dict[int, Entry], status: JobStatus | None
-    ) -> tuple[list[Change], list[Leftover]]:
+
+@dataclass(slots=True)
+class _Work:
+    """The jobs of a restore."""
+
+    journal: Journal | None  # None: it is not brought up to date
+    slurm: _Slurm
+    entries: dict[int, Entry]  # kept up to date; jobs that are gone or run are taken out
+    trouble: str = ""
+    gone: set[int] = field(default_factory=set)
+    missing: set[int] = field(default_factory=set)
+    """Not in the queue at all; of a job that is `gone`, another one may have the id."""
+    running: set[int] = field(default_factory=set)
+    written: set[int] = field(default_factory=set)
+    ids_go_on: bool = False
+    """A job of the journal was seen with the submit time that the journal has: slurmctld did not lose its state."""
+
+    def run(self, progress: Progress | None, *, outlast: bool) -> list[Leftover]:
+        """Work the jobs off, batch by batch: read, judge, write."""
+        slurm, clock, entries = self.slurm, self.slurm.clock, self.entries
+        left: dict[int, list[Leftover]] = {}
+        tries = dict.fromkeys(entries, 0)
+        total, todo = len(entries), deque(entries)
+        while todo:
+            batch = [todo.popleft() for _ in range(min(CHUNK, len(todo)))]
+            if tries[batch[0]] > 1:
+                clock.sleep(ROUND_PAUSE)
+            # A job that was written already is only looked at again, as a rule.
+            slurm.pause(STATUS_RPCS + max(1, sum(not tries[job] for job in batch)))
+            read_at = clock.steady()
+            seen = slurm.read(batch)
+            if not any(job in seen for job in batch):
+                slurm.refuse_hidden()
+            self.ids_go_on |= any(seen[job].submit_time == entries[job].submit_time for job in batch if job in seen)
+            # `write.per_cycle` is for plans: what is given back counts, and waits for Slurm's limiter only.
+            tokens = int(slurm.budget.tokens(clock.monotonic()))
+            room = max(1, tokens) if slurm.budget.limited else 2 * len(batch)
+            work: dict[int, list[Change]] = {}
+            while batch and room > 0:
+                job = batch.pop(0)
+                needs = self._judge(job, seen.get(job))
+                left[job] = [need for need in needs if isinstance(need, Leftover)]
+                writes = [need for need in needs if isinstance(need, Change)]
+                if writes and tries[job] == TRIES:
+                    left[job] += [self._gave_up(change, seen[job]) for change in writes]
+                elif writes:
+                    work[job] = writes
+                    room -= len(writes)
+            todo.extendleft(reversed(batch))
+            if work:
+                self._announce(work)
+                if clock.steady() - read_at < READING_SECONDS:  # else they are read and judged anew
+                    slurm.write([change for changes in work.values() for change in changes])
+                    self.written.update(work)
+                for job in work:
+                    tries[job] += 1
+                todo.extend(work)
+            if progress is not None:
+                progress(total - sum(not tries[job] for job in todo), total)
+            if not todo and outlast and self.written:
+                outlast = False
+                todo.extend(sorted(self.written & entries.keys()) if slurm.outlasted() else ())
+        return [item for items in left.values() for item in items]
+
+    def _judge(self, job: int, status: JobStatus | None) -> list[Change | Leftover]:
         """What this job still needs, and what cannot be done; neither where it is gone or runs."""
-        entry, nowhere = entries[job], status is None
+        entry, nowhere = self.entries[job], status is None
         if status is not None and status.strange:
-            return [], [_not_understood(status)]
+            return [_not_understood(status)]
         if status is not None and status.pending and status.submit_time != entry.submit_time:
-            again = requeued(entry, status, ids_go_on=self._ids_go_on)
+            again = requeued(entry, status, ids_go_on=self.ids_go_on)
             if again is None and status.site_factor is None and entry.factors:
-                return [], [_unidentified(entry)]
+                return [_unidentified(entry)]
             status = None if again is None else status
             entry = again or entry
         if status is None or not status.pending:
-            (self._gone if status is None else self._running).add(job)
+            (self.gone if status is None else self.running).add(job)
             if nowhere:
-                self._missing.add(job)
-            del entries[job]
-            return [], []
-        writes: list[Change] = []
-        left: list[Leftover] = []
-        judged = self._undo_site_factor(entry, status, writes, left)
-        self._undo_oversubscribe(judged, status, writes, left)
-        entries[job] = noticed(entry, judged, self.clock.steady())
-        return writes, left
+                self.missing.add(job)
+            del self.entries[job]
+            return []
+        if status.site_factor and status.site_factor not in entry.factors:
+            judged, need = estranged(entry, SITE_FACTOR), None  # somebody else's
+        else:
+            judged, need = entry, self._site_factor(entry, status)
+        self.entries[job] = noticed(entry, judged, self.slurm.clock.steady())
+        return [each for each in (need, self._oversubscribe(judged, status)) if each is not None]
 
-    def _undo_site_factor(self, entry: Entry, status: JobStatus, writes: list[Change], left: list[Leftover]) -> Entry:
-        """Add what the job needs; the entry without a value of somebody else's."""
-        value, job, of = status.site_factor, entry.job_id, Field.SITE_FACTOR
+    def _site_factor(self, entry: Entry, status: JobStatus) -> Change | Leftover | None:
+        value, job, of, slurm = status.site_factor, entry.job_id, Field.SITE_FACTOR, self.slurm
         if value is not None:
-            if value and value not in entry.factors:
-                return estranged(entry, SITE_FACTOR)
             # A job that has 0 may stand raised all the same; the same value once more puts its priority right.
-            if carried := value or standing(entry, status):
-                writes.append(_undone(entry, of, carried, SiteFactor(0)))
-        elif entry.carries and self._answers.get((job, of)) != "":
-            if not self._hides(entry, status):
-                why = "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has"
-                left.append(Leftover(job, of.value, "?", why, "run it again in some minutes"))
-                return entry
-            # Slurm takes it, but shows it to nobody. Only another slurmctld can have lost it again; writing once more
-            # to this one would undo what somebody else sets.
-            slurmctld = self._which_slurmctld()
-            if not entry.cleared or entry.cleared != slurmctld:
-                writes.append(_undone(entry, of, entry.applied.site_factor, SiteFactor(0)))
-        return entry
+            carried = value or standing(entry, status)
+            return _undoing(entry, of, carried, SiteFactor(0)) if carried else None
+        if not entry.carries or slurm.took(job, of):
+            return None
+        if not slurm.hides(entry, status):
+            why = "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has"
+            return Leftover(job, of.value, "?", why, "run it again in some minutes")
+        if not slurm.started and (facts := slurm.cluster()) is not None:
+            slurm.started = facts.started or 1.0
+        # Slurm takes it, but shows it to nobody. Only another slurmctld can have lost it again; writing once more to
+        # this one would undo what somebody else sets.
+        if entry.cleared and entry.cleared == slurm.started:
+            return None
+        return _undoing(entry, of, entry.applied.site_factor, SiteFactor(0))
 
-    def _undo_oversubscribe(self, entry: Entry, status: JobStatus, writes: list[Change], left: list[Leftover]) -> None:
-        """Add NO → YES where that means packing again (`YES_PACKS_AGAIN`); elsewhere the job is named."""
+    def _oversubscribe(self, entry: Entry, status: JobStatus) -> Change | Leftover | None:
+        """NO → YES where that means packing again (`YES_PACKS_AGAIN`); elsewhere the job is named."""
         job, of = entry.job_id, Field.OVERSUBSCRIBE
         touched = entry.applied.oversubscribe is not None or of in entry.doubts
-        if not touched or status.oversubscribe not in ISOLATED or self._answers.get((job, of)) == "":
-            return
+        if not touched or status.oversubscribe not in ISOLATED or self.slurm.took(job, of):
+            return None
         if entry.shares is not OverSubscribe.NO:
             why = "in its partition YES would make it share its CPUs, which its user did not ask for"
-        elif (facts := self._cluster()) is None or facts.release not in YES_PACKS_AGAIN:
+        elif (facts := self.slurm.cluster()) is None or facts.release not in YES_PACKS_AGAIN:
             why = "on this release YES would give it a node of its own as well"
         else:
-            writes.append(_undone(entry, of, OverSubscribe.NO.value, OverSubscribe.YES.value))
-            return
+            return _undoing(entry, of, OverSubscribe.NO.value, OverSubscribe.YES.value)
         why = f"OverSubscribe=NO cannot be taken back in Slurm; {why}"
         remedy = "none needed: it waits for an idle node; its owner may submit it again"
-        left.append(Leftover(job, of.value, status.oversubscribe.value, why, remedy, final=True))
+        return Leftover(job, of.value, status.oversubscribe.value, why, remedy, final=True)
 
-    def _refuse_hidden(self) -> None:
-        """Jobs that this user may not see are not gone: raises SlurmError."""
-        self.facts = self.facts or self.reader.facts()
-        if self.facts.hides_jobs:
-            raise hidden(self.facts.user)
+    def _gave_up(self, change: Change, status: JobStatus) -> Leftover:
+        value, of = TABLE[change.field].shown(status), change.field.value
+        said = self.slurm.answers.get((change.job_id, change.field)) or "Slurm gave no reason"
+        why = f"Slurm did not take it: {said}"
+        if change.field is Field.SITE_FACTOR and value == 0:
+            facts = self.slurm.facts
+            within = "" if facts is None else f", within {facts.priority_calc_period:.0f} s"
+            why = (
+                f"squeue shows the priority {status.priority} of before, which backfill has put back, until Slurm"
+                f" calculates priorities anew{within} (PriorityCalcPeriod)"
+            )
+        remedy = f"scontrol update JobId={change.job_id} {of}={change.after}"
+        return Leftover(change.job_id, of, "?" if value is None else str(value), why, remedy)
 
-    def _read(self, ids: Sequence[int] | None) -> Mapping[int, JobStatus]:
-        """Fresh statuses; None: of all pending jobs."""
-        self._pause(STATUS_RPCS)
-        seen = self.reader.status(ids)
-        self.budget.spend(STATUS_RPCS, self.clock.monotonic())
-        return seen
-
-    def _hides(self, entry: Entry, status: JobStatus) -> bool:
-        """Whether sprio leaves the job out for what it is, and not because no priority was calculated yet."""
-        requeued_since = entry.touched < status.submit_time
-        if status.held or not status.eligible or (self.calculated and not requeued_since):
-            return True
-        facts = self._cluster()
-        if facts is None:
-            return False
-        since = max(facts.started, status.submit_time if requeued_since else 0.0)
-        return self.clock.time() - since > facts.priority_calc_period + CALCULATION_SECONDS
-
-    def _which_slurmctld(self) -> float:
-        """When slurmctld had started before this restore wrote to it, epoch seconds."""
-        if not self._slurmctld:
-            facts = self._cluster()
-            self._slurmctld = 0.0 if facts is None else facts.started or 1.0
-        return self._slurmctld
-
-    def _cluster(self) -> ClusterFacts | None:
-        if self.facts is None:
-            with contextlib.suppress(SlurmError):
-                self.facts = self.reader.facts()
-        return self.facts
-
-    def _announce(self, entries: dict[int, Entry], work: Mapping[int, list[Change]]) -> None:
+    def _announce(self, work: Mapping[int, list[Change]]) -> None:
         """Put the neutral values in doubt: a daemon that goes on after an interrupt takes them for ours."""
-        now = self.clock.steady()
+        now = self.slurm.clock.steady()
         for job, changes in work.items():
-            entry = entries[job]
             for change in changes:
-                entry = intended(entry, TABLE[change.field], change, now)
-            entries[job] = entry
-        self._note([entries[job] for job in work], [])
+                self.entries[job] = intended(self.entries[job], TABLE[change.field], change, now)
+        self.note([self.entries[job] for job in work], [])
 
-    def _note(self, entries: Sequence[Entry], forget: Sequence[int]) -> None:
+    def note(self, entries: Sequence[Entry], forget: Sequence[int]) -> None:
         """Bring the journal up to date; the way back does not stop for a full disk."""
-        if not self.record:
-            return
         forgotten = set(forget) - {entry.job_id for entry in entries}
         try:
-            self.journal.update(entries, sorted(forgotten))
+            if self.journal is not None:
+                self.journal.update(entries, sorted(forgotten))
         except JournalError as error:
-            self._trouble = str(error)
+            self.trouble = str(error)
 
-    def _carry_out(self, work: Mapping[int, list[Change]]) -> None:
-        writes = [change for changes in work.values() for change in changes]
-        self.budget.spend(0, self.clock.monotonic(), writes=len(writes))
-        try:
-            for answer in self.writer.write(writes):
-                said = answer.message or ("" if answer.outcome in {None, Outcome.APPLIED} else answer.outcome.value)
-                if not answer.sent:
-                    said = said or "not sent"
-                self._answers[answer.change.job_id, answer.change.field] = said
-        except SlurmError as error:
-            for change in writes:
-                self._answers[change.job_id, change.field] = str(error)
-
-    def _pause(self, rpcs: int) -> None:
-        seconds = self.budget.wait(rpcs, self.clock.monotonic())
-        if seconds > 0:
-            self.clock.sleep(seconds)
-
-    def _gave_up(self, writes: Sequence[Change], status: JobStatus) -> list[Leftover]:
-        items = []
-        for change in writes:
-            if change.field is Field.SITE_FACTOR and status.site_factor == 0:
-                items.append(self._put_back(status))
-                continue
-            said = self._answers.get((change.job_id, change.field)) or "Slurm gave no reason"
-            value, of = TABLE[change.field].shown(status), change.field.value
-            remedy = f"scontrol update JobId={change.job_id} {of}={change.after}"
-            shown = "?" if value is None else str(value)
-            items.append(Leftover(change.job_id, of, shown, f"Slurm did not take it: {said}", remedy))
-        return items
-
-    def _put_back(self, status: JobStatus) -> Leftover:
-        """Of a job that has no site factor any more, and that squeue shows raised."""
-        within = "" if self.facts is None else f", within {self.facts.priority_calc_period:.0f} s"
-        why = (
-            f"squeue shows the priority {status.priority} of before, which backfill has put back, until Slurm"
-            f" calculates priorities anew{within} (PriorityCalcPeriod)"
-        )
-        remedy = f"scontrol update JobId={status.job_id} SiteFactor=0"
-        return Leftover(status.job_id, Field.SITE_FACTOR.value, "0", why, remedy)
+    def kept(self, left: Sequence[Leftover], proven: Collection[int], *, hands_off: bool) -> list[Entry]:
+        """Entries that stay in the journal: with what is left, as a mark to keep away, or because nothing is proven."""
+        stuck = {(item.job_id, item.field) for item in left}
+        kept: list[Entry] = []
+        for job, entry in self.entries.items():
+            # A killed slurmctld comes back with the state of some seconds ago: what was taken back stays in doubt until
+            # it was seen to be gone after that time.
+            remains, sure = entry, job in proven and job not in self.written
+            if (job, NOT_UNDERSTOOD) in stuck:
+                continue  # nothing was seen: the entry stays as it is
+            if (job, Field.SITE_FACTOR) not in stuck:
+                remains = given_back(remains, SITE_FACTOR, sure=sure)
+                if self.slurm.took(job, Field.SITE_FACTOR):
+                    remains = replace(remains, cleared=self.slurm.started)
+            if (job, Field.OVERSUBSCRIBE) not in stuck:
+                remains = given_back(remains, OVERSUBSCRIBE, sure=True)
+            if entry.claims and not remains.claims and job not in self.written:
+                # Somebody else took it back (`restore JOBID` beside a daemon), and when is not known: perhaps just now.
+                remains = replace(remains, touched=self.slurm.clock.steady())
+            if hands_off:
+                remains = replace(remains, applied=replace(remains.applied, foreign=True))
+            if not remains.is_empty:
+                kept.append(remains)
+        return kept
 
 
-def _undone(entry: Entry, of: Field, before: Value, after: SiteFactor | str) -> Change:
+def _undoing(entry: Entry, of: Field, before: Value, after: SiteFactor | str) -> Change:
     return Change(entry.job_id, entry.submit_time, of, before, after, position=0)
 
 

@@ -1,4 +1,4 @@
-"""``rltuned restore`` as a whole: lock, journal, connection, `Restore`.
+"""``rltuned restore`` as a whole: lock, journal, connection, `restore`.
 
 Three callers: an admin, the unit's ExecStopPost, and the dead-man timer (`if_stale`). All do the same; they differ in
 what a living daemon means to them.
@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from rltuned.controller.give_back import left_alone
-from rltuned.controller.give_back.batches import Progress, Restore, RestoreReport
+from rltuned.controller.give_back.batches import Progress, RestoreReport, restore
 from rltuned.controller.health.clock import Clock, Moment, SystemClock
 from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, fresh_heartbeat
 from rltuned.controller.health.lock import Lock, holder
@@ -87,7 +87,7 @@ def restore_queue(
             # Nothing was changed, so nothing was asked for: but what an earlier restore asked for still is.
             stack.push(lambda kind, *_: left_alone.answered(state.directory, asked) if kind is not None else None)
         try:
-            report = Restore(
+            report = restore(
                 journal,
                 reader,
                 connect_writer(config.slurm),
@@ -100,7 +100,7 @@ def restore_queue(
                 facts=facts,
                 progress=progress,
                 outlast=True,
-            ).run()
+            )
         except SlurmError as error:
             kept = sum(entry.carries for entry in journal.entries.values())
             if not kept:

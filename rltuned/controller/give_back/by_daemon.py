@@ -1,6 +1,6 @@
 """What a living daemon gives back: jobs that leave the plan, and everything where no plan can be carried out.
 
-`Restore` undoes a set of jobs and proves it. This decides which jobs go back in this cycle, within the write
+`restore` undoes a set of jobs and proves it. This decides which jobs go back in this cycle, within the write
 budget. What could not be given back is tried again, later after each failure, for ever.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rltuned.controller.cycle.runtime import Runtime
-from rltuned.controller.give_back.batches import Leftover, Restore, RestoreReport
+from rltuned.controller.give_back.batches import Leftover, RestoreReport, restore
 from rltuned.controller.health.rpc_budget import STATUS_RPCS
 from rltuned.controller.health.slurmctld import Slurmctld
 from rltuned.controller.write.journal import Journal
@@ -27,12 +27,9 @@ LONGEST_RETRY: Final = 600.0
 class Retries:
     """Jobs that could not be given back, and when each is tried again. Times are monotonic seconds."""
 
-    first: float
-    """Seconds until the second try; doubles with each failure."""
-    final: set[int] = field(default_factory=set)
-    """Jobs on which something stays that Slurm has no way to take back."""
-    _waits: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By job id: when it is due, and the wait that ends then."""
+    first: float  # seconds until the second try; doubles with each failure
+    final: set[int] = field(default_factory=set)  # jobs on which something stays that Slurm cannot take back
+    _waits: dict[int, tuple[float, float]] = field(default_factory=dict)  # when it is due, and the wait that ends then
 
     def due(self, jobs: Iterable[int], now: float) -> list[int]:
         """Those of `jobs` that may be tried now."""
@@ -76,12 +73,10 @@ class DaemonRestore:
     runtime: Runtime
     journal: Journal
     reader: SlurmReader
-    writer: Callable[[], SlurmWriter] | None
-    """None in a dry run: nothing is given back."""
+    writer: Callable[[], SlurmWriter] | None  # None in a dry run: nothing is given back
     slurmctld: Slurmctld
     progress: Callable[[], None]
-    calculated: bool = False
-    """sprio listed a job in the last snapshot."""
+    calculated: bool = False  # sprio listed a job in the last snapshot
     retries: Retries = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,9 +117,8 @@ class DaemonRestore:
         return held and not entry.claims and facts is not None and entry.cleared != (facts.started or 1.0)
 
     def give_back(self, jobs: Collection[int], why: Callable[[int], str]) -> tuple[tuple[int, ...], set[int]]:
-        """Give back those that are due, within the budget. Which were, and which are left, or started as they were.
-
-        `why`: says of a job why it is given back.
+        """Give back those that are due, within the budget, and say `why`. Which were, and which are left, or started as
+        they were.
         """
         due = self.retries.due(jobs, self.runtime.clock.monotonic())
         if self.writer is None or not due:
@@ -138,16 +132,11 @@ class DaemonRestore:
         for job in report.restored:
             sentence = f"Job {job} has Slurm's own place again: {why(job)}."
             self.runtime.log.info("job.given_back", sentence=sentence, job=job, before=before.get(job), after=0)
-        stay = {
-            *report.gone,
-            *report.running,
-            *report.foreign,
-            *(item.job_id for item in report.left if not item.final),
-        }
-        return report.restored, set(jobs).difference(tried) | stay
+        left = [item.job_id for item in report.left if not item.final]
+        return report.restored, {*jobs}.difference(tried).union(report.gone, report.running, report.foreign, left)
 
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
-        report = Restore(
+        report = restore(
             self.journal,
             self.reader,
             writer,
@@ -157,7 +146,7 @@ class DaemonRestore:
             calculated=self.calculated,
             facts=self.slurmctld.facts,
             progress=lambda _done, _total: self.progress(),
-        ).run()
+        )
         if self.slurmctld.primacy.stands_by:
             # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
             with suppress(JournalError):
@@ -169,11 +158,8 @@ class DaemonRestore:
         return report
 
     def give_all_back(self) -> int:
-        """Give back all jobs that wait, as their status says: no nodes, no model, no plan. How many were.
-
-        Raises:
-            SlurmError: the queue could not be read.
-            JournalError: the journal is of another cluster.
+        """Give back all jobs that wait, as their status says: no nodes, no model, no plan. Returns how many were.
+        SlurmError: the queue could not be read. JournalError: the journal is of another cluster.
         """
         ours = [job for job, entry in self.journal.entries.items() if entry.carries]
         if not ours:
@@ -185,7 +171,7 @@ class DaemonRestore:
         return len(restored)
 
     def _say_left(self, left: Sequence[Leftover]) -> None:
-        """Names what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""
+        """Name what could not be given back, once; grouped, because a lost privilege concerns thousands of jobs."""
         for final, ending in ((False, "They are tried again."), (True, "Slurm has no way to take it back.")):
             same = [item for item in left if item.final is final]
             if same:

@@ -32,7 +32,7 @@ from rltuned.slurm.port import SlurmReader, SlurmWriter
 
 
 class Result(NamedTuple):
-    """What became of one change, and a sentence about it (empty when there is nothing to say)."""
+    """What became of one change, and a sentence about it ("" where there is nothing to say)."""
 
     change: Change
     outcome: Outcome
@@ -129,24 +129,22 @@ class Applier:
         answers: Sequence[WriteResult]
         try:
             answers = self.writer.write(changes)
-        except SlurmDeniedError as error:
-            answers = [WriteResult(change, sent=True, outcome=Outcome.DENIED, message=str(error)) for change in changes]
         except SlurmError as error:
-            answers = [WriteResult(change, sent=True, message=str(error)) for change in changes]
+            denied = Outcome.DENIED if isinstance(error, SlurmDeniedError) else None
+            answers = [WriteResult(change, sent=True, outcome=denied, message=str(error)) for change in changes]
         finally:
             self.budget.spend(0, self.clock.monotonic(), writes=len(changes))
         try:
-            now_seen: Mapping[int, JobStatus] | None = self.reader.status(sorted(pending))
+            now_seen: Mapping[int, JobStatus] | str = self.reader.status(sorted(pending))
             self.budget.spend(STATUS_RPCS, self.clock.monotonic())
-            trouble = ""
         except SlurmError as error:
-            now_seen, trouble = None, str(error)
+            now_seen = f"could not be read back: {error}"
         results: list[Result] = []
         settlements: list[Settlement] = []
         for change, answer in zip(changes, answers, strict=True):
             entry = pending[change.job_id]
-            if now_seen is None:
-                outcome, message = Outcome.FAILED, f"could not be read back: {trouble}"
+            if isinstance(now_seen, str):
+                outcome, message = Outcome.FAILED, now_seen
             else:
                 outcome, message, entry = settle(change, answer, seen, now_seen, entry, self.clock.steady())
             pending[change.job_id] = entry
@@ -158,7 +156,6 @@ class Applier:
 
 
 def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None) -> Judgement:
-    """Whether the change may be sent, and what was learned of the job."""
     status, row = seen.get(change.job_id), TABLE[change.field]
     if status is not None and status.strange:
         return Judgement(Outcome.THROTTLED, f"{_STRANGE}: {status.strange}")
@@ -174,7 +171,7 @@ def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None) -
 
 
 def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list[Result]:
-    """What becomes of changes that were judged by an old reading and are not sent: what was intended is nobody's."""
+    """Changes that were judged by an old reading are not sent: what was intended is nobody's."""
     why = "what was read of the job is too old (suspended machine, slow disk?)"
     entries: dict[int, Entry] = {}
     for change, entry in intents:
@@ -202,8 +199,8 @@ def settle(
         return Outcome.GONE, answer.message or _GONE, entry
     was = before[change.job_id]
     value = row.shown(status)
-    done = "" if value == change.after else row.accepted(change, answer, status)
-    if value == change.after or done:
+    done = "" if value == change.after else row.accepted(answer, status)
+    if done is not None:
         older = change.field is Field.SITE_FACTOR and standing(entry, status) != value
         entry = landed(entry, row, change.after, now)
         if status.request != was.request:

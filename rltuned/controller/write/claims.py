@@ -13,7 +13,7 @@ back: `rltuned.controller.give_back.batches`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from rltuned.core.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.slurm.port import ClusterFacts
@@ -53,8 +53,7 @@ class Entry:
     previous: tuple[Value, ...] = ()
     """Site factors before the last writes that were seen to succeed, the latest first: a slurmctld that is killed
     before it saves them comes back with one of these. Until the last write is old enough to be safe."""
-    touched: float = 0.0
-    """When the last intent or outcome was noted: epoch seconds by the steady clock (`controller.health.clock`)."""
+    touched: float = 0.0  # when the last intent or outcome was noted: epoch seconds by `Clock.steady`
     shares: OverSubscribe | None = None
     """OverSubscribe of the job's partition when we toggled the job's: decides whether that can be undone."""
     cleared: float = 0.0
@@ -97,7 +96,7 @@ class Entry:
         """Site factors of ours that may be on the job, also after slurmctld came back with an older state; never 0."""
         return {self.applied.site_factor, *self.doubts.get(Field.SITE_FACTOR, ()), *self.previous} - {0}
 
-    def ours(self, row: "Row") -> tuple[Value, ...]:
+    def ours(self, row: "FieldRules") -> tuple[Value, ...]:
         """Return all values of a field that are ours: the claim first, then the doubts."""
         claim = row.claimed(self.applied)
         return (*(() if claim is None else (claim,)), *self.doubts.get(row.field, ()))
@@ -124,17 +123,12 @@ def standing(entry: Entry, status: JobStatus) -> int | None:
     return min((factor, *sorted(earlier)), key=off)
 
 
-def blank(change: Change) -> Entry:
-    """Return the entry of a job that was never touched."""
-    return Entry(Applied(change.job_id, change.submit_time))
-
-
 def intended(
-    entry: Entry | None, row: "Row", change: Change, now: float, *, shares: OverSubscribe | None = None
+    entry: Entry | None, row: "FieldRules", change: Change, now: float, *, shares: OverSubscribe | None = None
 ) -> Entry:
     """Return the entry to be on disk before `change` is sent. `shares`: OverSubscribe of the job's partition."""
     if entry is None or entry.submit_time != change.submit_time:
-        entry = blank(change)
+        entry = Entry(Applied(change.job_id, change.submit_time))
     of, applied = row.field, entry.applied
     if of is Field.OVERSUBSCRIBE and applied.oversubscribe is None and of not in entry.doubts:
         applied = replace(applied, oversubscribe_before=OverSubscribe(str(change.before)))
@@ -151,7 +145,7 @@ def intended(
     )
 
 
-def landed(entry: Entry, row: "Row", value: Value, now: float) -> Entry:
+def landed(entry: Entry, row: "FieldRules", value: Value, now: float) -> Entry:
     """Return the entry once `value` was seen on the job after our write. What a neutral one takes back stays in doubt:
     on a job that is held meanwhile, nothing shows what a slurmctld that was killed came back with.
     """
@@ -166,7 +160,7 @@ def landed(entry: Entry, row: "Row", value: Value, now: float) -> Entry:
     )
 
 
-def recognised(entry: Entry, row: "Row", value: Value) -> Entry:
+def recognised(entry: Entry, row: "FieldRules", value: Value) -> Entry:
     """Return the entry once a value in doubt was seen on the job: it is the claim now."""
     others = tuple(other for other in entry.doubts.get(row.field, ()) if other != value)
     return replace(
@@ -189,7 +183,7 @@ def refused(entry: Entry, change: Change) -> Entry:
     return replace(entry, doubts=_with(entry.doubts, change.field, left))
 
 
-def estranged(entry: Entry, row: "Row", *, hidden: bool = False) -> Entry:
+def estranged(entry: Entry, row: "FieldRules", *, hidden: bool = False) -> Entry:
     """Return the entry once somebody else changed the job: never planned again; our claim to that field is dropped,
     unless our site factor may lie `hidden` under an explicit priority and come back with their release.
     """
@@ -208,7 +202,7 @@ def noticed(before: Entry | None, after: Entry, now: float) -> Entry:
     return replace(after, touched=now) if after.applied.foreign and not known else after
 
 
-def given_back(entry: Entry, row: "Row", *, sure: bool) -> Entry:
+def given_back(entry: Entry, row: "FieldRules", *, sure: bool) -> Entry:
     """Return the entry once the field was seen with its neutral value after we, or the dead-man for us, took ours back.
     Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
     """
@@ -220,7 +214,7 @@ def given_back(entry: Entry, row: "Row", *, sure: bool) -> Entry:
     return replace(entry, doubts=_with(entry.doubts, row.field, doubts[-MAX_DOUBTS:]))
 
 
-def without_doubts(entry: Entry, row: "Row") -> Entry:
+def without_doubts(entry: Entry, row: "FieldRules") -> Entry:
     """Return the entry with nothing in doubt about one field."""
     previous = () if row.field is Field.SITE_FACTOR else entry.previous
     return replace(entry, doubts=_with(entry.doubts, row.field, ()), previous=previous)
@@ -242,7 +236,7 @@ def dated(entry: Entry, now: float) -> Entry:
     return entry if entry.touched <= now else replace(entry, touched=now)
 
 
-def _cleared(entry: Entry, row: "Row") -> float:
+def _cleared(entry: Entry, row: "FieldRules") -> float:
     return 0.0 if row.field is Field.SITE_FACTOR else entry.cleared
 
 
@@ -255,7 +249,7 @@ def _with(
     return changed
 
 
-def _past(entry: Entry, row: "Row", value: Value | None) -> tuple[Value, ...]:
+def _past(entry: Entry, row: "FieldRules", value: Value | None) -> tuple[Value, ...]:
     """Site factors of the past once `value` is seen in the field: the claim, and what was past already."""
     if row.field is not Field.SITE_FACTOR:
         return entry.previous
@@ -263,56 +257,87 @@ def _past(entry: Entry, row: "Row", value: Value | None) -> tuple[Value, ...]:
     return tuple(other for other in past if other != value)[:MAX_DOUBTS]
 
 
-class Judgement(NamedTuple):
-    """Whether a change may be sent."""
-
-    outcome: Outcome | None = None
-    """What became of it already; None: it may be sent."""
-    message: str = ""
-    entry: Entry | None = None
-    """Of the job, where something was learned."""
-
-
 def settling_seconds(facts: ClusterFacts | None) -> float:
-    """Seconds after which a write can be undone no more: by a slurmctld that was killed, or by a backfill cycle."""
+    """Return seconds after which a write can be undone no more: by a killed slurmctld, or by a backfill cycle."""
     return SETTLE_SECONDS if facts is None else max(SETTLE_SECONDS, facts.backfill_seconds)
 
 
-def settled(entry: Entry, status: JobStatus, now: float, settling: float) -> bool:
-    """Whether what was before the last write can come back no more: neither would slurmctld, killed now, bring it back,
-    nor does a backfill cycle that had begun before. `settling`: seconds after which that is certain.
-    """
-    return now - entry.touched >= settling and standing(entry, status) == status.site_factor
-
-
-def recognise(entry: Entry | None, row: "Row", value: Value) -> Entry | None:
+def recognise(entry: Entry | None, row: "FieldRules", value: Value) -> Entry | None:
     """Return the entry when a value in doubt turned out to be on the job; None when there is nothing to learn."""
     in_doubt = entry is not None and value in entry.doubts.get(row.field, ())
     return recognised(entry, row, value) if entry is not None and in_doubt else None
 
 
-class _SiteFactor:
-    """SiteFactor: its methods say what those of each row do."""
+class Judgement(NamedTuple):
+    """Whether a change may be sent."""
 
-    field = Field.SITE_FACTOR
-    neutral: Value | None = 0
+    outcome: Outcome | None = None  # what became of it already; None: it may be sent
+    message: str = ""
+    entry: Entry | None = None  # of the job, where something was learned
+
+
+class Look(NamedTuple):
+    """A pending job as a reading shows it."""
+
+    status: JobStatus
+    now: float
+    settling: float
+    """Seconds after which what was before a write can come back no more (`settling_seconds`)."""
+    explicit: bool
+    """sprio left the job out twice in a row, with the same priority, while it listed others."""
+
+    def settled(self, entry: Entry) -> bool:
+        """Whether what was before the last write can come back no more: neither would slurmctld, killed now, bring it
+        back, nor does a backfill cycle that had begun before.
+        """
+        old = self.now - entry.touched >= self.settling
+        return old and standing(entry, self.status) == self.status.site_factor
+
+
+class FieldRules(Protocol):
+    """What is special about a field."""
+
+    field: Field
+    neutral: Value | None
     """With it, nothing of ours is on the job. None: Slurm has no such value."""
 
-    def claimed(self, applied: Applied) -> Value:
+    def claimed(self, applied: Applied) -> Value | None:
         """Return what we wrote last; the neutral value where we wrote none."""
-        return applied.site_factor
 
     def take(self, applied: Applied, value: Value | None) -> Applied:
         """Return the claim with this value in the field; the neutral value ends the claim to it."""
-        return replace(applied, site_factor=int(value or 0))
 
     def shown(self, status: JobStatus) -> Value | None:
         """Return the field's value as read; None where Slurm does not show it."""
-        return status.site_factor
 
     def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
         """Judge a change of a pending job that is not held, as it was read right now."""
-        known, value = entry or blank(change), status.site_factor
+
+    def accepted(self, answer: WriteResult, status: JobStatus) -> str | None:
+        """Say why a write counts as done although the job does not show it; None where it does not count."""
+
+    def lost(self, status: JobStatus) -> str | None:
+        """Say why nothing can be said of a write that was not seen on the job; None: compare with before."""
+
+    def settle(self, entry: Entry, look: Look) -> Entry:
+        """Settle what a look at a pending job shows."""
+
+
+class _SiteFactor:
+    field = Field.SITE_FACTOR
+    neutral: Value | None = 0
+
+    def claimed(self, applied: Applied) -> Value | None:
+        return applied.site_factor
+
+    def take(self, applied: Applied, value: Value | None) -> Applied:
+        return replace(applied, site_factor=int(value or 0))
+
+    def shown(self, status: JobStatus) -> Value | None:
+        return status.site_factor
+
+    def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
+        known, value = entry or Entry(Applied(change.job_id, change.submit_time)), status.site_factor
         if value is None:
             return Judgement(Outcome.THROTTLED, UNLISTED)
         if value not in known.ours(self):
@@ -321,38 +346,30 @@ class _SiteFactor:
             return Judgement(Outcome.UNCHANGED, entry=recognise(entry, self, value))
         return Judgement()
 
-    def accepted(self, change: Change, answer: WriteResult, status: JobStatus) -> str:
-        """Say why a write counts as done although the job does not show it; "" where it does not count."""
-        unseen = status.site_factor is None and change.after == 0 and status.priority == NO_TERMS
-        return "accepted; without any term sprio does not show it" if unseen and not answer.message else ""
+    def accepted(self, answer: WriteResult, status: JobStatus) -> str | None:
+        unseen = status.site_factor is None and answer.change.after == 0 and status.priority == NO_TERMS
+        return "accepted; without any term sprio does not show it" if unseen and not answer.message else None
 
-    def lost(self, status: JobStatus) -> str:
-        """Say why nothing can be said of a write that was not seen on the job; "": compare with before."""
-        return UNLISTED if status.site_factor is None else ""
+    def lost(self, status: JobStatus) -> str | None:
+        return UNLISTED if status.site_factor is None else None
 
-    def settle(self, entry: Entry, status: JobStatus, now: float, *, explicit: bool, settling: float) -> Entry:
-        """Settle what a look at a pending job shows.
-
-        `explicit`: sprio left it out twice in a row, with the same priority, while it listed others. `settling`: see
-        `settled`.
-        """
-        value = status.site_factor
+    def settle(self, entry: Entry, look: Look) -> Entry:
+        status, value = look.status, look.status.site_factor
         if status.held:
             return entry
         if value is None:
             looks_the_same = entry.applied.site_factor == 0 and status.priority == NO_TERMS
             at_stake = entry.applied.site_factor != 0 or self.field in entry.doubts
-            if at_stake and explicit and not looks_the_same and status.eligible:
-                return estranged(entry, self, hidden=True)
-            return entry
+            hides = at_stake and look.explicit and not looks_the_same and status.eligible
+            return estranged(entry, self, hidden=True) if hides else entry
         if value == entry.applied.site_factor:
             unsettled = self.field in entry.doubts or entry.previous
-            return without_doubts(entry, self) if unsettled and settled(entry, status, now, settling) else entry
+            return without_doubts(entry, self) if unsettled and look.settled(entry) else entry
         return recognise(entry, self, value) or estranged(entry, self)
 
 
 class _OverSubscribe:
-    """OverSubscribe: one-way in Slurm (decision 0020)."""
+    """One-way in Slurm (decision 0020)."""
 
     field = Field.OVERSUBSCRIBE
     neutral: Value | None = None
@@ -365,7 +382,7 @@ class _OverSubscribe:
             return replace(applied, oversubscribe=None, oversubscribe_before=None)
         return replace(applied, oversubscribe=OverSubscribe(str(value)))
 
-    def shown(self, status: JobStatus) -> Value:
+    def shown(self, status: JobStatus) -> Value | None:
         return status.oversubscribe.value
 
     def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
@@ -381,33 +398,24 @@ class _OverSubscribe:
             return Judgement(Outcome.FOREIGN, "OverSubscribe changed since the plan was made")
         return Judgement()
 
-    def accepted(self, change: Change, answer: WriteResult, status: JobStatus) -> str:  # noqa: ARG002 - of every row
+    def accepted(self, answer: WriteResult, status: JobStatus) -> str | None:
         # Recent releases show the same for a default job and an isolated one: scontrol's word counts.
         unseen = answer.outcome is Outcome.APPLIED and status.oversubscribe is OverSubscribe.UNKNOWN
-        return "accepted; this release does not show it" if unseen else ""
+        return "accepted; this release does not show it" if unseen else None
 
-    def lost(self, status: JobStatus) -> str:  # noqa: ARG002 - of every row
-        return ""
+    def lost(self, status: JobStatus) -> str | None:  # noqa: ARG002 - of every field
+        return None
 
-    def settle(
-        self,
-        entry: Entry,
-        status: JobStatus,
-        now: float,
-        *,
-        explicit: bool,  # noqa: ARG002
-        settling: float,
-    ) -> Entry:
+    def settle(self, entry: Entry, look: Look) -> Entry:
         if self.field not in entry.doubts:
             return entry
-        if status.oversubscribe in ISOLATED:
+        if look.status.oversubscribe in ISOLATED:
             # Recent releases do not tell; taking it for ours costs nothing but a line of the report.
             return without_doubts(recognised(entry, self, OverSubscribe.NO.value), self)
-        return without_doubts(entry, self) if now - entry.touched >= settling else entry
+        return without_doubts(entry, self) if look.now - entry.touched >= look.settling else entry
 
 
 SITE_FACTOR: Final = _SiteFactor()
 OVERSUBSCRIBE: Final = _OverSubscribe()
-Row = _SiteFactor | _OverSubscribe
-TABLE: Final[Mapping[Field, Row]] = {Field.SITE_FACTOR: SITE_FACTOR, Field.OVERSUBSCRIBE: OVERSUBSCRIBE}
-"""Rows in the order in which they are settled and taken back."""
+TABLE: Final[Mapping[Field, FieldRules]] = {Field.SITE_FACTOR: SITE_FACTOR, Field.OVERSUBSCRIBE: OVERSUBSCRIBE}
+"""In the order in which the fields are settled and taken back."""

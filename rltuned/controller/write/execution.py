@@ -158,7 +158,7 @@ class Execution:
 
 
 def _told(plan: Plan, change: Change) -> tuple[str, dict[str, Any]]:
-    """The event of a change that Slurm took, and whom it concerns: a job may be raised from one place to another."""
+    """The event of a change that Slurm took, and whom it concerns."""
     at, job = plan.queue[change.position], f"Job {change.job_id}"
     if change.field is not Field.SITE_FACTOR:
         return "job.isolated", {"sentence": f"{job} gets nodes of its own, as the placement wants it."}

@@ -36,6 +36,15 @@ COMPACT_LINES: Final = 4_000
 """Lines beyond four times the number of entries plus this make a compaction worthwhile."""
 MAX_MESSAGE: Final = 200
 
+_APPLIED: Final = {
+    "site_factor": int,
+    "oversubscribe": OverSubscribe,
+    "oversubscribe_before": OverSubscribe,
+    "foreign": bool,
+    "request": str,
+}
+_ENTRY: Final = {"touched": float, "shares": OverSubscribe, "cleared": float}
+"""Fields of `Applied` and of `Entry` that are written where they have a value."""
 _PREFIX: Final = b'{"crc":"'
 _JSON: Final = json.JSONEncoder(separators=(",", ":"))
 """Made once: a cycle may write 20,000 lines."""
@@ -52,13 +61,10 @@ class Settlement(NamedTuple):
 
 @dataclass(slots=True)
 class _Copy:
-    """One file. `error` is set while it cannot be written."""
-
     path: Path
     fd: int = -1
-    error: str = ""
-    size: int = 0
-    """Bytes up to the end of the last whole line."""
+    error: str | None = None  # while it cannot be written
+    size: int = 0  # bytes up to the end of the last whole line
 
     def append(self, data: bytes) -> None:
         found = os.fstat(self.fd) if self.fd >= 0 else None
@@ -101,17 +107,12 @@ class Journal:
     _entries: dict[int, Entry] = field(default_factory=dict)
     _seq: int = 0
     _lines: int = 0
-    damage: str = ""
-    """What was wrong when it was loaded; "" when nothing was."""
-    used: bool = False
-    """A job was ever noted in it."""
-    cluster: str = ""
-    """Whose jobs these are; "": not noted yet."""
-    damaged_lines: int = 0
-    """Lines that could not be read (truncated, bad checksum)."""
-    _looked_at: tuple[Path, ...] = ()
-    """Files of which only a reading is kept (`look`)."""
-    _in_memory: bool = False
+    damage: str | None = None  # what was wrong when it was loaded
+    used: bool = False  # a job was ever noted in it
+    cluster: str = ""  # whose jobs these are; "": not noted yet
+    damaged_lines: int = 0  # lines that could not be read (truncated, bad checksum)
+    on_disk: bool = True  # whether what is learned is written
+    _looked_at: tuple[Path, ...] = ()  # files of which only a reading is kept (`look`)
 
     @classmethod
     def read(cls, directory: Path, mirror: Path | None = None) -> Self:
@@ -123,7 +124,7 @@ class Journal:
     @classmethod
     def look(cls, directory: Path, mirror: Path | None = None) -> Self:
         """Load for a dry run: what is learned stays in memory, until `look_again`. Needs no lock. Raises as `read`."""
-        journal = cls(_looked_at=_files(directory, mirror))
+        journal = cls(on_disk=False, _looked_at=_files(directory, mirror))
         journal.look_again()
         return journal
 
@@ -145,7 +146,7 @@ class Journal:
     def let_go(self) -> None:
         """Keep to memory from now on: the files may be another process's."""
         self.close()
-        self._in_memory = True
+        self.on_disk = False
 
     def refuse_other(self, cluster: str) -> None:
         """Raise JournalError where these are jobs of another cluster; where that is not noted yet, note it."""
@@ -159,11 +160,6 @@ class Journal:
                 " look where slurm.conf and DNS lead to. If only the name is new: `systemctl stop rltuned`, `rltuned"
                 f" restore --orphans`, and remove {FILE_NAME} in state.directory and state.mirror"
             )
-
-    @property
-    def on_disk(self) -> bool:
-        """Whether what is learned is written."""
-        return not self._looked_at and not self._in_memory
 
     @property
     def writable(self) -> bool:
@@ -234,10 +230,7 @@ class Journal:
         records: list[dict[str, Any]] = []
         for entry in entries:
             self._keep(entry)
-            if entry.is_empty:
-                records.append({"kind": "forget", "job": entry.job_id})
-            else:
-                records.append({"kind": "entry", "entry": entry_to_json(entry)})
+            records.append({"kind": "forget", "job": entry.job_id} if entry.is_empty else _of(entry))
         records += [{"kind": "forget", "job": job} for job in forget if self._entries.pop(job, None) is not None]
         self._commit(records)
 
@@ -251,13 +244,12 @@ class Journal:
         """Write the state anew into each copy. A copy that does not take it keeps its old content."""
         first = self._seq + 1
         begin = {"kind": "begin", "format": FORMAT, "count": len(self._entries), "used": self.used}
-        records: list[dict[str, Any]] = [begin | {"cluster": self.cluster}]
-        records += [{"kind": "entry", "entry": entry_to_json(entry)} for entry in self._entries.values()]
+        records = [begin | {"cluster": self.cluster}, *map(_of, self._entries.values())]
         data = b"".join(_line(first + index, record) for index, record in enumerate(records))
         for copy in self._copies:
             try:
                 copy.replace(data)
-                copy.error = ""
+                copy.error = None
             except OSError as error:
                 copy.error = _reason(error)
         self._seq += len(records)
@@ -315,9 +307,8 @@ class Journal:
             record = records[seq]
             if record["kind"] == "begin":
                 self.cluster = record.get("cluster", "") or self.cluster
-                parts = (records.get(seq + 1 + index) for index in range(record["count"]))
-                whole = all(part is not None and part["kind"] == "entry" for part in parts)
-                if whole:
+                parts = [records.get(seq + 1 + index) for index in range(record["count"])]
+                if all(part is not None and part["kind"] == "entry" for part in parts):
                     self._entries.clear()
                 else:
                     torn = True
@@ -329,10 +320,14 @@ class Journal:
         self.used = lines > 0 or any(one["kind"] != "begin" or one.get("used", False) for one in records.values())
         self._lines = len(records)
         self.damaged_lines = lines
-        found_wrong = [f"{lines} damaged line{'s' if lines > 1 else ''}"] if lines else []
+        wrong = [f"{lines} damaged line{'s' if lines > 1 else ''}"] if lines else []
         if torn:  # older lines were kept beside those that are left
-            found_wrong.append("a compacted state with missing lines")
-        self.damage = "; ".join([*found_wrong, *unreadable])
+            wrong.append("a compacted state with missing lines")
+        self.damage = "; ".join([*wrong, *unreadable]) or None
+
+
+def _of(entry: Entry) -> dict[str, Any]:
+    return {"kind": "entry", "entry": entry_to_json(entry)}
 
 
 def _files(directory: Path, mirror: Path | None) -> tuple[Path, ...]:
@@ -376,51 +371,33 @@ def _parse(data: bytes, path: Path) -> tuple[list[tuple[int, dict[str, Any]]], i
 
 
 def entry_to_json(entry: Entry) -> dict[str, Any]:
-    """Plain data; defaults are left out."""
-    applied = entry.applied
-    data: dict[str, Any] = {"job": applied.job_id, "submit": applied.submit_time}
-    optional: dict[str, Any] = {
-        "site_factor": applied.site_factor,
-        "oversubscribe": applied.oversubscribe,
-        "oversubscribe_before": applied.oversubscribe_before,
-        "foreign": applied.foreign,
-        "request": applied.request,
-        "touched": entry.touched,
-        "shares": entry.shares,
-        "cleared": entry.cleared,
-        "doubts": {name.value: list(values) for name, values in entry.doubts.items()},
-        "previous": {Field.SITE_FACTOR.value: list(entry.previous)} if entry.previous else {},
-    }
-    return data | {name: value for name, value in optional.items() if value}
+    """Plain data; what has no value is left out."""
+    data: dict[str, Any] = {"job": entry.job_id, "submit": entry.submit_time}
+    data |= {name: value for name in _APPLIED if (value := getattr(entry.applied, name))}
+    data |= {name: value for name in _ENTRY if (value := getattr(entry, name))}
+    if entry.doubts:
+        data["doubts"] = dict(entry.doubts)
+    if entry.previous:
+        data["previous"] = {Field.SITE_FACTOR: entry.previous}
+    return data
 
 
 def entry_from_json(data: Mapping[str, Any]) -> Entry:
     """Inverse of `entry_to_json`. KeyError, ValueError, TypeError: not such data."""
 
-    def share(name: str) -> OverSubscribe | None:
-        return OverSubscribe(data[name]) if data.get(name) else None
+    def known(kinds: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: kind(data[name]) for name, kind in kinds.items() if data.get(name)}
 
     def by_field(name: str) -> dict[Field, tuple[Value, ...]]:
         return {Field(of): tuple(values) for of, values in data.get(name, {}).items() if values}
 
     if gone := [of for of in GONE if data.get(of)]:
         raise ValueError(f"job {data['job']} has {gone[0]}")
-    applied = Applied(
-        job_id=int(data["job"]),
-        submit_time=int(data["submit"]),
-        site_factor=int(data.get("site_factor", 0)),
-        oversubscribe=share("oversubscribe"),
-        oversubscribe_before=share("oversubscribe_before"),
-        foreign=bool(data.get("foreign", False)),
-        request=str(data.get("request", "")),
-    )
     return Entry(
-        applied,
+        Applied(int(data["job"]), int(data["submit"]), **known(_APPLIED)),
         doubts=by_field("doubts"),
         previous=by_field("previous").get(Field.SITE_FACTOR, ()),
-        touched=float(data.get("touched", 0.0)),
-        shares=share("shares"),
-        cleared=float(data.get("cleared", 0.0)),
+        **known(_ENTRY),
     )
 
 

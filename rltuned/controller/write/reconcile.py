@@ -13,6 +13,7 @@ from rltuned.controller.write.claims import (
     SITE_FACTOR,
     TABLE,
     Entry,
+    Look,
     dated,
     given_back,
     noticed,
@@ -53,7 +54,7 @@ class Reconciler:
         `seen`: the jobs of the journal's entries, as far as Slurm knows them, read at `now` by the steady clock.
         `calculated`: sprio lists at least one job, so a job that it leaves out is left out on purpose. `silent`: the
         daemon gave no sign of life for so long that the dead-man timer may have given jobs back: neutral values are its
-        doing, and not somebody's who wants these jobs left alone. `settling`: see `claims.settled`. Returns jobs that
+        doing, and not somebody's who wants these jobs left alone. `settling`: see `claims.Look`. Returns jobs that
         somebody else changed; newly found.
         """
         changed: list[Entry] = []
@@ -83,7 +84,7 @@ class Reconciler:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
             before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
-            settled = _settle(before, status, now, explicit=explicit, rollback=rollback, settling=settling)
+            settled = _settle(before, Look(status, now, settling, explicit), rollback=rollback)
             after = noticed(entry, settled, now)
             if after is entry:
                 continue
@@ -119,16 +120,15 @@ def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
     return entry
 
 
-def _settle(entry: Entry, status: JobStatus, now: float, *, explicit: bool, rollback: bool, settling: float) -> Entry:
-    """The entry of a pending job after a look at it. `explicit`, `settling`: as of a row's `settle`."""
-    if status.site_factor == entry.applied.site_factor and not (entry.doubts or entry.previous):
+def _settle(entry: Entry, look: Look, *, rollback: bool) -> Entry:
+    value = look.status.site_factor
+    if value == entry.applied.site_factor and not (entry.doubts or entry.previous):
         return entry  # so it is with most jobs of a long queue
-    value = status.site_factor
     # A former value of ours is nobody else's choice; a neutral value may be.
     if value is not None and value in entry.previous and (rollback or value != 0):
         entry = rolled_back(entry, value)
     for row in TABLE.values():
-        entry = row.settle(entry, status, now, explicit=explicit, settling=settling)
+        entry = row.settle(entry, look)
     return entry
 
 
@@ -159,15 +159,8 @@ def view(snapshot: Snapshot, journal: Journal) -> dict[int, JobStatus]:
         elif row is not None:
             rows.append(row)
     numbers = (
-        jobs.job_id,
-        jobs.submit_time,
-        jobs.state,
-        jobs.held,
-        jobs.priority,
-        jobs.site_factor,
-        jobs.site_known,
-        jobs.base_least,
-        jobs.base,
+        *(jobs.job_id, jobs.submit_time, jobs.state, jobs.held, jobs.priority),
+        *(jobs.site_factor, jobs.site_known, jobs.base_least, jobs.base),
     )
     share_of = [*(OverSubscribe(name) for name in jobs.oversubscribe.names), OverSubscribe.UNKNOWN]
     columns = [column[rows].tolist() for column in numbers]

@@ -18,7 +18,7 @@ from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.runtime import Runtime
-from rltuned.controller.give_back.batches import Restore, RestoreReport
+from rltuned.controller.give_back.batches import RestoreReport, restore
 from rltuned.controller.health.rpc_budget import Budget
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
@@ -164,14 +164,14 @@ class Bench:
 
     def restore(self, budget: Budget | None = None, **values: object) -> RestoreReport:
         slurm = self.slurm
-        return Restore(
+        return restore(
             self.journal,
             slurm.reader(),
             slurm.writer(),
             budget or unlimited(),
             self.clock,
             **values,  # type: ignore[arg-type]
-        ).run()
+        )
 
     def forgets_everything(self) -> bool:
         """Whether the next restore, once slurmctld has surely saved its state, finds nothing and empties the

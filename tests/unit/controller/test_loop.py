@@ -918,7 +918,7 @@ def test_a_full_disk_stops_the_writing_not_the_loop_and_is_over_when_there_is_ro
     with files_no_longer_than(5):
         report = run.tick()
         assert report.count(Outcome.THROTTLED) == report.planned == 11
-        assert "loans.json: File too large" in report.results[0].message
+        assert "loans.json: cannot be written: File too large" in report.results[0].message
         assert run.slurm.updates == 0
     assert run.tick().count(Outcome.APPLIED) == 11
     assert run.metric("rltuned_journal_failed_copies") == 0
@@ -930,7 +930,7 @@ def test_the_heartbeat_goes_on_while_slurm_is_down_and_ends_with_the_daemon(tmp_
     run.ticks(3)
     now = Moment.of(run.slurm.clock)
     beat = read_heartbeat(now, tmp_path / "state")
-    assert now.since(beat.at) < 120
+    assert now.since(beat) < 120
     assert beat.stale_after >= 4 * 60
     assert read_heartbeat(now, tmp_path / "mirror") == beat
     run.daemon.stop()

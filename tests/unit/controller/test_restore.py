@@ -93,16 +93,16 @@ def test_a_given_job_that_carried_nothing_is_left_alone_from_now_on_too(bench):
 def test_beside_a_living_daemon_restore_writes_no_journal_and_the_daemon_leaves_the_jobs_alone(bench):
     from unit.controller.support import unlimited
 
-    from rltuned.controller.give_back.batches import Restore
+    from rltuned.controller.give_back.batches import restore
     from rltuned.controller.write.journal import Journal
 
     bench.cycle([4, 3, 2, 1])
     on_disk = (bench.directory / "state" / "journal.jsonl").read_bytes()
     other = Journal.read(bench.directory / "state")
     slurm = bench.slurm
-    report = Restore(
+    report = restore(
         other, slurm.reader(), slurm.writer(), unlimited(), bench.clock, job_ids=[4], hands_off=True, record=False
-    ).run()
+    )
     assert report.complete
     assert report.journal_trouble == ""
     assert (bench.directory / "state" / "journal.jsonl").read_bytes() == on_disk
