@@ -256,13 +256,13 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
         raise click.UsageError("--fresh reads Slurm now, --at asks about the past: give one of them")
     from rltuned.cli import show
     from rltuned.controller.cycle import once
-    from rltuned.controller.tell import user_records
     from rltuned.decide.explain import Verdict
+    from rltuned.records import published
 
     if job_id is None and (fresh or at is not None):
         raise click.UsageError(f"{'--fresh' if fresh else '--at'} needs a JOBID")
     config = load(config_path, for_everybody=True).config
-    if job_id is None or (not fresh and at is None and user_records.only_own(config)):
+    if job_id is None or (not fresh and at is None and published.only_own(config)):
         _explain_own(config.users, job_id, as_json=as_json)
         return
     answer = once.explain(of_daemon(config), job_id, remark, fresh=fresh, at=at)
@@ -279,8 +279,8 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
 
     from rltuned.cli import show
     from rltuned.controller.health.clock import SystemClock
-    from rltuned.controller.tell.user_records import fetch
     from rltuned.core.wording import duration
+    from rltuned.records.published import fetch
 
     found = fetch(settings, os.geteuid())
     if job_id is not None:
@@ -354,11 +354,11 @@ def when(
     from rltuned.cli import show
     from rltuned.controller.cycle import once
     from rltuned.controller.health.clock import SystemClock
-    from rltuned.controller.tell import user_records
+    from rltuned.records import published
     from rltuned.simulate.forecast.start_offer import Asked
 
     config = load(config_path, for_everybody=True).config
-    if not user_records.only_own(config):
+    if not published.only_own(config):
         of_daemon(config)
     now = SystemClock().time()
     if limit is not None:

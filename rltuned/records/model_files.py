@@ -56,15 +56,11 @@ class WeightsPart(_Part):
 class TrainingPart(_Part):
     """How it was made, so that it can be made again."""
 
-    method: str
-    """ "imitation", "ppo"."""
-    data: str
-    """What it was trained on, in words."""
-    traces: dict[str, str]
-    """sha256 of each trace by file name; empty where states were generated."""
+    method: str  # "imitation", "ppo"
+    data: str  # what it was trained on, in words
+    traces: dict[str, str]  # sha256 of each trace by file name; empty where states were generated
     seed: int
-    revision: str
-    """Git revision of the code, "unknown" outside a checkout."""
+    revision: str  # git revision of the code, "unknown" outside a checkout
     settings: dict[str, Any]
 
 
@@ -82,12 +78,9 @@ class Manifest(_Part):
     format: Literal["rltuned-model"]
     format_version: int
     name: str
-    features: list[str]
-    """Columns of the terms, in order: `STATE_COLUMNS`."""
-    moment: list[str]
-    """What the network sees, in order: `MOMENT`."""
-    hidden: Annotated[int, Field(ge=0, le=1024)]
-    """Hidden units of the network."""
+    features: list[str]  # columns of the terms, in order: `STATE_COLUMNS`
+    moment: list[str]  # what the network sees, in order: `MOMENT`
+    hidden: Annotated[int, Field(ge=0, le=1024)]  # units of the network
     weights: WeightsPart
     training: TrainingPart
     metrics: dict[str, float]
@@ -97,14 +90,11 @@ class Manifest(_Part):
 class Model(NamedTuple):
     """A model that passed every check."""
 
-    path: Path
-    """Of the manifest."""
-    content: tuple[bytes, bytes]
-    """Manifest and weights."""
+    path: Path  # of the manifest
+    content: tuple[bytes, bytes]  # manifest and weights
     manifest: Manifest
     actor: Actor
-    golden_error: float
-    """Largest difference to the golden scores."""
+    golden_error: float  # largest difference to the golden scores
 
 
 @dataclass(frozen=True)
@@ -112,15 +102,12 @@ class ModelInfo:
     """What `rltuned model info` prints; see `Manifest`."""
 
     name: str
-    path: Path
-    """Of the manifest."""
+    path: Path  # of the manifest
     format_version: int
     columns: tuple[str, ...]
     hidden: int
-    summary: str
-    """What decides the order."""
-    sha256: str
-    """Of the weights file."""
+    summary: str  # what decides the order
+    sha256: str  # of the weights file
     method: str
     data: str
     traces: Mapping[str, str]
@@ -150,11 +137,7 @@ class Verification:
 
 
 def manifest_path(name_or_path: str) -> Path:
-    """Of a shipped model by name, or of any model by the absolute path of its manifest.
-
-    Raises:
-        ModelError: neither a name nor an absolute path of a .json file.
-    """
+    """Of a shipped model by name, or of any model by the absolute path of its manifest. ModelError: it is neither."""
     if _NAME.fullmatch(name_or_path):
         package = Path(__file__).resolve().parents[1]
         installed = package / "models"
@@ -173,11 +156,7 @@ def manifest_path(name_or_path: str) -> Path:
 
 
 def read(name_or_path: str) -> Model:
-    """A model (`manifest_path`), after every check.
-
-    Raises:
-        ModelError: the model was refused; the message names file and reason.
-    """
+    """A model (`manifest_path`), after every check. ModelError: it was refused; the message names file and reason."""
     path = manifest_path(name_or_path)
     return parse(path, _read(path, MAX_MANIFEST_BYTES))
 
@@ -220,9 +199,7 @@ def verify(name_or_path: str) -> Verification:
 
 def manifest_sha256(name_or_path: str) -> str:
     """Of the manifest's bytes: pins the whole model, because `read` holds the weights to the sha256 that is in it.
-
-    Raises:
-        ModelError: there is no such file, or it is none that would be read.
+    ModelError: there is no such file, or it is none that would be read.
     """
     return hashlib.sha256(_read(manifest_path(name_or_path), MAX_MANIFEST_BYTES)).hexdigest()
 
@@ -253,12 +230,8 @@ def _read(path: Path, limit: int) -> bytes:
 
 
 def parse(path: Path, data: bytes, weights_data: bytes | None = None) -> Model:
-    """The model whose manifest, at `path`, is `data`. Without `weights_data` the file beside it is read.
-
-    Raises:
-        ModelError: a manifest that is not JSON, not of this form, or of a version, feature list or rule that this
-            release does not know; weights that are not the manifest's by sha256, not readable, not of the
-            expected names, shapes and float32, not finite, or that miss the golden scores.
+    """The model whose manifest, at `path`, is `data`. Without `weights_data` the file beside it is read. ModelError
+    says what of the manifest or of the weights is refused.
     """
     manifest = _manifest(path, data)
     # The name of the weights was checked to be a plain one, so that they cannot be elsewhere.
@@ -346,10 +319,8 @@ def save(
     """Write ``<actor.name>.json`` and ``.safetensors`` into `directory`, and give the manifest's path.
 
     The same values make the same bytes. What is written is checked as `read` would, before it replaces anything.
-    `golden`: (k, 8) terms and the (14,) moment of jobs whose scores the manifest is to have.
-
-    Raises:
-        ModelError: a weight or a metric is not finite, the model would be refused, or it cannot be written.
+    `golden`: (k, 8) terms and the (14,) moment of jobs whose scores the manifest is to have. ModelError: a weight or a
+    metric is not finite, the model would be refused, or it cannot be written.
     """
     path = directory / f"{actor.name}.json"
     for name, value in (*actor.weights.items(), *metrics.items()):

@@ -11,7 +11,6 @@ from typing import Any
 from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.lending import planned_on
 from rltuned.controller.health.clock import SystemClock
-from rltuned.controller.tell.user_records import fetch, only_own
 from rltuned.controller.write.journal import Journal
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.config import Config, Stage, did_you_mean
@@ -25,6 +24,7 @@ from rltuned.decide.explain import explain as explain_job
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
 from rltuned.records import decisions
+from rltuned.records.published import fetch, only_own
 from rltuned.simulate.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
 
 Tell = Callable[[str], None]  # told in a sentence what is not known and what is taken instead

@@ -574,7 +574,7 @@ def forecast_remedy(trouble: str) -> str:
 
 def users(config: Config, now: float) -> list[Finding]:
     """Whether users' records reach them, where a daemon runs that should publish them."""
-    from rltuned.controller.tell.user_records import published  # noqa: PLC0415 - NumPy
+    from rltuned.records.published import published  # noqa: PLC0415 - NumPy
 
     directory = config.users.directory
     if directory is None:

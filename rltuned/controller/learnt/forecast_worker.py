@@ -142,8 +142,7 @@ class ForecastWorker:
         self._runtime, self._target = runtime, target
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
-        self._warm = False
-        self._began = 0.0
+        self._warm, self._began = False, 0.0
         self._again = float("-inf")
         """No worker is started before."""
         self._failures = 0
@@ -159,22 +158,15 @@ class ForecastWorker:
         """Process id of the worker, where there is one."""
         return None if self._process is None else self._process.pid
 
-    # --- the cycle's side
-
     def __call__(self, request: StartRequest) -> StartForecast | None:
         """When each pending job starts; None whenever there is no answer in time."""
-        if not self._is_ready():
-            return None
-        found = self._exchange(needed(request), FORECAST + GRACE)
-        return found if isinstance(found, StartForecast) else None
-
-    def _exchange(self, request: StartRequest, patience: float) -> object:
-        """What the worker answers; None where it does not."""
+        if self._process is None and self._runtime.clock.monotonic() >= self._again:
+            self._start()
         process, pipe = self._process, self._pipe
-        if process is None or pipe is None:
+        if process is None or pipe is None or not (self._warm or self._hears(process, pipe)):
             return None
         # Killed, it ends whatever waits for it here: a full pipe as well as an answer that does not come.
-        late = threading.Event()
+        late, patience = threading.Event(), FORECAST + GRACE
 
         def give_up() -> None:
             late.set()
@@ -184,13 +176,11 @@ class ForecastWorker:
         watch.daemon = True
         try:
             watch.start()
-            pipe.send(request)
+            pipe.send(needed(request))
             answer = pipe.recv()
         except Exception as error:  # noqa: BLE001 - half a message of a killed worker may be anything
-            if late.is_set():
-                self._broken(f"no answer within {patience:g} s")
-            else:
-                self._broken(f"the worker is gone ({type(error).__name__})")
+            gone = f"the worker is gone ({type(error).__name__})"
+            self._broken(f"no answer within {patience:g} s" if late.is_set() else gone)
             return None
         finally:
             watch.cancel()
@@ -200,45 +190,41 @@ class ForecastWorker:
         if self._failures:
             self._failures, self.trouble = 0, ""
             self._runtime.log.info("forecast.works", sentence="Start times are forecast again.")
-        return answer
+        return answer if isinstance(answer, StartForecast) else None
 
-    def _is_ready(self) -> bool:
-        """Whether the worker can be asked. Starts it where there is none, hears whether it is warm; does not wait."""
-        if self._process is None and self._runtime.clock.monotonic() >= self._again:
-            self._start()
-        if self._process is None or self._pipe is None or self._warm:
-            return self._warm
+    def _hears(self, process: SpawnProcess, pipe: Connection) -> bool:
+        """Whether a worker that was started says that it is ready; does not wait for it."""
+        seconds = self._runtime.clock.monotonic() - self._began
         try:
-            said = self._pipe.recv() if self._pipe.poll(0) else None
+            said = pipe.recv() if pipe.poll(0) else None
         except (EOFError, OSError):
-            self._process.join(1.0)
-            self._broken(f"the worker ended before it was ready (exit code {self._process.exitcode})")
+            process.join(1.0)
+            self._broken(f"the worker ended before it was ready (exit code {process.exitcode})")
             return False
         if said == READY:
             self._warm, self.trouble = True, ""  # how often it failed before stays known until it has answered
-            seconds = self._runtime.clock.monotonic() - self._began
             sentence = f"Start times are forecast from now on ({seconds:.0f} s)."
             self._runtime.log.info("forecast.ready", sentence=sentence)
         elif said is not None:
             self._broken(str(said))
-        elif self._runtime.clock.monotonic() - self._began > WARM:
+        elif seconds > WARM:
             self._broken(f"the worker was not ready after {WARM:g} s")
         return self._warm
-
-    # --- the worker
 
     def _start(self) -> None:
         with self._starting:
             if self._closed.is_set():
                 return
             context = multiprocessing.get_context("spawn")  # a fork would inherit locks that other threads hold
+            # Where compiled kernels are kept when nothing better is known.
+            cache = self._runtime.config.state.directory / "numba"
             with contextlib.ExitStack() as opened:
                 try:
                     ours, theirs = context.Pipe()
                     opened.callback(ours.close)
                     with theirs:
                         process = context.Process(
-                            target=self._target, args=(theirs, _cache(self._runtime)), name="forecast", daemon=True
+                            target=self._target, args=(theirs, cache), name="forecast", daemon=True
                         )
                         process.start()
                         with contextlib.suppress(OSError):
@@ -264,12 +250,8 @@ class ForecastWorker:
         wait = FIRST_WAIT * 2.0 ** (self._failures - 2) if self._failures > 1 else 0.0
         self._again = self._runtime.clock.monotonic() + min(wait, LONGEST_WAIT)
         if self._failures == 1:
-            self._runtime.log.warning(
-                "forecast.failed",
-                sentence="No start times are forecast until it works again.",
-                reason=why,
-                remedy=forecast_remedy(why),
-            )
+            sentence = "No start times are forecast until it works again."
+            self._runtime.log.warning("forecast.failed", sentence=sentence, reason=why, remedy=forecast_remedy(why))
 
     def _end(self) -> None:
         process, pipe = self._process, self._pipe
@@ -282,8 +264,7 @@ class ForecastWorker:
 
     def rest(self) -> None:
         """No forecasts are wanted for now: end the worker. For the thread of the cycle."""
-        if self._process is not None:
-            self._end()
+        self._end()
         self._failures, self.trouble, self._again = 0, "", float("-inf")
 
     def close(self) -> None:
@@ -293,8 +274,3 @@ class ForecastWorker:
             process = self._process
         if process is not None:
             process.kill()
-
-
-def _cache(runtime: Runtime) -> Path:
-    """Where compiled kernels are kept when nothing better is known."""
-    return runtime.config.state.directory / "numba"

@@ -9,80 +9,23 @@ cannot hold up a cycle: `publish` only leaves the plan for a thread.
 import contextlib
 import errno
 import os
-import pwd
 import stat
 import struct
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable
 from pathlib import Path
-from secrets import token_hex
 from typing import Final
 
 from rltuned.controller.cycle.runtime import Runtime
-from rltuned.core.changes import JobState
-from rltuned.core.config import Config, UsersSection
-from rltuned.core.errors import RltunedError
-from rltuned.core.safe_files import encode, parse, read, write_all
-from rltuned.core.tables import JobTable, Snapshot
-from rltuned.decide.resizing import SOON, Registration
-from rltuned.decide.user_record import VERSION, UserRecord, UserRecords
-from rltuned.job.elastic import REGISTERED, registration_name
+from rltuned.controller.tell.registrations import lately_running, name_of, registered, uid_of
+from rltuned.core.safe_files import encode, write_all
+from rltuned.decide.user_record import UserRecords
+from rltuned.records.published import MARK, NAME, Mark
 
 MOST_USERS: Final = 2000
-MOST_BYTES: Final = 4 * 1024 * 1024
-MARK: Final = "published.json"
-"""For everybody: when the records were written."""
-NAME: Final = "jobs.json"
-"""The record, in the user's directory."""
-_OVERFLOW: Final = 65534
-"""The uid by which the kernel shows a user of another user namespace: it may be anybody."""
-_LAST: Final = 2**32 - 2
-"""The greatest uid; the next number is none, and asks chown() to change nothing."""
 _ACL: Final = "system.posix_acl_access"
-MOST_LISTED: Final = 1_000_000
-"""Names in the directory of registrations that are looked at."""
-MOST_REMOVED: Final = 10_000
-"""Of these, so many that are no registrations are removed in a cycle."""
 _PATIENCE: Final = 5.0
 """Seconds that the end of the daemon waits for a thread that a file server or a name service keeps waiting."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """When the records were written."""
-
-    time: float  # of the reading of Slurm, epoch seconds
-    interval: float  # seconds between two readings
-    version: int = VERSION
-
-
-# --- who is who
-
-
-def uid_of(name: str) -> int | None:
-    """The user whom squeue on this host calls `name`. None: that is not sure."""
-    try:
-        uid = pwd.getpwnam(name).pw_uid
-    except KeyError:
-        # squeue prints what has no name as a number.
-        uid = int(name) if name.isascii() and name.isdigit() else _OVERFLOW
-    if uid == _OVERFLOW or uid > _LAST or (name.isdigit() and uid != int(name)):
-        return None
-    return uid
-
-
-def name_of(uid: int) -> str:
-    """What squeue on this host calls that user. "": that is not sure."""
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = str(uid)
-    return name if uid_of(name) == uid else ""
-
-
-# --- what the daemon runs
 
 
 class UserFiles:
@@ -94,7 +37,7 @@ class UserFiles:
         self._next: UserRecords | None = None
         self._stop = False
         self._turn = threading.Condition()
-        self._trouble = ""
+        self._trouble: str | None = None
         self._ran = dict[int, float]()
         self._thread = threading.Thread(target=self._run, name="user-files", daemon=True)
         self._thread.start()
@@ -131,67 +74,14 @@ class UserFiles:
         snapshot = records.snapshot
         return records.advised(lately_running(registered(self._directory, snapshot.jobs), snapshot, self._ran))
 
-    def _say(self, trouble: str) -> None:
+    def _say(self, trouble: str | None) -> None:
         if trouble and trouble != self._trouble:
             self._runtime.log.warning("users.not_published", sentence="Users do not see their record.", reason=trouble)
         self._trouble = trouble
 
 
-def registered(directory: Path, jobs: JobTable) -> dict[int, Registration]:
-    """What these jobs have said that they could do, each in a file of its owner's. Nothing where the directory for
-    them is missing: the site wants no such jobs (docs/elastic.md). What else is there is removed: files of jobs that
-    are gone, and of users who have taken names of others' jobs. (A job newer than this reading registers again.)
-    """
-    found, others, there = dict[int, Registration](), list[Path](), directory / REGISTERED
-    with contextlib.suppress(OSError), os.scandir(there) as entries:
-        uids = {user: uid_of(user) for user in jobs.user.names}
-        owners = zip(jobs.job_id.tolist(), map(uids.get, jobs.user.texts()), strict=True)
-        expected = {registration_name(uid, job): (job, uid) for job, uid in owners if uid is not None}
-        for entry in islice(entries, MOST_LISTED):
-            job, uid = expected.get(entry.name, (0, 0))
-            content = _plain_file_of(uid, there / entry.name) if job else None
-            if content is not None:
-                with contextlib.suppress(RltunedError):
-                    found[job] = parse(Registration, content, "a registration")
-            elif len(others) < MOST_REMOVED and (job or not entry.is_dir(follow_symlinks=False)):
-                others.append(there / entry.name)
-    for path in others:
-        try:
-            path.unlink()
-        except OSError:
-            # A directory in the way of a registration. With something in it, it can only be moved.
-            with contextlib.suppress(OSError):
-                path.rename(there / f".{token_hex(8)}")
-    return found
-
-
-def lately_running(
-    told: Mapping[int, Registration], snapshot: Snapshot, ran: dict[int, float]
-) -> dict[int, Registration]:
-    """Of these registrations those of jobs that run, or did within the last `SOON` seconds: they have requeued
-    themselves. (Any user can leave a registration of a job that only waits.) `ran`: when each was last seen to run, by
-    job id; it is brought up to date.
-    """
-    jobs, now = snapshot.jobs, snapshot.time
-    ran |= {job: now for job in told if jobs.state[jobs.row_of[job]] == JobState.RUNNING}
-    for job in [job for job, seen in ran.items() if now - seen > SOON]:
-        del ran[job]
-    return {job: said for job, said in told.items() if job in ran}
-
-
-def _plain_file_of(uid: int, path: Path) -> bytes | None:
-    """The beginning of a file of this user's; None: it is something else, as a link or a pipe."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-            status = os.fstat(fd)
-            if stat.S_ISREG(status.st_mode) and status.st_uid == uid:
-                return file.read(1000)
-    return None
-
-
-def write_all_records(directory: Path, records: UserRecords) -> str:
-    """Write the record of everybody who has a job, and an empty one for all who had one. Why not, or ""."""
+def write_all_records(directory: Path, records: UserRecords) -> str | None:
+    """Write the record of everybody who has a job, and an empty one for all who had one. Why not, where that fails."""
     try:
         top = _open_ours(directory)
         try:
@@ -202,8 +92,8 @@ def write_all_records(directory: Path, records: UserRecords) -> str:
         return f"users.directory {directory}: {error.strerror or error}"
 
 
-def _write_users(top: int, directory: Path, records: UserRecords) -> str:
-    trouble = ""
+def _write_users(top: int, directory: Path, records: UserRecords) -> str | None:
+    trouble = None
     now = {uid: name for name in records.users if (uid := uid_of(name)) is not None}
     if len(now) > MOST_USERS:
         trouble = f"users.directory {directory}: {len(now)} users have jobs, the first {MOST_USERS} get a record"
@@ -309,37 +199,3 @@ def access_list(uid: int, *, directory: bool) -> bytes:
         (others_tag, 0, nobody),
     )
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
-
-
-# --- what a user runs
-
-
-def only_own(config: Config) -> bool:
-    """Whether this user gets their own record only: the state directory is closed, and records are published."""
-    return config.users.directory is not None and not os.access(config.state.directory, os.R_OK | os.X_OK)
-
-
-def fetch(settings: UsersSection, uid: int) -> UserRecord:
-    """The record of user `uid`, who runs this; RltunedError says why there is none."""
-    if settings.directory is None:
-        raise RltunedError("rltuned shows users nothing here: users.directory is not set (docs/installation.md)")
-    path = settings.directory / str(uid) / NAME
-    try:
-        found = read(UserRecord, path, "a user record", MOST_BYTES)
-    except RltunedError as error:
-        raise RltunedError(f"{error}; the daemon and this command may be of different versions") from error
-    if found is not None:
-        return found
-    mark = published(settings.directory)
-    if mark is None:
-        raise RltunedError(f"{settings.directory}: nothing is published here; is the daemon running?")
-    return UserRecord(
-        version=VERSION, time=mark.time, interval=mark.interval, user="", moves=False, managed=0, jobs=(), left_out=0
-    )
-
-
-def published(directory: Path) -> Mark | None:
-    """When the records in `users.directory` were written; None where nobody has, or nobody can say."""
-    with contextlib.suppress(RltunedError):
-        return read(Mark, directory / MARK, "a mark")
-    return None

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SLACK = 6.0
-"""Seconds by which Slurm's whole seconds and the moments of readings may differ."""
+SLACK = 6.0  # seconds by which Slurm's whole seconds and the moments of readings may differ
 
-Key = tuple[int, int]
-"""Id and submit time of a job."""
+Key = tuple[int, int]  # id and submit time of a job
 
 
 class Lent(NamedTuple):
@@ -28,16 +26,13 @@ class Promise:
     """What is lent for one raised job when it starts; for an array, task by task."""
 
     submit_time: int
-    tasks: int
-    """That wait."""
+    tasks: int  # that wait
     seconds: float
     size: float
     parts: list[Lent]
-    able: int = 1
-    """Tasks that the parts are for, together."""
+    able: int = 1  # tasks that the parts are for, together
     started: int = 0
-    left: list[Lent] = field(default_factory=list)
-    """Of an array, what those that have started have left."""
+    left: list[Lent] = field(default_factory=list)  # of an array, what those that have started have left
 
     def take(self) -> list[Lent]:
         """Who lends for the one that starts now."""
@@ -61,13 +56,10 @@ class Loan:
     seconds: float
     began: float
     parts: list[Lent]
-    more: float
-    """Times the GPUs that it asked for when it was raised it has been given."""
+    more: float  # times the GPUs that it asked for when it was raised it has been given
     ended: float | None = None
-    unseen: bool = False
-    """Nobody could read how it was when it started."""
-    forgotten: bool = False
-    """The file was lost since: what it has used beyond what was promised nobody can know."""
+    unseen: bool = False  # nobody could read how it was when it started
+    forgotten: bool = False  # the file was lost since: what it has used beyond what was promised nobody can know
 
     def used(self, now: float) -> float:
         """Seconds that it has run."""
@@ -88,15 +80,12 @@ class Loan:
 class Lenders:
     """Of one cluster."""
 
-    path: Path
-    """Of the file of loans."""
-    promises: dict[int, Promise] = field(default_factory=dict)
-    """On disk, by id of the raised job."""
+    path: Path  # of the file of loans
+    promises: dict[int, Promise] = field(default_factory=dict)  # on disk, by id of the raised job
     claims: dict[Key, float] = field(default_factory=dict)
     """GPU-seconds that each lender has lent by the file, and what it has promised."""
     loans: list[Loan] = field(default_factory=list)
-    time: float = 0.0
-    """Of the last reading before the file was written, by the clock of its process."""
+    time: float = 0.0  # of the last reading before the file was written, by the clock of its process
     _seen: bytes = b""
 
     def look(self) -> bool:

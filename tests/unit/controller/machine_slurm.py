@@ -25,27 +25,21 @@ from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Answer
 
 US = "rltuned"
-PARTITIONS = {"gpu": NODES, "left": NODES[:2], "right": NODES[2:], "urgent": NODES}
-"""Nodes by partition."""
-CALCULATION = 30.0
-"""PriorityCalcPeriod, seconds."""
-SAVE = 5.0
-"""slurmctld saves job state at most so many seconds after a change."""
+PARTITIONS = {"gpu": NODES, "left": NODES[:2], "right": NODES[2:], "urgent": NODES}  # nodes by partition
+CALCULATION = 30.0  # PriorityCalcPeriod, seconds
+SAVE = 5.0  # slurmctld saves job state at most so many seconds after a change
 RPC_SECONDS = 0.002
-BACKFILL = 30.0
-"""Longest time of a cycle of backfill, as bf_max_time has it by default."""
+BACKFILL = 30.0  # longest time of a cycle of backfill, as bf_max_time has it by default
 FRESH, FIRST = 4.0, 60.0
 """How old a reading may be, in seconds, when it has been acted on already, and when it has not."""
-PRIORITY = "Priority"
-"""The field by which an admin sets an explicit priority."""
+PRIORITY = "Priority"  # the field by which an admin sets an explicit priority
 LIMITER = (12, 0.5)
 """Bucket and refill per second of Slurm's RPC limiter: small, so that a dozen jobs are as paced as hundreds are."""
 
 REQUEUE_DELAY = 120
 """Seconds for which a job that was requeued is not eligible (measured: reason BeginTime, not listed by sprio)."""
 
-_COMPACT = {"special": "SE"}
-"""A job that was requeued and held shows as any pending one (measured)."""
+_COMPACT = {"special": "SE"}  # a job that was requeued and held shows as any pending one (measured)
 
 
 @dataclass
@@ -54,32 +48,22 @@ class Task(Job):
 
     marks: dict[str, str] = field(default_factory=dict)
     """Who set the value that the field has, where somebody did; Slurm's or the user's own at submission: absent."""
-    touched: dict[str, int] = field(default_factory=dict)
-    """Operation number of the last change by a person."""
+    touched: dict[str, int] = field(default_factory=dict)  # operation number of the last change by a person
     held_at: int = 0
-    held_since: float = 0.0
-    """By the monotonic clock."""
-    limited: bool = False
-    """A limit of its QOS keeps it from starting."""
-    calculated: bool = False
-    """Whether multifactor has calculated it at least once since it could run."""
-    begin: float = 0.0
-    """Not eligible before."""
+    held_since: float = 0.0  # by the monotonic clock
+    limited: bool = False  # a limit of its QOS keeps it from starting
+    calculated: bool = False  # whether multifactor has calculated it at least once since it could run
+    begin: float = 0.0  # not eligible before
     shown: int = 0
     """Operation number of the last cycle of the daemon's, carried to its end, in which sprio showed its site factor."""
     since: float = 0.0
     """When it began to wait, by a clock that nobody sets; at that moment the wall clock was ahead by … """
     ahead: float = 0.0
-    running_since: float = 0.0
-    """By the same clock."""
-    most_tasks: int = 1
-    """Of an array, the tasks that it has had."""
-    asked: bool = False
-    """An admin has asked for it back by name."""
-    hands_off: bool = False
-    """And was told that it was done."""
-    put_back_at: float = 0.0
-    """When backfill last put an older priority back, by the monotonic clock."""
+    running_since: float = 0.0  # by the same clock
+    most_tasks: int = 1  # of an array, the tasks that it has had
+    asked: bool = False  # an admin has asked for it back by name
+    hands_off: bool = False  # and was told that it was done
+    put_back_at: float = 0.0  # when backfill last put an older priority back, by the monotonic clock
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -111,44 +95,32 @@ class Reading:
     """What one process of ours knows: when its last reading of the queue began, and its batches since."""
 
     name: str
-    offset: float = 0.0
-    """What the wall clock was ahead by when the process began."""
+    offset: float = 0.0  # what the wall clock was ahead by when the process began
     began: int = 0
-    at: float = 0.0
-    """Monotonic time of it."""
+    at: float = 0.0  # monotonic time of it
     world: int = 0
-    planned: int = 0
-    """`Cluster.world` when the snapshot that the plan is made of began."""
+    planned: int = 0  # `Cluster.world` when the snapshot that the plan is made of began
     batches: list[str] = field(default_factory=list)
     """What was sent since: "release" or "update"; one of each, the second at once, is one batch."""
     writes: int = 0
-    listed: frozenset[int] = frozenset()
-    """Jobs whose site factor it showed."""
-    opened: set[int] = field(default_factory=set)
-    """Its descriptors."""
+    listed: frozenset[int] = frozenset()  # jobs whose site factor it showed
+    opened: set[int] = field(default_factory=set)  # its descriptors
 
 
 @dataclass
 class Faults:
     """What is wrong at present."""
 
-    refused: bool = False
-    """Nothing listens (slurmctld is stopped, or the network refuses)."""
-    cut: bool = False
-    """Packets vanish: commands hang until they are killed."""
-    lost_answers: bool = False
-    """Updates are carried out, their answers never come."""
-    garbled: frozenset[str] = frozenset()
-    """Commands whose answers make no sense."""
+    refused: bool = False  # nothing listens (slurmctld is stopped, or the network refuses)
+    cut: bool = False  # packets vanish: commands hang until they are killed
+    lost_answers: bool = False  # updates are carried out, their answers never come
+    garbled: frozenset[str] = frozenset()  # commands whose answers make no sense
     truncated: frozenset[str] = frozenset()
-    strange_job: int = 0
-    """The job whose row holds what nobody can understand."""
-    unreadable: bool = False
-    """Not even the few columns that are re-read around a write."""
+    strange_job: int = 0  # the job whose row holds what nobody can understand
+    unreadable: bool = False  # not even the few columns that are re-read around a write
     strange_node: bool = False
     overloaded: bool = False
-    slow: float = 0.0
-    """Seconds that each command takes."""
+    slow: float = 0.0  # seconds that each command takes
     dbd_away: bool = False
 
     @property
@@ -168,14 +140,10 @@ class Cluster(ModelSlurm):
     step: Callable[[str], None] = lambda _: None
     reading: Callable[[], Reading] = lambda: Reading("?")
     complain: Callable[[str, str], None] = lambda _name, _text: None
-    op: int = 0
-    """Number of things that have happened: commands, updates, what people and Slurm did."""
-    world: int = 0
-    """Number of things that others did."""
-    saved: int = -1
-    """`op` when slurmctld last saved its state."""
-    fell_back: int = -1
-    """`op` when it last came back with an older one."""
+    op: int = 0  # number of things that have happened: commands, updates, what people and Slurm did
+    world: int = 0  # number of things that others did
+    saved: int = -1  # `op` when slurmctld last saved its state
+    fell_back: int = -1  # `op` when it last came back with an older one
     faults: Faults = field(default_factory=Faults)
     orphan_lines: list[str] = field(default_factory=list)
     """Lines that a scontrol still has in its pipe although the daemon that started it was killed."""
@@ -186,8 +154,7 @@ class Cluster(ModelSlurm):
     on_requeue: Callable[[Task], None] = lambda _: None
     on_return: Callable[[Mapping[int, Task]], None] = lambda _: None
     """slurmctld is there again, with another state; what it had before."""
-    _reading: Reading | None = None
-    """Of the process whose line is being carried out."""
+    _reading: Reading | None = None  # of the process whose line is being carried out
     _tokens: float = float(LIMITER[0])
     _tokens_at: float = 0.0
 

@@ -64,20 +64,15 @@ from rltuned.decide.plan import Plan, plan
 from rltuned.slurm.port import Privilege
 from rltuned.slurm.writer import ScontrolWriter
 
-INTERVAL = 300.0
-"""Seconds from cycle to cycle: five minutes, so that hours are few cycles."""
-DEADMAN = 60.0
-"""Seconds from one run of the dead-man timer to the next (systemd/rltuned-deadman.timer)."""
-STALE = 300.0
-"""As systemd/rltuned-deadman.service has it."""
+INTERVAL = 300.0  # seconds from cycle to cycle: five minutes, so that hours are few cycles
+DEADMAN = 60.0  # seconds from one run of the dead-man timer to the next (systemd/rltuned-deadman.timer)
+STALE = 300.0  # as systemd/rltuned-deadman.service has it
 BOUND = 5400.0
 """Seconds within which what no recent plan wants is given back, once Slurm can be asked: stale heartbeat (four cycles),
 longest wait of the breaker (15 minutes), the configured time without a plan, back-off of what could not be given
 back."""
-WATCHDOG = 180.0
-"""As systemd/rltuned.service has it."""
-OUTSIDER = "olga"
-"""Opted out."""
+WATCHDOG = 180.0  # as systemd/rltuned.service has it
+OUTSIDER = "olga"  # opted out
 
 NAMES = (
     "fail open",
@@ -231,15 +226,12 @@ class World:
     ageing: float = 0.0
     limiter: bool = False
     ignored: frozenset[str] = frozenset()
-    outsiders: tuple[str, ...] = (OUTSIDER,)
-    """Users that the configuration leaves out."""
+    outsiders: tuple[str, ...] = (OUTSIDER,)  # users that the configuration leaves out
     share: float = 0.1
     most: int = 16
-    predicted: float = 1.0
-    """Part of their limits that jobs are expected to take."""
+    predicted: float = 1.0  # part of their limits that jobs are expected to take
     violations: list[tuple[str, str]] = field(default_factory=list)
-    checks: int = 0
-    """Invariants checked so far."""
+    checks: int = 0  # invariants checked so far
 
     def __post_init__(self) -> None:
         self.clock = WorldClock(self)
@@ -275,17 +267,12 @@ class World:
         self.planned_at = float("-inf")
         self.decided_at, self.decided_of = 0.0, frozenset[int]()
         """When the last plan was made, and which jobs sprio had listed."""
-        self.raised: dict[int, int] = {}
-        """Site factors that the last plan which was carried out wants, by job id."""
-        self.last_bad = self.clock.monotonic()
-        """When it was last impossible to give anything back."""
-        self.unread: dict[int, float] = {}
-        """When a job's own row could last not be understood, by job id."""
-        self.ended_at = float("-inf")
-        """When the last daemon ended."""
+        self.raised: dict[int, int] = {}  # site factors that the last plan which was carried out wants, by job id
+        self.last_bad = self.clock.monotonic()  # when it was last impossible to give anything back
+        self.unread: dict[int, float] = {}  # when a job's own row could last not be understood, by job id
+        self.ended_at = float("-inf")  # when the last daemon ended
         self.unlocked = False
-        self.spoiled = False
-        """Both copies of the journal were damaged: nobody can know any more."""
+        self.spoiled = False  # both copies of the journal were damaged: nobody can know any more
         self.kill: Order | None = None
         self.orphaned = True
         self.doing = ""
@@ -306,10 +293,8 @@ class World:
         self.descriptors = descriptors()
         self.ticks = 0
         self.looked_at = 0, 0
-        self.late: set[int] = set()
-        """Jobs that a scontrol has written to whose process was killed before."""
-        self.named: set[int] = set()
-        """Ids that ``rltuned restore JOBID`` was given."""
+        self.late: set[int] = set()  # jobs that a scontrol has written to whose process was killed before
+        self.named: set[int] = set()  # ids that ``rltuned restore JOBID`` was given
 
     # --- settings
 

@@ -24,16 +24,14 @@ from rltuned.slurm.port import ClusterFacts, Privilege
 from rltuned.slurm.process import Answer, Runner
 from rltuned.slurm.writer import ScontrolWriter
 
-UID = 64_000
-"""The daemon's user: not root, so that privileges and the limiter count."""
+UID = 64_000  # the daemon's user: not root, so that privileges and the limiter count
 USERS = ("dora", "alice")
 """Who submits jobs, in turn, where a test does not say who: a job lends only to jobs of others."""
 WAITED = 36_000.0
 """Seconds that a job has waited when it appears, where a test does not say when it was submitted: who has just come
 can lend nothing."""
 NODES = ("n1", "n2", "n3", "n4")
-TIERS = {"urgent": 2}
-"""Priority tiers of partitions that have not the first."""
+TIERS = {"urgent": 2}  # priority tiers of partitions that have not the first
 
 
 class Killed(BaseException):
@@ -46,10 +44,8 @@ class VirtualClock:
     def __init__(self, start: float = 1_000_000.0) -> None:
         self.now = start
         self.slept: list[float] = []
-        self.set_by = 0.0
-        """Seconds by which the wall clock was set forward (negative: back) since the start."""
-        self.suspended = 0.0
-        """Seconds that the machine was suspended."""
+        self.set_by = 0.0  # seconds by which the wall clock was set forward (negative: back) since the start
+        self.suspended = 0.0  # seconds that the machine was suspended
 
     def time(self) -> float:
         return self.now + self.set_by
@@ -79,8 +75,7 @@ class VirtualClock:
 class Job:
     job_id: int
     submit_time: int
-    multifactor: int
-    """Sum of the factors without site factor and nice, at submission."""
+    multifactor: int  # sum of the factors without site factor and nice, at submission
     state: str = "PD"
     nice: int = 0
     site_factor: int = 0
@@ -100,10 +95,8 @@ class Job:
     gpu_type: str = ""
     time_limit: float = 3600.0
     start_time: float = 0.0
-    array: int = 0
-    """Id of the array that it is a task of, once it has a record of its own."""
-    tasks: str = ""
-    """Pending tasks of an array."""
+    array: int = 0  # id of the array that it is a task of, once it has a record of its own
+    tasks: str = ""  # pending tasks of an array
 
     @property
     def compact(self) -> str:
@@ -119,44 +112,31 @@ class ModelSlurm:
     release: tuple[int, int] = (24, 11)
     cluster: str = "model"
     privilege: Privilege = Privilege.OPERATOR
-    shares: OverSubscribe = OverSubscribe.NO
-    """OverSubscribe of partition gpu."""
+    shares: OverSubscribe = OverSubscribe.NO  # OverSubscribe of partition gpu
     ageing: float = 0.0
     passing: int = 0
     """Answers of sdiag for which a pass of backfill goes on; at its end it puts back what was before."""
     """Priority points per second."""
-    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"gpu": NODES})
-    """Nodes of each."""
-    gpu_types: tuple[str, ...] = ("p100",)
-    """Of the nodes, in turn."""
-    weights: tuple[int, ...] | None = None
-    """Of the nodes, in turn; each has four GPUs."""
-    calculation: float = 60.0
-    """PriorityCalcPeriod, seconds."""
-    limiter: bool = False
-    """Whether Slurm's RPC limiter is on."""
-    scheduler_parameters: str = "bf_continue"
-    """SchedulerParameters."""
-    down: set[str] = field(default_factory=set)
-    """Partitions that are down."""
+    partitions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"gpu": NODES})  # nodes of each
+    gpu_types: tuple[str, ...] = ("p100",)  # of the nodes, in turn
+    weights: tuple[int, ...] | None = None  # of the nodes, in turn; each has four GPUs
+    calculation: float = 60.0  # PriorityCalcPeriod, seconds
+    limiter: bool = False  # whether Slurm's RPC limiter is on
+    scheduler_parameters: str = "bf_continue"  # SchedulerParameters
+    down: set[str] = field(default_factory=set)  # partitions that are down
     jobs: dict[int, Job] = field(default_factory=dict)
-    started: float = 0.0
-    """When slurmctld was started."""
-    calculated: bool = True
-    """sprio is empty until the first calculation after a start."""
+    started: float = 0.0  # when slurmctld was started
+    calculated: bool = True  # sprio is empty until the first calculation after a start
     up: bool = True
     frozen: bool = False
     next_id: int = 1
-    updates: int = 0
-    """Single job updates and releases that reached slurmctld."""
+    updates: int = 0  # single job updates and releases that reached slurmctld
     reads: int = 0
     log: list[tuple[int, str, object]] = field(default_factory=list)
     """(job, field, value) of each update that was carried out."""
     violations: list[str] = field(default_factory=list)
-    strange: set[int] = field(default_factory=set)
-    """Jobs in whose rows a value cannot be understood."""
-    nameless: set[int] = field(default_factory=set)
-    """And those of whose rows not even the id can be."""
+    strange: set[int] = field(default_factory=set)  # jobs in whose rows a value cannot be understood
+    nameless: set[int] = field(default_factory=set)  # and those of whose rows not even the id can be
     before_update: Callable[[int], None] = lambda _: None
     """Called before each single update with its number; may raise `Killed` or change the world."""
     before_read: Callable[[int], None] = lambda _: None
@@ -166,8 +146,7 @@ class ModelSlurm:
     overwritten: dict[int, tuple[float, int]] = field(default_factory=dict)
     """By job: when its site factor was written last, and the priority that it had before."""
     writers: int = 0
-    backlog: list[str] = field(default_factory=list)
-    """Lines that reached a frozen slurmctld."""
+    backlog: list[str] = field(default_factory=list)  # lines that reached a frozen slurmctld
     _saved: dict[int, Job] = field(default_factory=dict)
 
     @property

@@ -23,6 +23,7 @@ from rltuned.core import safe_files
 from rltuned.core.config import UsersSection
 from rltuned.core.errors import RltunedError
 from rltuned.core.safe_files import write
+from rltuned.records import published
 from rltuned.records.store import ModelStore
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="what others do to root")
@@ -138,7 +139,7 @@ def written(directory, name):
             return start_times, "MAX_BYTES", path, lambda: (known.load(), not run.events("forecast.unreadable"))[1]
     assert not user_records.write_all_records(directory, records("root"))
     settings = UsersSection(directory=directory)
-    return user_records, "MOST_BYTES", directory / "0" / name, lambda: bool(user_records.fetch(settings, 0))
+    return published, "MOST_BYTES", directory / "0" / name, lambda: bool(published.fetch(settings, 0))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_what_is_no_such_file_is_refused_and_ends_nothing(tmp_path, name):
         "loans.json": lambda: lending.read_book(path.parent),
         "history.json": lambda: history.load(path.parent),
         "heartbeat.json": lambda: heartbeat.fresh_heartbeat(300.0, here, path.parent),
-        "published.json": lambda: user_records.published(path.parent),
+        "published.json": lambda: published.published(path.parent),
         "uses.json": lambda: ModelStore(path.parent).uses() or None,
     }[name]
     path.write_text(good)

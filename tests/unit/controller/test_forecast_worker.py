@@ -237,9 +237,10 @@ def test_a_worker_that_hangs_is_killed_and_the_cycle_goes_on(desk, logs, monkeyp
     asked = queue()
     nodes = replace(asked.snapshot.nodes, names=("x" * 4_000_000, *asked.snapshot.nodes.names[1:]))
     long = replace(asked, snapshot=replace(asked.snapshot, nodes=nodes))
-    while not site.worker._is_ready():
-        time.sleep(0.01)
+    site.ask()
     worker = site.worker.worker
+    while not site.worker._hears(site.worker._process, site.worker._pipe):
+        time.sleep(0.01)
     assert site.worker(long) is None
     assert gone(worker)
     assert site.worker.worker not in {None, worker}, "another one is getting warm"

@@ -32,23 +32,18 @@ from rltuned.slurm.port import Privilege
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 USERS = ("alice", "bob", "carol")
-STEPS = 30
-"""Rules of one example."""
+STEPS = 30  # rules of one example
 EXAMPLES = int(os.environ.get("RLTUNED_TEST_MACHINE_EXAMPLES", "100"))
-PARTS = 4
-"""Tests that share the examples, so that workers can share them, too."""
+PARTS = 4  # tests that share the examples, so that workers can share them, too
 
-MINUTES = float(os.environ.get("RLTUNED_TEST_MACHINE_MINUTES", "0"))
-"""Go on for so long with random seeds."""
+MINUTES = float(os.environ.get("RLTUNED_TEST_MACHINE_MINUTES", "0"))  # go on for so long with random seeds
 IGNORED = frozenset(filter(None, os.environ.get("RLTUNED_TEST_MACHINE_IGNORE", "").split(",")))
 """Invariants that are not asked for, by name (`machine_world.NAMES`): to look behind a defect that is known."""
 
 COUNTS: Counter[str] = Counter()
 
-WHICH = st.integers(0, 15)
-"""Place of a job in the queue, modulo its length."""
-SOON = st.sampled_from([0, 0, 0, 1, 2, 3, 5, 8, 13, 21, 34])
-"""How many steps of ours later it happens; 0: at once."""
+WHICH = st.integers(0, 15)  # place of a job in the queue, modulo its length
+SOON = st.sampled_from([0, 0, 0, 1, 2, 3, 5, 8, 13, 21, 34])  # how many steps of ours later it happens; 0: at once
 STAGES = st.sampled_from([Stage.ACTIVE, Stage.ACTIVE, Stage.ACTIVE, Stage.CANARY, Stage.SHADOW, Stage.OBSERVE])
 COPIES = st.sampled_from(["state", "mirror"])
 TROUBLE = precondition(lambda self: not self.calm)

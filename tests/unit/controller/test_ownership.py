@@ -28,8 +28,7 @@ from rltuned.core.errors import LockedError, StateError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="changes the user")
 
-SERVICE, ADMIN = 64501, 64502
-"""Users without a name."""
+SERVICE, ADMIN = 64501, 64502  # users without a name
 
 
 @pytest.fixture

@@ -215,7 +215,7 @@ def test_users_ask_when_their_own_jobs_start_and_nothing_else(memory_path, tmp_p
     shared = tmp_path / "users"
     shared.mkdir(mode=0o711)
     monkeypatch.setattr("rltuned.controller.tell.user_records._open_ours", lambda path: __import__("os").open(path, 0))
-    assert write_all_records(shared, records) == ""
+    assert write_all_records(shared, records) is None
     path = tmp_path / "config.toml"
     path.write_text(f'[state]\ndirectory = "/nowhere"\nmirror = ""\n[users]\ndirectory = "{shared}"\n')
     code, answer, _ = run(capsys, "when", own.job_id, "--json", "--config", path)

@@ -27,21 +27,12 @@ from unit.decide.conftest import NOW, make_snapshot, pending
 from rltuned.cli.main import main
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import SystemClock
+from rltuned.controller.tell import registrations
 from rltuned.controller.tell import user_records as module
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
-from rltuned.controller.tell.user_records import (
-    MARK,
-    NAME,
-    UserFiles,
-    access_list,
-    fetch,
-    lately_running,
-    name_of,
-    registered,
-    uid_of,
-    write_all_records,
-)
+from rltuned.controller.tell.registrations import lately_running, name_of, registered, uid_of
+from rltuned.controller.tell.user_records import UserFiles, access_list, write_all_records
 from rltuned.core.changes import JobState
 from rltuned.core.config import Config, Stage, UsersSection, resolve
 from rltuned.core.errors import ConfigError, RltunedError
@@ -49,9 +40,9 @@ from rltuned.decide.plan import plan
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.user_record import UserRecords
 from rltuned.job.elastic import advice_of
+from rltuned.records.published import MARK, NAME, fetch
 
-ALICE, BOB = 61001, 61002
-"""Without names here, so squeue would print the numbers."""
+ALICE, BOB = 61001, 61002  # without names here, so squeue would print the numbers
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users")
 
@@ -109,8 +100,8 @@ def test_a_name_that_is_somebody_elses_number_belongs_to_nobody(monkeypatch):
         raise KeyError(uid)
 
     assert (uid_of(str(ALICE)), name_of(ALICE)) == (ALICE, str(ALICE))
-    monkeypatch.setattr(module.pwd, "getpwnam", getpwnam)
-    monkeypatch.setattr(module.pwd, "getpwuid", getpwuid)
+    monkeypatch.setattr(registrations.pwd, "getpwnam", getpwnam)
+    monkeypatch.setattr(registrations.pwd, "getpwuid", getpwuid)
     assert (uid_of(str(ALICE)), name_of(ALICE), name_of(2000)) == (None, "", "")
     assert (uid_of(str(BOB)), name_of(BOB)) == (BOB, str(BOB))
     assert uid_of("carol") is None
@@ -170,7 +161,7 @@ def test_a_daemon_without_privilege_can_do_it_too(place):
     top.mkdir()
     os.chown(top, 61010, 61010)
     made = records(ALICE, BOB)
-    assert run_as(61010, lambda: write_all_records(top, made)) == ""
+    assert run_as(61010, lambda: write_all_records(top, made)) is None
     section = UsersSection(directory=top)
     assert (fetched_as(ALICE, section), fetched_as(BOB, section)) == ([1], [2])
     assert run_as(ALICE, lambda: Path(top, str(BOB), NAME).read_text()).startswith("PermissionError")
@@ -428,7 +419,7 @@ def test_a_job_is_registered_by_its_own_user_in_a_plain_small_file_and_by_nobody
 def test_a_registration_whose_name_somebody_else_has_taken_or_that_others_hide_comes_through(
     place, monkeypatch, taken_by
 ):
-    monkeypatch.setattr(module, "MOST_REMOVED", 10)
+    monkeypatch.setattr(registrations, "MOST_REMOVED", 10)
     jobs = make_snapshot(pending(1, user=str(ALICE))).jobs
     there = place / "elastic"
     there.mkdir()
@@ -486,9 +477,9 @@ def test_of_registrations_so_many_are_looked_at_and_of_others_so_many_removed_in
     for job in (1, 2, 3):
         (there / f"{os.geteuid()}.{job}").write_text('{"version": 1, "least": 1, "most": 4, "cost": 240.0}')
     with monkeypatch.context() as few:
-        few.setattr(module, "MOST_LISTED", 2)
+        few.setattr(registrations, "MOST_LISTED", 2)
         assert len(registered(place, jobs)) == 2
-    monkeypatch.setattr(module, "MOST_REMOVED", 2)
+    monkeypatch.setattr(registrations, "MOST_REMOVED", 2)
     for number in range(5):
         (there / f"other{number}").touch()
     assert len(registered(place, jobs)) == 3
