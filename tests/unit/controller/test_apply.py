@@ -86,24 +86,17 @@ def test_an_admin_who_comes_between_write_and_read_back_wins(bench):
     assert bench.slurm.jobs[4].site_factor == 4242
 
 
-def both_fields(bench, job=4):
-    """Changes of one job's site factor and of its OverSubscribe."""
-    submit = bench.slurm.jobs[job].submit_time
-    return [
-        Change(job, submit, Field.SITE_FACTOR, 0, SiteFactor(50), position=0),
-        Change(job, submit, Field.OVERSUBSCRIBE, "OK", "NO", position=0),
+@pytest.mark.parametrize(("befalls", "outcome"), [("admin_site_factor", Outcome.FOREIGN), ("hold", Outcome.HELD)])
+def test_a_job_that_is_held_by_now_or_whose_site_factor_somebody_else_has_set_is_not_written_nor_isolated(
+    bench, befalls, outcome
+):
+    getattr(bench.slurm, befalls)(4, *([4242] if outcome is Outcome.FOREIGN else []))
+    submit = bench.slurm.jobs[4].submit_time
+    both = [
+        Change(4, submit, Field.SITE_FACTOR, 0, SiteFactor(50), position=0),
+        Change(4, submit, Field.OVERSUBSCRIBE, "OK", "NO", position=0),
     ]
-
-
-def test_a_job_whose_site_factor_somebody_else_has_set_is_not_isolated_either(bench):
-    bench.slurm.admin_site_factor(4, 4242)
-    assert [result.outcome for result in bench.apply(both_fields(bench))] == [Outcome.FOREIGN] * 2
-    assert bench.slurm.updates == 0
-
-
-def test_a_job_that_is_held_by_now_is_not_written(bench):
-    bench.slurm.hold(4)
-    assert [result.outcome for result in bench.apply(both_fields(bench))] == [Outcome.HELD] * 2
+    assert [result.outcome for result in bench.apply(both)] == [outcome] * 2
     assert bench.slurm.updates == 0
 
 

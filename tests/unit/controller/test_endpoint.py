@@ -151,7 +151,8 @@ def test_metrics_are_only_read(start):
     assert body.endswith("# EOF\n")
 
 
-def test_a_port_in_use_is_named(start):
+def test_a_port_in_use_is_named_and_switched_off_there_is_no_endpoint(start):
+    assert serve(Metrics(), MetricsSection(listen="")) is None
     endpoint = start()
     with pytest.raises(ConfigError, match=f"metrics.listen 127.0.0.1:{endpoint.port}"):
         serve(Metrics(), MetricsSection(listen=f"127.0.0.1:{endpoint.port}"))
@@ -162,10 +163,6 @@ def test_it_listens_on_ipv6_as_well(start):
         pytest.skip("no IPv6 here")
     endpoint = start(listen="[::1]:0")
     socket.create_connection(("::1", endpoint.port)).close()
-
-
-def test_switched_off_there_is_no_endpoint():
-    assert serve(Metrics(), MetricsSection(listen="")) is None
 
 
 # --- probes

@@ -160,7 +160,7 @@ def gone(process):
 # --- the worker
 
 
-def test_the_worker_answers_what_the_simulator_answers_here(desk, logs, monkeypatch):
+def test_the_worker_answers_what_the_simulator_answers_here(desk, logs):
     site = desk()
     asked = queue()
     assert site.ask() is None, "nobody waits for the worker to get warm"
@@ -172,6 +172,10 @@ def test_the_worker_answers_what_the_simulator_answers_here(desk, logs, monkeypa
         np.testing.assert_array_equal(found.waits, direct.waits)
     assert [entry["event"] for entry in logs] == ["forecast.ready"]
     worker = site.worker.worker
+    about = Path(f"/proc/{worker}")
+    (data,) = [line.split() for line in (about / "limits").read_text().splitlines() if "data size" in line]
+    assert data[3:5] == [str(module.MEMORY), str(module.MEMORY)], "it is confined"
+    assert (about / "oom_score_adj").read_text().strip() == "1000", "and the first to go where memory is short"
     site.worker.close()
     assert gone(worker)
     assert site.ask() is None
@@ -183,15 +187,6 @@ def test_a_worker_that_wants_too_much_memory_dies_alone(desk, logs, monkeypatch)
     desk(faulty_workers.hungry).until_failed(1)
     (failed,) = [entry for entry in logs if entry["event"] == "forecast.failed"]
     assert failed["reason"].startswith("the worker is gone")
-
-
-def test_the_worker_is_confined_and_the_first_to_go_where_memory_is_short(desk):
-    site = desk()
-    site.until_warm()
-    about = Path(f"/proc/{site.worker.worker}")
-    (data,) = [line.split() for line in (about / "limits").read_text().splitlines() if "data size" in line]
-    assert data[3:5] == [str(module.MEMORY), str(module.MEMORY)]
-    assert (about / "oom_score_adj").read_text().strip() == "1000"
 
 
 def test_only_what_is_needed_is_sent_and_no_names():
@@ -275,9 +270,12 @@ def test_a_worker_that_is_killed_in_the_middle_costs_one_cycle_and_comes_back(de
     os.kill(site.worker.worker, signal.SIGKILL)  # by somebody else, between two cycles
     assert site.ask() is None
     assert site.until(lambda answer: answer is not None).scenarios == 3
-    events = [entry["event"] for entry in logs]
-    again = ["forecast.failed", "forecast.ready", "forecast.works"]
-    assert events == ["forecast.ready", *again, *again]
+    said = [f"{entry['event']}: {entry['sentence']}".partition(" (")[0] for entry in logs]
+    ready = "forecast.ready: Start times are forecast from now on"
+    failed = "forecast.failed: No start times are forecast until it works again."
+    works = "forecast.works: Start times are forecast again."
+    assert said == [ready, failed, ready, works, failed, ready, works]
+    assert 'forecast.enabled = "off"' in logs[1]["remedy"]
 
 
 def test_a_worker_that_keeps_dying_is_started_ever_more_rarely_and_named_once(desk, logs):
@@ -318,12 +316,6 @@ def test_a_worker_that_never_gets_warm_is_replaced_in_the_end(desk):
     assert "not ready after 300 s" in site.worker.trouble
 
 
-def test_where_machine_code_may_not_be_made_the_remedy_is_the_drop_in_of_the_unit(desk, logs, tmp_path):
-    site = desk(faulty_workers.forbidden)
-    site.until_failed(1)
-    assert "rltuned-forecast.conf" in logs[0]["remedy"]
-
-
 def test_the_names_of_the_stand_ins_are_those_of_the_real_one():
     assert faulty_workers.READY == READY
 
@@ -339,27 +331,19 @@ def test_start_times_are_forecast_unless_it_is_switched_off_or_numba_is_missing(
     assert forecast(Config(), NOW) == [], "who has no Numba has not asked for it"
 
 
-def test_a_worker_that_is_not_wanted_any_more_ends_and_another_one_starts_when_it_is_again(desk):
-    site = desk(faulty_workers.never_ready)
-    site.ask()
-    worker = site.worker.worker
-    site.worker.rest()
-    assert gone(worker)
-    assert site.worker.worker is None
-    site.ask()
-    assert site.worker.worker not in {None, worker}
-
-
-def test_a_cycle_after_it_was_switched_off_ends_the_worker(desk, tmp_path):
+def test_a_cycle_after_it_was_switched_off_ends_the_worker_and_another_one_starts_when_it_is_on_again(desk, tmp_path):
     site = desk(faulty_workers.never_ready)
     daemon = site.daemon(tmp_path / "state")
     daemon.tick()
-    worker = site.worker.worker
+    worker, on = site.worker.worker, daemon.config
     assert worker is not None
-    daemon.runtime.config = daemon.config.model_copy(update={"forecast": ForecastSection(enabled="off")})
+    daemon.runtime.config = on.model_copy(update={"forecast": ForecastSection(enabled="off")})
     daemon.tick()
     assert gone(worker)
     assert site.worker.worker is None
+    daemon.runtime.config = on
+    daemon.tick()
+    assert site.worker.worker not in {None, worker}
 
 
 @pytest.mark.parametrize("line", ['enabled = "yes"', "enable = 4"])
@@ -408,19 +392,3 @@ def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missi
     assert forecast(daemon.config, site.clock.time() + 3600.0) == [], "that was long ago"
     off = daemon.config.model_copy(update={"forecast": ForecastSection(enabled="off")})
     assert forecast(off, site.clock.time()) == []
-
-
-def test_the_log_says_what_is_missing_meanwhile_and_when_it_is_there_again(desk, logs):
-    site = desk(faulty_workers.dies_once)
-    deadline = time.monotonic() + 60.0
-    while len(logs) < 4 and time.monotonic() < deadline:
-        site.ask()
-        time.sleep(0.01)
-    said = [f"{entry['event']}: {entry['sentence']}" for entry in logs]
-    assert [line.partition(" (")[0] for line in said] == [
-        "forecast.ready: Start times are forecast from now on",
-        "forecast.failed: No start times are forecast until it works again.",
-        "forecast.ready: Start times are forecast from now on",
-        "forecast.works: Start times are forecast again.",
-    ]
-    assert 'forecast.enabled = "off"' in logs[1]["remedy"]

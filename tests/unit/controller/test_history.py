@@ -82,6 +82,14 @@ class Site:
         return self.metrics.registry.get_sample_value(f"rltuned_{name}")
 
 
+@pytest.fixture
+def site(tmp_path):
+    """It has read of one job."""
+    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
+    site.refresh()
+    return site
+
+
 def test_predictions_follow_the_finished_jobs_and_leave_the_unknown_open(tmp_path):
     site = Site(tmp_path, ended(1, NOW - 100, 120.0))
     assert site.estimates() is None
@@ -113,9 +121,7 @@ def test_it_is_known_how_predictions_turned_out_and_kept_over_a_restart(tmp_path
     assert site.run_times.ended() is None
 
 
-def test_a_prediction_on_disk_that_cannot_be_understood_is_named(tmp_path):
-    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
-    site.refresh()
+def test_a_prediction_on_disk_that_cannot_be_understood_is_named(site, tmp_path):
     file = tmp_path / FILE_NAME
     value = json.loads(file.read_text())
     value["ended"] = [[1.0, "much", 2.0]]
@@ -175,9 +181,7 @@ def test_a_refresh_asks_only_for_what_is_new_and_counts_no_job_twice(tmp_path):
     assert site.run_times.ended().run_time.tolist() == [100.0, 200.0, 900.0]
 
 
-def test_slurmdbd_away_is_said_once_and_what_is_known_stays(tmp_path):
-    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
-    site.refresh()
+def test_slurmdbd_away_is_said_once_and_what_is_known_stays(site):
     site.accounting.trouble = SlurmUnavailableError("sacct (history) failed")
     assert [site.refresh() for _ in range(3)] == [["history.unavailable"], [], []]
     assert site.estimates()[0] == 120.0
@@ -209,9 +213,7 @@ def test_where_no_job_has_ended_the_past_is_not_read_again_and_again(tmp_path):
     assert site.accounting.asked == [(NOW - OVERLAP, NOW + 600)]
 
 
-def test_jobs_that_ended_while_slurmdbd_was_away_are_read_when_it_is_back(tmp_path):
-    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
-    site.refresh()
+def test_jobs_that_ended_while_slurmdbd_was_away_are_read_when_it_is_back(site):
     site.accounting.trouble = SlurmUnavailableError("away")
     site.clock.sleep(5 * 3600.0)
     site.refresh()
@@ -234,16 +236,10 @@ def test_an_answer_that_cannot_be_understood_is_skipped_and_the_rest_is_read(tmp
     assert site.refresh() == ["history.incomplete", "history.read"]
     assert site.estimates()[0] == 120.0
     site.accounting.asked.clear()
-    site.refresh()
-    assert site.accounting.asked == [(NOW - OVERLAP, NOW)]
-
-
-def test_answers_that_cannot_be_understood_are_said_once(tmp_path):
-    site = Site(tmp_path)
-    site.accounting.trouble = SlurmParseError("sacct, job '1': column End")
-    assert site.refresh() == ["history.incomplete"]
-    site.clock.sleep(600.0)
     assert site.refresh() == []
+    assert site.accounting.asked == [(NOW - OVERLAP, NOW)]
+    site.accounting.trouble = SlurmParseError("again")
+    assert site.refresh() == [], "it is said once"
 
 
 def test_rows_that_cannot_be_understood_are_told_once_and_hide_neither_the_others_nor_a_later_silence(tmp_path):
@@ -260,17 +256,13 @@ def test_rows_that_cannot_be_understood_are_told_once_and_hide_neither_the_other
     assert site.refresh() == ["history.unavailable"]
 
 
-def test_a_clock_that_was_set_back_starts_anew(tmp_path):
-    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
-    site.refresh()
+def test_a_clock_that_was_set_back_starts_anew(site):
     site.clock.now -= 2 * DAY
     site.refresh()
     assert site.estimates() is None
 
 
-def test_what_was_learnt_survives_a_restart_without_asking_again(tmp_path):
-    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
-    site.refresh()
+def test_what_was_learnt_survives_a_restart_without_asking_again(site, tmp_path):
     site.start()
     site.run_times.load()
     assert site.estimates()[0] == 120.0
@@ -323,9 +315,7 @@ def test_a_directory_that_cannot_be_written_costs_a_line_of_the_log(tmp_path):
     assert site.estimates()[0] == 120.0
 
 
-def test_a_reload_to_limits_stops_reading_and_predicting(tmp_path):
-    site = Site(tmp_path, ended(1, NOW - 100, 120.0))
-    site.refresh()
+def test_a_reload_to_limits_stops_reading_and_predicting(site, tmp_path):
     site.runtime.config = Config(estimates=EstimatesSection(source="limit"))
     site.accounting.asked.clear()
     site.refresh()

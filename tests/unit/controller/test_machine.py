@@ -70,24 +70,10 @@ class Machine(RuleBasedStateMachine):
         calm=st.sampled_from([False, False, False, True]),
         put_back=st.booleans(),
     )
-    def begin(
-        self,
-        release,
-        placement,
-        ageing,
-        limiter,
-        jobs,
-        stage,
-        share=0.1,
-        most=16,
-        predicted=1.0,
-        calm=False,
-        put_back=False,
-    ):
+    def begin(self, jobs, stage, calm=False, put_back=False, **settings):
         self.calm, stage = calm, Stage.ACTIVE if calm else stage
         self.directory = tempfile.mkdtemp(dir=MEMORY)
-        settings = {"share": share, "most": most, "predicted": predicted, "ignored": IGNORED}
-        self.world = World(Path(self.directory), release, placement, ageing=ageing, limiter=limiter, **settings)
+        self.world = World(Path(self.directory), ignored=IGNORED, **settings)
         for number in range(jobs):
             user, limit = USERS[number % len(USERS)], 600.0 * (number % 3 + 1)
             self.world.slurm.submit(500 + 733 * number % 1000, user=user, time_limit=limit)
@@ -187,21 +173,11 @@ class Machine(RuleBasedStateMachine):
         waited=st.sampled_from([0.0, 3600.0, WAITED, WAITED]),
         after=SOON,
     )
-    def submit(self, priority, nice, user, partition, qos, tasks, dependent, gpus, after, limit=600.0, waited=WAITED):
+    def submit(self, priority, after, limit=600.0, waited=WAITED, **values):
         def act():
             if len(self.world.slurm.jobs) < 16:
-                self.world.slurm.submit(
-                    priority,
-                    nice=nice,
-                    user=user,
-                    partition=partition,
-                    qos=qos,
-                    tasks=tasks,
-                    dependent=dependent,
-                    gpus=gpus,
-                    time_limit=limit,
-                    submit_time=int(self.world.clock.time() - waited),
-                )
+                submitted = int(self.world.clock.time() - waited)
+                self.world.slurm.submit(priority, time_limit=limit, submit_time=submitted, **values)
 
         self.somebody(after, act)
 
@@ -367,18 +343,12 @@ class Machine(RuleBasedStateMachine):
     @TROUBLE
     @rule(after=SOON)
     def slurmctld_stops(self, after):
-        def act():
-            self.world.slurm.up = False
-
-        self.somebody(after, act)
+        self.somebody(after, lambda: setattr(self.world.slurm, "up", False))
 
     @TROUBLE
     @rule(after=SOON)
     def slurmctld_freezes(self, after):
-        def act():
-            self.world.slurm.frozen = True
-
-        self.somebody(after, act)
+        self.somebody(after, lambda: setattr(self.world.slurm, "frozen", True))
 
     @precondition(lambda self: not self.world.slurm.answers)
     @rule(lost=st.booleans())

@@ -7,6 +7,7 @@ from unit.controller.support import Bench, files_no_longer_than
 from rltuned.controller.give_back import batches
 from rltuned.controller.health.checks import Remains, remains
 from rltuned.controller.health.rpc_budget import Budget
+from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Change, Field, OverSubscribe
 from rltuned.core.workers.progress import ProgressLines
 from rltuned.slurm.port import Privilege
@@ -91,18 +92,11 @@ def test_a_given_job_that_carried_nothing_is_left_alone_from_now_on_too(bench):
 
 
 def test_beside_a_living_daemon_restore_writes_no_journal_and_the_daemon_leaves_the_jobs_alone(bench):
-    from unit.controller.support import unlimited
-
-    from rltuned.controller.give_back.batches import restore
-    from rltuned.controller.write.journal import Journal
-
     bench.cycle([4, 3, 2, 1])
-    on_disk = (bench.directory / "state" / "journal.jsonl").read_bytes()
-    other = Journal.read(bench.directory / "state")
-    slurm = bench.slurm
-    report = restore(
-        other, slurm.reader(), slurm.writer(), unlimited(), bench.clock, job_ids=[4], hands_off=True, record=False
-    )
+    on_disk, slurm = (bench.directory / "state" / "journal.jsonl").read_bytes(), bench.slurm
+    living, bench.journal = bench.journal, Journal.read(bench.directory / "state")
+    report = bench.restore(job_ids=[4], hands_off=True, record=False)
+    bench.journal = living
     assert report.complete
     assert report.journal_trouble == ""
     assert (bench.directory / "state" / "journal.jsonl").read_bytes() == on_disk

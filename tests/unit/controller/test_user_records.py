@@ -70,6 +70,26 @@ def place():
     shutil.rmtree(path)
 
 
+@pytest.fixture
+def top(place):
+    """Where the records go."""
+    path = place / "shared"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def there(place):
+    """Where jobs register."""
+    path = place / "elastic"
+    path.mkdir()
+    path.chmod(0o1733)
+    return path
+
+
+REGISTRATION = json.dumps({"version": 1, "least": 1, "most": 4, "cost": 240.0})
+
+
 def run_as(uid, call):
     """What `call` returns in a process of this user, or the text of its exception."""
     try:
@@ -128,9 +148,7 @@ def test_a_relative_path_is_no_place():
 
 
 @as_root
-def test_each_user_can_read_their_own_file_and_list_and_read_nothing_else(place):
-    top = place / "shared"
-    top.mkdir(mode=0o777)
+def test_each_user_can_read_their_own_file_and_list_and_read_nothing_else(top):
     assert not write_all_records(top, records(ALICE, BOB, ALICE))
     section = UsersSection(directory=top)
     assert fetched_as(ALICE, section) == [1, 3]
@@ -156,9 +174,7 @@ def test_each_user_can_read_their_own_file_and_list_and_read_nothing_else(place)
 
 
 @as_root
-def test_a_daemon_without_privilege_can_do_it_too(place):
-    top = place / "shared"
-    top.mkdir()
+def test_a_daemon_without_privilege_can_do_it_too(top):
     os.chown(top, 61010, 61010)
     made = records(ALICE, BOB)
     assert run_as(61010, lambda: write_all_records(top, made)) is None
@@ -170,9 +186,7 @@ def test_a_daemon_without_privilege_can_do_it_too(place):
 
 
 @as_root
-def test_who_has_no_job_any_more_has_an_empty_record_of_the_same_time(place):
-    top = place / "shared"
-    top.mkdir()
+def test_who_has_no_job_any_more_has_an_empty_record_of_the_same_time(top):
     write_all_records(top, records(ALICE, BOB))
     before = (top / str(ALICE) / NAME).stat()
     assert not write_all_records(top, records(BOB, now=NOW + 60.0))
@@ -183,9 +197,7 @@ def test_who_has_no_job_any_more_has_an_empty_record_of_the_same_time(place):
 
 
 @as_root
-def test_a_changed_access_list_is_put_right_in_the_next_cycle(place):
-    top = place / "shared"
-    top.mkdir()
+def test_a_changed_access_list_is_put_right_in_the_next_cycle(top):
     write_all_records(top, records(ALICE, BOB))
     for path in (top / str(ALICE), top / str(ALICE) / NAME):
         path.chmod(0o777)
@@ -213,9 +225,7 @@ def test_a_file_system_without_access_lists_gets_no_record_and_the_reason_is_sai
 
 
 @as_root
-def test_a_directory_of_somebody_else_is_refused_and_a_link_in_ours_not_followed(place):
-    top = place / "shared"
-    top.mkdir()
+def test_a_directory_of_somebody_else_is_refused_and_a_link_in_ours_not_followed(place, top):
     os.chown(top, ALICE, ALICE)
     assert f"belongs to uid {ALICE}" in write_all_records(top, records(ALICE))
     assert list(top.iterdir()) == []
@@ -229,9 +239,7 @@ def test_a_directory_of_somebody_else_is_refused_and_a_link_in_ours_not_followed
 
 
 @as_root
-def test_a_full_disk_leaves_the_old_record_whole(place):
-    top = place / "shared"
-    top.mkdir()
+def test_a_full_disk_leaves_the_old_record_whole(top):
     write_all_records(top, records(ALICE))
     many = records(*[ALICE] * 200)
 
@@ -248,9 +256,7 @@ def test_a_full_disk_leaves_the_old_record_whole(place):
 
 
 @as_root
-def test_directories_are_bounded_and_those_without_jobs_go_first(place, monkeypatch):
-    top = place / "shared"
-    top.mkdir()
+def test_directories_are_bounded_and_those_without_jobs_go_first(top, monkeypatch):
     write_all_records(top, records(ALICE, BOB))
     monkeypatch.setattr(module, "MOST_USERS", 3)
     assert not write_all_records(top, records(BOB, 61003, 61004))
@@ -294,18 +300,6 @@ def test_a_directory_that_cannot_be_listed_once_is_said_and_tried_again(place, m
     files.close()
 
 
-def test_after_a_reload_trouble_is_said_in_the_new_log(place):
-    before, after = io.StringIO(), io.StringIO()
-    shared = runtime(before)
-    files = UserFiles(place / "absent", shared)
-    shared.log = make("info", "json", after)
-    files.publish(records("root"))
-    while files._next is not None or not (before.getvalue() or after.getvalue()):
-        time.sleep(0.001)
-    files.close()
-    assert (before.getvalue(), "users.not_published" in after.getvalue()) == ("", True)
-
-
 def test_a_file_server_that_hangs_holds_up_neither_the_cycle_nor_the_end(place, monkeypatch):
     hangs, entered = threading.Event(), threading.Event()
 
@@ -327,14 +321,17 @@ def test_a_file_server_that_hangs_holds_up_neither_the_cycle_nor_the_end(place, 
     assert not files._thread.is_alive()
 
 
-def test_trouble_is_said_once_for_as_long_as_it_stays_the_same(place):
-    stream = io.StringIO()
-    files = UserFiles(place / "absent", runtime(stream))
+def test_trouble_is_said_once_for_as_long_as_it_stays_the_same_and_after_a_reload_in_the_new_log(place):
+    before, stream = io.StringIO(), io.StringIO()
+    shared = runtime(before)
+    files = UserFiles(place / "absent", shared)
+    shared.log = make("info", "json", stream)
     for _ in range(3):
         files.publish(records("root"))
         while files._next is not None:
             time.sleep(0.001)
     files.close()
+    assert not before.getvalue()
     (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert line["event"] == "users.not_published"
     assert "absent: No such file or directory" in line["reason"]
@@ -386,13 +383,9 @@ def explain_as(uid, config, *arguments):
 
 
 @as_root
-def test_a_job_is_registered_by_its_own_user_in_a_plain_small_file_and_by_nobody_else(place):
-    jobs = make_snapshot(pending(9, user=[str(ALICE)] * 8 + [str(BOB)])).jobs
-    assert registered(place, jobs) == {}, "the site has no directory for them"
-    there = place / "elastic"
-    there.mkdir()
-    there.chmod(0o1733)
-    good = json.dumps({"version": 1, "least": 1, "most": 4, "cost": 240.0})
+def test_a_job_is_registered_by_its_own_user_in_a_plain_small_file_and_by_nobody_else(place, there):
+    jobs, good = make_snapshot(pending(9, user=[str(ALICE)] * 8 + [str(BOB)])).jobs, REGISTRATION
+    assert registered(place / "other", jobs) == {}, "the site has no directory for them"
     secret = place / "secret"
     secret.write_text(good)
 
@@ -417,14 +410,10 @@ def test_a_job_is_registered_by_its_own_user_in_a_plain_small_file_and_by_nobody
 @as_root
 @pytest.mark.parametrize("taken_by", ["a file", "a directory"])
 def test_a_registration_whose_name_somebody_else_has_taken_or_that_others_hide_comes_through(
-    place, monkeypatch, taken_by
+    place, there, monkeypatch, taken_by
 ):
     monkeypatch.setattr(registrations, "MOST_REMOVED", 10)
-    jobs = make_snapshot(pending(1, user=str(ALICE))).jobs
-    there = place / "elastic"
-    there.mkdir()
-    there.chmod(0o1733)
-    said = json.dumps({"version": 1, "least": 1, "most": 4, "cost": 240.0})
+    jobs, said = make_snapshot(pending(1, user=str(ALICE))).jobs, REGISTRATION
 
     def taken():
         if taken_by == "a file":
@@ -451,11 +440,10 @@ def test_a_registration_whose_name_somebody_else_has_taken_or_that_others_hide_c
     assert [path.name for path in there.iterdir() if not path.is_dir()] == [f"{ALICE}.1"]
 
 
-def test_only_a_job_that_ran_a_moment_ago_is_registered_while_it_waits(place):
+def test_only_a_job_that_ran_a_moment_ago_is_registered_while_it_waits(place, there):
     me = str(os.geteuid())
-    (place / "elastic").mkdir()
     for job in (1, 2, 3):
-        (place / "elastic" / f"{me}.{job}").write_text('{"version": 1, "least": 1, "most": 4, "cost": 240.0}')
+        (there / f"{me}.{job}").write_text(REGISTRATION)
 
     def told(now, *states):
         jobs = pending(3, user=me, state=states, held_nodes=[(at,) if state else () for at, state in enumerate(states)])
@@ -471,11 +459,10 @@ def test_only_a_job_that_ran_a_moment_ago_is_registered_while_it_waits(place):
     assert [*ran] == [3], "of jobs that have ended nothing is kept"
 
 
-def test_of_registrations_so_many_are_looked_at_and_of_others_so_many_removed_in_a_cycle(place, monkeypatch):
-    there, jobs = place / "elastic", make_snapshot(pending(3, user=str(os.geteuid()))).jobs
-    there.mkdir()
+def test_of_registrations_so_many_are_looked_at_and_of_others_so_many_removed_in_a_cycle(place, there, monkeypatch):
+    jobs = make_snapshot(pending(3, user=str(os.geteuid()))).jobs
     for job in (1, 2, 3):
-        (there / f"{os.geteuid()}.{job}").write_text('{"version": 1, "least": 1, "most": 4, "cost": 240.0}')
+        (there / f"{os.geteuid()}.{job}").write_text(REGISTRATION)
     with monkeypatch.context() as few:
         few.setattr(registrations, "MOST_LISTED", 2)
         assert len(registered(place, jobs)) == 2
@@ -486,13 +473,12 @@ def test_of_registrations_so_many_are_looked_at_and_of_others_so_many_removed_in
     assert len([*there.iterdir()]) == 3 + 3
 
 
-def test_a_registration_through_a_pipe_or_for_more_nodes_than_there_are_is_none(place):
-    there, jobs = place / "elastic", make_snapshot(pending(2, user=str(os.geteuid()))).jobs
-    there.mkdir()
+def test_a_registration_through_a_pipe_or_for_more_nodes_than_there_are_is_none(place, there):
+    jobs = make_snapshot(pending(2, user=str(os.geteuid()))).jobs
     os.mkfifo(there / f"{os.geteuid()}.1")
     pipe = os.open(there / f"{os.geteuid()}.1", os.O_RDWR | os.O_NONBLOCK)
-    os.write(pipe, b'{"version": 1, "least": 1, "most": 4, "cost": 240.0}')
-    (there / f"{os.geteuid()}.2").write_text('{"version": 1, "least": 1, "most": 10001, "cost": 240.0}')
+    os.write(pipe, REGISTRATION.encode())
+    (there / f"{os.geteuid()}.2").write_text(REGISTRATION.replace('"most": 4', '"most": 10001'))
     assert registered(place, jobs) == {}
     os.close(pipe)
 
@@ -504,15 +490,7 @@ def test_a_file_system_that_takes_an_access_list_and_does_not_keep_it_gets_no_re
     assert not (place / str(uid) / NAME).exists()
 
 
-def test_what_jobs_that_are_gone_have_left_is_removed(place):
-    (place / "elastic").mkdir()
-    for job in (1, 2):
-        (place / "elastic" / f"{os.geteuid()}.{job}").write_text('{"version": 1, "least": 1, "most": 4, "cost": 240.0}')
-    assert [*registered(place, make_snapshot(pending(1, user=str(os.geteuid()))).jobs)] == [1]
-    assert [path.name for path in (place / "elastic").iterdir()] == [f"{os.geteuid()}.1"]
-
-
-def test_what_registered_jobs_are_advised_is_in_their_users_record(place):
+def test_what_registered_jobs_are_advised_is_in_their_users_record(place, there):
     daemon_user = str(os.geteuid())
     state = [JobState.RUNNING, JobState.PENDING]
     jobs = pending(
@@ -527,10 +505,8 @@ def test_what_registered_jobs_are_advised_is_in_their_users_record(place):
         gpus_per_node=[2, 4],
     )
     snapshot = make_snapshot(jobs, gpus_alloc=[[2, 0, 0], [2, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]])
-    (place / "elastic").mkdir()
-    registration = {"version": 1, "least": 1, "most": 4, "cost": 240.0}
-    (place / "elastic" / f"{os.geteuid()}.1").write_text(json.dumps(registration))
-    written = place / daemon_user / NAME
+    for job in (1, 9):
+        (there / f"{daemon_user}.{job}").write_text(REGISTRATION)
     files = UserFiles(place, runtime(io.StringIO()))
     made = plan(snapshot, by_name("sjf"), Config())
     try:
@@ -540,12 +516,13 @@ def test_what_registered_jobs_are_advised_is_in_their_users_record(place):
     finally:
         files.close()
     assert advice_of(place, 1, 2) == (2, 0.0, 0.0), "it is of long ago"
-    told = json.loads(written.read_text())["elastic"]
+    assert [path.name for path in there.iterdir()] == [f"{daemon_user}.1"], "what a job that is gone left is removed"
+    told = json.loads((place / daemon_user / NAME).read_text())["elastic"]
     assert [(each["job_id"], each["nodes"], each["advised"], each["left"]) for each in told] == [(1, 2, 1, 9000.0)]
 
 
 @as_root
-def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_nothing(place):
+def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_nothing(place, top):
     made = UserRecords(
         make_snapshot(
             pending(4, user=[str(ALICE), str(BOB), str(BOB), str(ALICE)], reason=["Priority", *["Dependency"] * 3]),
@@ -553,14 +530,12 @@ def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_not
         ),
         interval=60.0,
     )
-    path = place / "shared"
-    path.mkdir()
-    write_all_records(path, made)
+    write_all_records(top, made)
     state = place / "state"
     state.mkdir(mode=0o750)
     config = place / "config.toml"
     # A Slurm that is not there: whoever asked it would fail.
-    config.write_text(f'[users]\ndirectory = "{path}"\n[state]\ndirectory = "{state}"\n[slurm]\nbin_dir = "/nowhere"\n')
+    config.write_text(f'[users]\ndirectory = "{top}"\n[state]\ndirectory = "{state}"\n[slurm]\nbin_dir = "/nowhere"\n')
     code, out, err = explain_as(ALICE, config)
     assert (code, err) == (0, "")
     assert "Your 2 pending jobs" in out
@@ -580,16 +555,15 @@ def test_explain_answers_an_ordinary_user_about_own_jobs_only_and_asks_slurm_not
 
 
 @as_root
-def test_a_real_daemon_shows_each_user_their_jobs(place):
-    shared, config = place / "shared", place / "config.toml"
-    config.write_text(CONFIG.format(root=place) + f'[users]\ndirectory = "{shared}"\n')
-    shared.mkdir()
+def test_a_real_daemon_shows_each_user_their_jobs(place, top):
+    config = place / "config.toml"
+    config.write_text(CONFIG.format(root=place) + f'[users]\ndirectory = "{top}"\n')
     daemon = Process(place, "--users")
     try:
         for _ in range(3):  # a record is written after its cycle
             daemon.logged("cycle.done")
-        assert fetched_as(ALICE, UsersSection(directory=shared)) == [7, 5, 3, 1], "as sjf orders them"
-        assert fetched_as(BOB, UsersSection(directory=shared)) == [8, 6, 4, 2]
+        assert fetched_as(ALICE, UsersSection(directory=top)) == [7, 5, 3, 1], "as sjf orders them"
+        assert fetched_as(BOB, UsersSection(directory=top)) == [8, 6, 4, 2]
         code, out, _ = explain_as(ALICE, config, "7")
         assert code == 0
         assert "Job 7: place 2 of 8 (Slurm alone: 7)" in out
@@ -602,16 +576,15 @@ def test_a_real_daemon_shows_each_user_their_jobs(place):
 
 
 @as_root
-def test_the_default_configuration_that_a_user_may_not_read_counts_as_absent(place, monkeypatch):
+def test_the_default_configuration_that_a_user_may_not_read_counts_as_absent(place, top, monkeypatch):
     hidden = place / "config.toml"
     hidden.write_text("not toml at all")
     hidden.chmod(0o600)
     from rltuned.cli import common
 
     monkeypatch.setattr(common, "DEFAULT_PATH", hidden)
-    monkeypatch.setenv("RLTUNED_USERS__DIRECTORY", str(place / "shared"))
-    (place / "shared").mkdir()
-    write_all_records(place / "shared", records(ALICE))
+    monkeypatch.setenv("RLTUNED_USERS__DIRECTORY", str(top))
+    write_all_records(top, records(ALICE))
 
     def call():
         out = io.StringIO()
