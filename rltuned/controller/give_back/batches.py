@@ -18,21 +18,12 @@ from rltuned.controller.health.clock import Clock
 from rltuned.controller.health.rpc_budget import STATUS_RPCS, Budget
 from rltuned.controller.write.claims import (
     ISOLATED,
-    OVERSUBSCRIBE,
     READING_SECONDS,
+    RULES,
     SETTLE_SECONDS,
-    SITE_FACTOR,
-    TABLE,
     Entry,
     Value,
-    dated,
-    estranged,
-    given_back,
-    intended,
-    noticed,
-    requeued,
     settling_seconds,
-    standing,
 )
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, SiteFactor
@@ -145,7 +136,7 @@ def restore(
     unknown = set(job_ids or ()) - known.keys() - others.keys()
     strange = [others.pop(job) for job in list(others) if others[job].strange]
     strangers = {job: status.site_factor for job, status in others.items() if status.site_factor}
-    before = {job: dated(entry, began) for job, entry in known.items() if job_ids is None or job in job_ids}
+    before = {job: entry.dated(began) for job, entry in known.items() if job_ids is None or job in job_ids}
     if orphans:
         for job, factor in strangers.items():
             before[job] = Entry(Applied(job, others[job].submit_time, site_factor=factor))
@@ -345,7 +336,7 @@ class _Work:
         if status is not None and status.strange:
             return [_not_understood(status)]
         if status is not None and status.pending and status.submit_time != entry.submit_time:
-            again = requeued(entry, status, ids_go_on=self.ids_go_on)
+            again = entry.requeued(status, ids_go_on=self.ids_go_on)
             if again is None and status.site_factor is None and entry.factors:
                 return [_unidentified(entry)]
             status = None if again is None else status
@@ -357,17 +348,17 @@ class _Work:
             del self.entries[job]
             return []
         if status.site_factor and status.site_factor not in entry.factors:
-            judged, need = estranged(entry, SITE_FACTOR), None  # somebody else's
+            judged, need = entry.estranged(Field.SITE_FACTOR), None  # somebody else's
         else:
             judged, need = entry, self._site_factor(entry, status)
-        self.entries[job] = noticed(entry, judged, self.slurm.clock.steady())
+        self.entries[job] = judged.noticed(entry, self.slurm.clock.steady())
         return [each for each in (need, self._oversubscribe(judged, status)) if each is not None]
 
     def _site_factor(self, entry: Entry, status: JobStatus) -> Change | Leftover | None:
         value, job, of, slurm = status.site_factor, entry.job_id, Field.SITE_FACTOR, self.slurm
         if value is not None:
             # A job that has 0 may stand raised all the same; the same value once more puts its priority right.
-            carried = value or standing(entry, status)
+            carried = value or entry.standing(status)
             return _undoing(entry, of, carried, SiteFactor(0)) if carried else None
         if not entry.carries or slurm.took(job, of):
             return None
@@ -399,7 +390,7 @@ class _Work:
         return Leftover(job, of.value, status.oversubscribe.value, why, remedy, final=True)
 
     def _gave_up(self, change: Change, status: JobStatus) -> Leftover:
-        value, of = TABLE[change.field].shown(status), change.field.value
+        value, of = RULES[change.field].shown(status), change.field.value
         said = self.slurm.answers.get((change.job_id, change.field)) or "Slurm gave no reason"
         why = f"Slurm did not take it: {said}"
         if change.field is Field.SITE_FACTOR and value == 0:
@@ -417,7 +408,7 @@ class _Work:
         now = self.slurm.clock.steady()
         for job, changes in work.items():
             for change in changes:
-                self.entries[job] = intended(self.entries[job], TABLE[change.field], change, now)
+                self.entries[job] = self.entries[job].intended(change, now)
         self.note([self.entries[job] for job in work], [])
 
     def note(self, entries: Sequence[Entry], forget: Sequence[int]) -> None:
@@ -440,11 +431,11 @@ class _Work:
             if (job, NOT_UNDERSTOOD) in stuck:
                 continue  # nothing was seen: the entry stays as it is
             if (job, Field.SITE_FACTOR) not in stuck:
-                remains = given_back(remains, SITE_FACTOR, sure=sure)
+                remains = remains.given_back(Field.SITE_FACTOR, sure=sure)
                 if self.slurm.took(job, Field.SITE_FACTOR):
                     remains = replace(remains, cleared=self.slurm.started)
             if (job, Field.OVERSUBSCRIBE) not in stuck:
-                remains = given_back(remains, OVERSUBSCRIBE, sure=True)
+                remains = remains.given_back(Field.OVERSUBSCRIBE, sure=True)
             if entry.claims and not remains.claims and job not in self.written:
                 # Somebody else took it back (`restore JOBID` beside a daemon), and when is not known: perhaps just now.
                 remains = replace(remains, touched=self.slurm.clock.steady())
@@ -476,7 +467,7 @@ def _not_understood(status: JobStatus) -> Leftover:
 def _unproven(entry: Entry, now: float) -> Entry:
     """The entry of a job that is missing for the first time: nothing claimed, what was ours in doubt."""
     touched = now if entry.claims else entry.touched
-    return replace(given_back(entry, SITE_FACTOR, sure=False), touched=touched)
+    return replace(entry.given_back(Field.SITE_FACTOR, sure=False), touched=touched)
 
 
 def _unidentified(entry: Entry) -> Leftover:

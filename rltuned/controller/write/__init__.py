@@ -1,7 +1,3 @@
-"""From a plan to Slurm.
-
-- `execution`: carries out a plan. `apply`: changes → outcomes: read, judge, journal, write, read back.
-- `claims`: what rltuned may call its own on a job, field by field.
-- `journal`: write-ahead journal, two copies, checksummed.
-- `reconcile`: the journal against the queue: gone jobs, unfinished writes, foreign changes.
+"""From a plan to Slurm. What must stay: a value is in the journal on disk before Slurm hears of it, a write acts on a
+reading that was made for it, and what somebody else has set stands (`claims`).
 """

@@ -13,18 +13,7 @@ from typing import Final, NamedTuple
 
 from rltuned.controller.health.clock import Clock
 from rltuned.controller.health.rpc_budget import LOOK_RPCS, STATUS_RPCS, Budget
-from rltuned.controller.write.claims import (
-    READING_SECONDS,
-    TABLE,
-    Entry,
-    Judgement,
-    estranged,
-    intended,
-    landed,
-    noticed,
-    refused,
-    standing,
-)
+from rltuned.controller.write.claims import READING_SECONDS, RULES, Entry, Judgement
 from rltuned.controller.write.journal import Journal, Settlement
 from rltuned.core.changes import Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.core.errors import JournalError, SlurmDeniedError, SlurmError
@@ -93,7 +82,7 @@ class Applier:
             known = learned.get(change.job_id) or self.journal.entry(change.job_id, change.submit_time)
             judged = _judge(change, seen, known)
             if judged.entry is not None:
-                learned[change.job_id] = noticed(known, judged.entry, read_at)
+                learned[change.job_id] = judged.entry.noticed(known, read_at)
             if judged.outcome is None:
                 may.add(id(change))
             else:
@@ -119,8 +108,8 @@ class Applier:
         pending: dict[int, Entry] = {}
         for change in changes:
             entry = pending.get(change.job_id) or self.journal.entry(change.job_id, change.submit_time)
-            shared = shares.get(change.job_id)
-            entry = intended(entry, TABLE[change.field], change, self.clock.steady(), shares=shared)
+            entry = entry or Entry.blank(change)
+            entry = entry.intended(change, self.clock.steady(), shares=shares.get(change.job_id))
             pending[change.job_id] = entry
             intents.append((change, entry))
         self.journal.intend(intents)
@@ -156,7 +145,7 @@ class Applier:
 
 
 def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None) -> Judgement:
-    status, row = seen.get(change.job_id), TABLE[change.field]
+    status = seen.get(change.job_id)
     if status is not None and status.strange:
         return Judgement(Outcome.THROTTLED, f"{_STRANGE}: {status.strange}")
     if status is None or not status.pending or status.submit_time != change.submit_time:
@@ -167,7 +156,7 @@ def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None) -
         return Judgement(Outcome.HELD, _HELD)
     if change.request and status.request and change.request != status.request:
         return Judgement(Outcome.CHANGED, _CHANGED)
-    return row.judge(change, status, entry)
+    return RULES[change.field].judge(change, status, entry or Entry.blank(change))
 
 
 def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list[Result]:
@@ -175,7 +164,7 @@ def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list
     why = "what was read of the job is too old (suspended machine, slow disk?)"
     entries: dict[int, Entry] = {}
     for change, entry in intents:
-        entries[change.job_id] = refused(entries.get(change.job_id, entry), change)
+        entries[change.job_id] = entries.get(change.job_id, entry).refused(change)
     with contextlib.suppress(JournalError):
         journal.settle([Settlement(change, Outcome.THROTTLED, why, entries[change.job_id]) for change, _ in intents])
     return [Result(change, Outcome.THROTTLED, why) for change, _ in intents]
@@ -190,7 +179,7 @@ def settle(
     now: float,
 ) -> tuple[Outcome, str, Entry]:
     """The outcome of a sent change by reading the job again, and its entry."""
-    status, row = after.get(change.job_id), TABLE[change.field]
+    status, row = after.get(change.job_id), RULES[change.field]
     if status is not None and status.strange:
         # The value may be on it: stays in doubt.
         return Outcome.FAILED, f"could not be read back; {_STRANGE}: {status.strange}", entry
@@ -201,17 +190,17 @@ def settle(
     value = row.shown(status)
     done = "" if value == change.after else row.accepted(answer, status)
     if done is not None:
-        older = change.field is Field.SITE_FACTOR and standing(entry, status) != value
-        entry = landed(entry, row, change.after, now)
+        older = change.field is Field.SITE_FACTOR and entry.standing(status) != value
+        entry = entry.landed(change.field, change.after, now)
         if status.request != was.request:
             return Outcome.ALTERED, _ALTERED, entry
         return (Outcome.UNDONE, _UNDONE, entry) if older else (Outcome.APPLIED, done, entry)
     if status.held and change.field is Field.SITE_FACTOR:
         return Outcome.HELD, _HELD, entry
     if answer.outcome is Outcome.DENIED:
-        return Outcome.DENIED, answer.message, refused(entry, change)
+        return Outcome.DENIED, answer.message, entry.refused(change)
     if lost := row.lost(status):
         return Outcome.FAILED, answer.message or lost, entry
     if value == row.shown(was):
         return answer.outcome or Outcome.FAILED, answer.message or f"{change.field.value} is still {value}", entry
-    return Outcome.FOREIGN, f"somebody set {change.field.value}={value}", estranged(entry, row)
+    return Outcome.FOREIGN, f"somebody set {change.field.value}={value}", entry.estranged(change.field)

@@ -6,14 +6,14 @@ may even carry it out later). A value that is neither claim nor doubt is somebod
 its state every few seconds and comes back with the older one when it is killed, so for a while the *previous* value is
 remembered too; it counts only when most of the jobs written last show theirs again (`reconcile`).
 
-What is special about a field is a row of `TABLE`, for apply, reconcile and restore alike: how it is claimed and shown,
+What is special about a field is in `RULES`, for apply, reconcile and restore alike: how it is claimed and shown,
 which changes of it may be sent, what its outcome is after a write, and what a look at the job settles. How it is taken
 back: `rltuned.controller.give_back.batches`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 from rltuned.core.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, WriteResult
 from rltuned.slurm.port import ClusterFacts
@@ -40,13 +40,16 @@ ROUNDING: Final = 1
 ISOLATED: Final = frozenset({OverSubscribe.NO, OverSubscribe.UNKNOWN})
 """How a job that we isolated shows: recent releases do not tell it from a default one."""
 
+NEUTRAL: Final[Mapping[Field, Value | None]] = {Field.SITE_FACTOR: 0, Field.OVERSUBSCRIBE: None}
+"""With it, nothing of ours is on the job. None: Slurm has no such value."""
+
 UNLISTED: Final = "sprio does not list it at present (not eligible, an explicit priority, slurmctld just started?)"
 """No verdict: one reading may lack a row. Two in a row settle it (`reconcile`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The journal's knowledge of one job."""
+    """The journal's knowledge of one job. A method returns what it is after something was done or seen."""
 
     applied: Applied
     doubts: Mapping[Field, tuple[Value, ...]] = field(default_factory=dict)
@@ -96,176 +99,154 @@ class Entry:
         """Site factors of ours that may be on the job, also after slurmctld came back with an older state; never 0."""
         return {self.applied.site_factor, *self.doubts.get(Field.SITE_FACTOR, ()), *self.previous} - {0}
 
-    def ours(self, row: "FieldRules") -> tuple[Value, ...]:
-        """Return all values of a field that are ours: the claim first, then the doubts."""
-        claim = row.claimed(self.applied)
-        return (*(() if claim is None else (claim,)), *self.doubts.get(row.field, ()))
+    def claim(self, of: Field) -> Value | None:
+        """What we wrote last; the neutral value where we wrote none."""
+        if of is Field.SITE_FACTOR:
+            return self.applied.site_factor
+        return None if self.applied.oversubscribe is None else self.applied.oversubscribe.value
 
+    def ours(self, of: Field) -> tuple[Value, ...]:
+        """All values of a field that are ours: the claim first, then the doubts."""
+        claim = self.claim(of)
+        return (*(() if claim is None else (claim,)), *self.doubts.get(of, ()))
 
-def standing(entry: Entry, status: JobStatus) -> int | None:
-    """Return the site factor with which the job stands in Slurm's queue; None: sprio does not list it.
+    def standing(self, status: JobStatus) -> int | None:
+        """The site factor with which the job stands in Slurm's queue; None: sprio does not list it.
 
-    It is the one that sprio shows, unless squeue's priority is nearer to the sum with an earlier one of ours, or with
-    none: a backfill cycle that had begun before our write puts the priority of its beginning back, and it stays until
-    priorities are calculated anew. Ageing, or a fair share that changes between the two commands of a reading, moves a
-    priority by less than a site factor as a rule; else the same value is written once more, which changes nothing.
-    """
-    factor = status.site_factor
-    if factor is None or status.held or (factor and factor not in entry.ours(SITE_FACTOR)):
-        return factor
+        It is the one that sprio shows, unless squeue's priority is nearer to the sum with an earlier one of ours, or
+        with none: a backfill cycle that had begun before our write puts the priority of its beginning back, and it
+        stays until priorities are calculated anew. Ageing, or a fair share that changes between the two commands of a
+        reading, moves a priority by less than a site factor as a rule; else the same value is written once more, which
+        changes nothing.
+        """
+        factor = status.site_factor
+        if factor is None or status.held or (factor and factor not in self.ours(Field.SITE_FACTOR)):
+            return factor
 
-    def off(other: int) -> int:
-        return min((abs(status.priority - max(base + other, 1)) for base in status.bases), default=0)
+        def off(other: int) -> int:
+            return min((abs(status.priority - max(base + other, 1)) for base in status.bases), default=0)
 
-    if off(factor) <= ROUNDING:
-        return factor
-    earlier = {0, *map(int, entry.factors)} - {factor}
-    return min((factor, *sorted(earlier)), key=off)
+        if off(factor) <= ROUNDING:
+            return factor
+        earlier = {0, *map(int, self.factors)} - {factor}
+        return min((factor, *sorted(earlier)), key=off)
 
+    @classmethod
+    def blank(cls, change: Change) -> Self:
+        """Of a job that was never touched."""
+        return cls(Applied(change.job_id, change.submit_time))
 
-def intended(
-    entry: Entry | None, row: "FieldRules", change: Change, now: float, *, shares: OverSubscribe | None = None
-) -> Entry:
-    """Return the entry to be on disk before `change` is sent. `shares`: OverSubscribe of the job's partition."""
-    if entry is None or entry.submit_time != change.submit_time:
-        entry = Entry(Applied(change.job_id, change.submit_time))
-    of, applied = row.field, entry.applied
-    if of is Field.OVERSUBSCRIBE and applied.oversubscribe is None and of not in entry.doubts:
-        applied = replace(applied, oversubscribe_before=OverSubscribe(str(change.before)))
-        entry = replace(entry, shares=shares)
-    doubts = (*(value for value in entry.doubts.get(of, ()) if value != change.after), change.after)[-MAX_DOUBTS:]
-    return replace(
-        entry,
-        applied=replace(applied, request=change.request) if change.request else applied,
-        doubts=_with(entry.doubts, of, doubts),
-        # Seen again, it will be this write, not an old state.
-        previous=tuple(value for value in entry.previous if of is not Field.SITE_FACTOR or value != change.after),
-        touched=now,
-        cleared=_cleared(entry, row),
-    )
+    def intended(self, change: Change, now: float, *, shares: OverSubscribe | None = None) -> Self:
+        """To be on disk before `change` is sent. `shares`: OverSubscribe of the job's partition."""
+        of, applied, first = change.field, self.applied, False
+        if of is Field.OVERSUBSCRIBE and applied.oversubscribe is None and of not in self.doubts:
+            applied, first = replace(applied, oversubscribe_before=OverSubscribe(str(change.before))), True
+        doubts = (*(value for value in self.doubts.get(of, ()) if value != change.after), change.after)[-MAX_DOUBTS:]
+        return replace(
+            self,
+            applied=replace(applied, request=change.request) if change.request else applied,
+            doubts=self._doubting(of, doubts),
+            # Seen again, it will be this write, not an old state.
+            previous=tuple(value for value in self.previous if of is not Field.SITE_FACTOR or value != change.after),
+            touched=now,
+            shares=shares if first else self.shares,
+            cleared=self._cleared(of),
+        )
 
+    def landed(self, of: Field, value: Value, now: float) -> Self:
+        """`value` was seen on the job after our write. What a neutral one takes back stays in doubt: on a job that is
+        held meanwhile, nothing shows what a slurmctld that was killed came back with.
+        """
+        if value == NEUTRAL[of]:
+            return replace(self.given_back(of, sure=False), touched=now)
+        applied, doubts = self._claiming(of, value), self._doubting(of, ())
+        return replace(self, applied=applied, doubts=doubts, previous=self._past(of, value), touched=now)
 
-def landed(entry: Entry, row: "FieldRules", value: Value, now: float) -> Entry:
-    """Return the entry once `value` was seen on the job after our write. What a neutral one takes back stays in doubt:
-    on a job that is held meanwhile, nothing shows what a slurmctld that was killed came back with.
-    """
-    if value == row.neutral:
-        return replace(given_back(entry, row, sure=False), touched=now)
-    return replace(
-        entry,
-        applied=row.take(entry.applied, value),
-        doubts=_with(entry.doubts, row.field, ()),
-        previous=_past(entry, row, value),
-        touched=now,
-    )
+    def recognised(self, of: Field, value: Value) -> Self:
+        """A value in doubt was seen on the job: it is the claim now."""
+        others = tuple(other for other in self.doubts.get(of, ()) if other != value)
+        applied, doubts = self._claiming(of, value), self._doubting(of, others)
+        return replace(self, applied=applied, doubts=doubts, previous=self._past(of, value), cleared=self._cleared(of))
 
+    def rolled_back(self, value: int) -> Self:
+        """Slurmctld came back with this site factor of before our last writes."""
+        return replace(self, applied=replace(self.applied, site_factor=value), previous=(), cleared=0.0)
 
-def recognised(entry: Entry, row: "FieldRules", value: Value) -> Entry:
-    """Return the entry once a value in doubt was seen on the job: it is the claim now."""
-    others = tuple(other for other in entry.doubts.get(row.field, ()) if other != value)
-    return replace(
-        entry,
-        applied=row.take(entry.applied, value),
-        doubts=_with(entry.doubts, row.field, others),
-        previous=_past(entry, row, value),
-        cleared=_cleared(entry, row),
-    )
+    def refused(self, change: Change) -> Self:
+        """Slurm refused the write for certain: the intended value is nobody's."""
+        left = tuple(value for value in self.doubts.get(change.field, ()) if value != change.after)
+        return replace(self, doubts=self._doubting(change.field, left))
 
+    def estranged(self, of: Field, *, hidden: bool = False) -> Self:
+        """Somebody else changed the job: never planned again; our claim to that field is dropped, unless our site
+        factor may lie `hidden` under an explicit priority and come back with their release.
+        """
+        if hidden:
+            return replace(self, applied=replace(self.applied, foreign=True))
+        # Should slurmctld be killed before it saves what they did, ours is there again.
+        previous = self._past(of, None) if self.claim(of) else self.previous
+        applied = replace(self._claiming(of, NEUTRAL[of]), foreign=True)
+        return replace(self, applied=applied, doubts=self._doubting(of, ()), previous=previous)
 
-def rolled_back(entry: Entry, value: int) -> Entry:
-    """Return the entry once slurmctld came back with this site factor of before our last writes."""
-    return replace(entry, applied=replace(entry.applied, site_factor=value), previous=(), cleared=0.0)
+    def noticed(self, before: "Entry | None", now: float) -> Self:
+        """Of now if the job has just been found to be somebody else's: ours may come back for a while."""
+        known = before is not None and before.applied.foreign
+        return replace(self, touched=now) if self.applied.foreign and not known else self
 
+    def given_back(self, of: Field, *, sure: bool) -> Self:
+        """The field was seen with its neutral value after we, or the dead-man for us, took ours back. Unless `sure`,
+        what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
+        """
+        neutral = NEUTRAL[of]
+        doubts = tuple(dict.fromkeys(value for value in self.ours(of) if value != neutral))[-MAX_DOUBTS:]
+        applied, previous = self._claiming(of, neutral), self._past(of, neutral)
+        entry = replace(self, applied=applied, doubts=self._doubting(of, doubts), previous=previous)
+        return entry.without_doubts(of) if sure else entry
 
-def refused(entry: Entry, change: Change) -> Entry:
-    """Return the entry once Slurm refused the write for certain: the intended value is nobody's."""
-    left = tuple(value for value in entry.doubts.get(change.field, ()) if value != change.after)
-    return replace(entry, doubts=_with(entry.doubts, change.field, left))
+    def without_doubts(self, of: Field) -> Self:
+        """Nothing is in doubt about one field."""
+        previous = () if of is Field.SITE_FACTOR else self.previous
+        return replace(self, doubts=self._doubting(of, ()), previous=previous)
 
+    def requeued(self, status: JobStatus, *, ids_go_on: bool) -> Self | None:
+        """Of a job that ran and was requeued: same id, new submit time, our value still on it. None when it is, or may
+        be, another job: ids start over when slurmctld loses its state, unless another one kept its submit time
+        (`ids_go_on`).
+        """
+        may_carry = ids_go_on and status.site_factor is None and bool(self.factors)
+        if status.site_factor not in self.factors and not may_carry:
+            return None
+        return replace(self, applied=replace(self.applied, submit_time=status.submit_time))
 
-def estranged(entry: Entry, row: "FieldRules", *, hidden: bool = False) -> Entry:
-    """Return the entry once somebody else changed the job: never planned again; our claim to that field is dropped,
-    unless our site factor may lie `hidden` under an explicit priority and come back with their release.
-    """
-    applied = replace(entry.applied, foreign=True)
-    if hidden:
-        return replace(entry, applied=applied)
-    # Should slurmctld be killed before it saves what they did, ours is there again.
-    previous = _past(entry, row, None) if row.claimed(applied) else entry.previous
-    doubts = _with(entry.doubts, row.field, ())
-    return replace(entry, applied=row.take(applied, row.neutral), doubts=doubts, previous=previous)
+    def dated(self, now: float) -> Self:
+        """With an age: one from the future, noted before the wall clock was set back, counts from now."""
+        return self if self.touched <= now else replace(self, touched=now)
 
+    def _cleared(self, of: Field) -> float:
+        return 0.0 if of is Field.SITE_FACTOR else self.cleared
 
-def noticed(before: Entry | None, after: Entry, now: float) -> Entry:
-    """Return the entry, of now if the job has just been found to be somebody else's: ours may come back for a while."""
-    known = before is not None and before.applied.foreign
-    return replace(after, touched=now) if after.applied.foreign and not known else after
+    def _claiming(self, of: Field, value: Value | None) -> Applied:
+        if of is Field.SITE_FACTOR:
+            return replace(self.applied, site_factor=int(value or 0))
+        if value is None:
+            return replace(self.applied, oversubscribe=None, oversubscribe_before=None)
+        return replace(self.applied, oversubscribe=OverSubscribe(str(value)))
 
+    def _doubting(self, of: Field, values: tuple[Value, ...]) -> Mapping[Field, tuple[Value, ...]]:
+        others = {name: old for name, old in self.doubts.items() if name is not of}
+        return others | {of: values} if values else others
 
-def given_back(entry: Entry, row: "FieldRules", *, sure: bool) -> Entry:
-    """Return the entry once the field was seen with its neutral value after we, or the dead-man for us, took ours back.
-    Unless `sure`, what was ours stays in doubt: slurmctld may have been killed before it saved the undoing.
-    """
-    before, previous = entry.ours(row), _past(entry, row, row.neutral)
-    entry = replace(entry, applied=row.take(entry.applied, row.neutral), previous=previous)
-    if sure:
-        return without_doubts(entry, row)
-    doubts = tuple(dict.fromkeys(value for value in before if value != row.neutral))
-    return replace(entry, doubts=_with(entry.doubts, row.field, doubts[-MAX_DOUBTS:]))
-
-
-def without_doubts(entry: Entry, row: "FieldRules") -> Entry:
-    """Return the entry with nothing in doubt about one field."""
-    previous = () if row.field is Field.SITE_FACTOR else entry.previous
-    return replace(entry, doubts=_with(entry.doubts, row.field, ()), previous=previous)
-
-
-def requeued(entry: Entry, status: JobStatus, *, ids_go_on: bool) -> Entry | None:
-    """Return the entry of a job that ran and was requeued: same id, new submit time, our value still on it. None when
-    it is, or may be, another job: ids start over when slurmctld loses its state, unless another one kept its submit
-    time (`ids_go_on`).
-    """
-    may_carry = ids_go_on and status.site_factor is None and bool(entry.factors)
-    if status.site_factor not in entry.factors and not may_carry:
-        return None
-    return replace(entry, applied=replace(entry.applied, submit_time=status.submit_time))
-
-
-def dated(entry: Entry, now: float) -> Entry:
-    """Return the entry with an age: one from the future, noted before the wall clock was set back, counts from now."""
-    return entry if entry.touched <= now else replace(entry, touched=now)
-
-
-def _cleared(entry: Entry, row: "FieldRules") -> float:
-    return 0.0 if row.field is Field.SITE_FACTOR else entry.cleared
-
-
-def _with(
-    doubts: Mapping[Field, tuple[Value, ...]], of: Field, values: tuple[Value, ...]
-) -> Mapping[Field, tuple[Value, ...]]:
-    changed = {name: old for name, old in doubts.items() if name is not of}
-    if values:
-        changed[of] = values
-    return changed
-
-
-def _past(entry: Entry, row: "FieldRules", value: Value | None) -> tuple[Value, ...]:
-    """Site factors of the past once `value` is seen in the field: the claim, and what was past already."""
-    if row.field is not Field.SITE_FACTOR:
-        return entry.previous
-    past = dict.fromkeys((entry.applied.site_factor, *entry.previous))
-    return tuple(other for other in past if other != value)[:MAX_DOUBTS]
+    def _past(self, of: Field, value: Value | None) -> tuple[Value, ...]:
+        """Site factors of the past once `value` is seen in the field: the claim, and what was past already."""
+        if of is not Field.SITE_FACTOR:
+            return self.previous
+        past = dict.fromkeys((self.applied.site_factor, *self.previous))
+        return tuple(other for other in past if other != value)[:MAX_DOUBTS]
 
 
 def settling_seconds(facts: ClusterFacts | None) -> float:
     """Return seconds after which a write can be undone no more: by a killed slurmctld, or by a backfill cycle."""
     return SETTLE_SECONDS if facts is None else max(SETTLE_SECONDS, facts.backfill_seconds)
-
-
-def recognise(entry: Entry | None, row: "FieldRules", value: Value) -> Entry | None:
-    """Return the entry when a value in doubt turned out to be on the job; None when there is nothing to learn."""
-    in_doubt = entry is not None and value in entry.doubts.get(row.field, ())
-    return recognised(entry, row, value) if entry is not None and in_doubt else None
 
 
 class Judgement(NamedTuple):
@@ -291,26 +272,16 @@ class Look(NamedTuple):
         back, nor does a backfill cycle that had begun before.
         """
         old = self.now - entry.touched >= self.settling
-        return old and standing(entry, self.status) == self.status.site_factor
+        return old and entry.standing(self.status) == self.status.site_factor
 
 
 class FieldRules(Protocol):
     """What is special about a field."""
 
-    field: Field
-    neutral: Value | None
-    """With it, nothing of ours is on the job. None: Slurm has no such value."""
-
-    def claimed(self, applied: Applied) -> Value | None:
-        """Return what we wrote last; the neutral value where we wrote none."""
-
-    def take(self, applied: Applied, value: Value | None) -> Applied:
-        """Return the claim with this value in the field; the neutral value ends the claim to it."""
-
     def shown(self, status: JobStatus) -> Value | None:
         """Return the field's value as read; None where Slurm does not show it."""
 
-    def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
+    def judge(self, change: Change, status: JobStatus, entry: Entry) -> Judgement:
         """Judge a change of a pending job that is not held, as it was read right now."""
 
     def accepted(self, answer: WriteResult, status: JobStatus) -> str | None:
@@ -323,27 +294,23 @@ class FieldRules(Protocol):
         """Settle what a look at a pending job shows."""
 
 
+def _recognised(entry: Entry, of: Field, value: Value) -> Entry | None:
+    """The entry where this value was in doubt; None: there is nothing to learn."""
+    return entry.recognised(of, value) if value in entry.doubts.get(of, ()) else None
+
+
 class _SiteFactor:
-    field = Field.SITE_FACTOR
-    neutral: Value | None = 0
-
-    def claimed(self, applied: Applied) -> Value | None:
-        return applied.site_factor
-
-    def take(self, applied: Applied, value: Value | None) -> Applied:
-        return replace(applied, site_factor=int(value or 0))
-
     def shown(self, status: JobStatus) -> Value | None:
         return status.site_factor
 
-    def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
-        known, value = entry or Entry(Applied(change.job_id, change.submit_time)), status.site_factor
+    def judge(self, change: Change, status: JobStatus, entry: Entry) -> Judgement:
+        of, value = Field.SITE_FACTOR, status.site_factor
         if value is None:
             return Judgement(Outcome.THROTTLED, UNLISTED)
-        if value not in known.ours(self):
-            return Judgement(Outcome.FOREIGN, f"somebody set SiteFactor={value}", estranged(known, self))
-        if value == change.after == standing(known, status):
-            return Judgement(Outcome.UNCHANGED, entry=recognise(entry, self, value))
+        if value not in entry.ours(of):
+            return Judgement(Outcome.FOREIGN, f"somebody set SiteFactor={value}", entry.estranged(of))
+        if value == change.after == entry.standing(status):
+            return Judgement(Outcome.UNCHANGED, entry=_recognised(entry, of, value))
         return Judgement()
 
     def accepted(self, answer: WriteResult, status: JobStatus) -> str | None:
@@ -354,45 +321,34 @@ class _SiteFactor:
         return UNLISTED if status.site_factor is None else None
 
     def settle(self, entry: Entry, look: Look) -> Entry:
-        status, value = look.status, look.status.site_factor
+        of, status, value = Field.SITE_FACTOR, look.status, look.status.site_factor
         if status.held:
             return entry
         if value is None:
             looks_the_same = entry.applied.site_factor == 0 and status.priority == NO_TERMS
-            at_stake = entry.applied.site_factor != 0 or self.field in entry.doubts
+            at_stake = entry.applied.site_factor != 0 or of in entry.doubts
             hides = at_stake and look.explicit and not looks_the_same and status.eligible
-            return estranged(entry, self, hidden=True) if hides else entry
+            return entry.estranged(of, hidden=True) if hides else entry
         if value == entry.applied.site_factor:
-            unsettled = self.field in entry.doubts or entry.previous
-            return without_doubts(entry, self) if unsettled and look.settled(entry) else entry
-        return recognise(entry, self, value) or estranged(entry, self)
+            unsettled = of in entry.doubts or entry.previous
+            return entry.without_doubts(of) if unsettled and look.settled(entry) else entry
+        return _recognised(entry, of, value) or entry.estranged(of)
 
 
 class _OverSubscribe:
     """One-way in Slurm (decision 0020)."""
 
-    field = Field.OVERSUBSCRIBE
-    neutral: Value | None = None
-
-    def claimed(self, applied: Applied) -> Value | None:
-        return None if applied.oversubscribe is None else applied.oversubscribe.value
-
-    def take(self, applied: Applied, value: Value | None) -> Applied:
-        if value is None:
-            return replace(applied, oversubscribe=None, oversubscribe_before=None)
-        return replace(applied, oversubscribe=OverSubscribe(str(value)))
-
     def shown(self, status: JobStatus) -> Value | None:
         return status.oversubscribe.value
 
-    def judge(self, change: Change, status: JobStatus, entry: Entry | None) -> Judgement:
-        value, ours = status.oversubscribe.value, () if entry is None else entry.ours(self)
-        if entry is not None and ours:
+    def judge(self, change: Change, status: JobStatus, entry: Entry) -> Judgement:
+        of, value = Field.OVERSUBSCRIBE, status.oversubscribe.value
+        if ours := entry.ours(of):
             free = entry.applied.oversubscribe is None and value == entry.applied.oversubscribe_before
             if value not in ours and not free:
-                return Judgement(Outcome.FOREIGN, f"somebody set OverSubscribe={value}", estranged(entry, self))
+                return Judgement(Outcome.FOREIGN, f"somebody set OverSubscribe={value}", entry.estranged(of))
             if value == change.after:
-                return Judgement(Outcome.UNCHANGED, entry=recognise(entry, self, value))
+                return Judgement(Outcome.UNCHANGED, entry=_recognised(entry, of, value))
         elif value != change.before:
             # Nothing of ours is at stake: the user edited their own request, and the plan was about the old one.
             return Judgement(Outcome.FOREIGN, "OverSubscribe changed since the plan was made")
@@ -407,15 +363,14 @@ class _OverSubscribe:
         return None
 
     def settle(self, entry: Entry, look: Look) -> Entry:
-        if self.field not in entry.doubts:
+        of = Field.OVERSUBSCRIBE
+        if of not in entry.doubts:
             return entry
         if look.status.oversubscribe in ISOLATED:
             # Recent releases do not tell; taking it for ours costs nothing but a line of the report.
-            return without_doubts(recognised(entry, self, OverSubscribe.NO.value), self)
-        return without_doubts(entry, self) if look.now - entry.touched >= look.settling else entry
+            return entry.recognised(of, OverSubscribe.NO.value).without_doubts(of)
+        return entry.without_doubts(of) if look.now - entry.touched >= look.settling else entry
 
 
-SITE_FACTOR: Final = _SiteFactor()
-OVERSUBSCRIBE: Final = _OverSubscribe()
-TABLE: Final[Mapping[Field, FieldRules]] = {Field.SITE_FACTOR: SITE_FACTOR, Field.OVERSUBSCRIBE: OVERSUBSCRIBE}
+RULES: Final[Mapping[Field, FieldRules]] = {Field.SITE_FACTOR: _SiteFactor(), Field.OVERSUBSCRIBE: _OverSubscribe()}
 """In the order in which the fields are settled and taken back."""

@@ -199,12 +199,7 @@ class Journal:
 
     def intend(self, intents: Sequence[tuple[Change, Entry]]) -> None:
         """Put intended values on disk before the first write. JournalError: no copy took it, so nothing may be sent."""
-        self._commit(
-            [
-                {"kind": "intent", "field": change.field.value, "after": change.after, "entry": entry_to_json(entry)}
-                for change, entry in intents
-            ]
-        )
+        self._commit([_of(entry, "intent", field=change.field, after=change.after) for change, entry in intents])
         self._entries |= {entry.job_id: entry for _, entry in intents}
 
     def settle(self, settlements: Sequence[Settlement]) -> None:
@@ -213,15 +208,15 @@ class Journal:
             self._keep(item.entry)
         self._commit(
             [
-                {
-                    "kind": "outcome",
-                    "field": item.change.field.value,
-                    "after": item.change.after,
-                    "outcome": item.outcome.value,
-                    "message": item.message[:MAX_MESSAGE],
-                    "entry": entry_to_json(self._entries.get(item.entry.job_id, item.entry)),
-                }
-                for item in settlements
+                _of(
+                    self._entries.get(entry.job_id, entry),
+                    "outcome",
+                    field=change.field,
+                    after=change.after,
+                    outcome=outcome,
+                    message=message[:MAX_MESSAGE],
+                )
+                for change, outcome, message, entry in settlements
             ]
         )
 
@@ -326,8 +321,8 @@ class Journal:
         self.damage = "; ".join([*wrong, *unreadable]) or None
 
 
-def _of(entry: Entry) -> dict[str, Any]:
-    return {"kind": "entry", "entry": entry_to_json(entry)}
+def _of(entry: Entry, kind: str = "entry", **more: Any) -> dict[str, Any]:
+    return {"kind": kind, **more, "entry": entry_to_json(entry)}
 
 
 def _files(directory: Path, mirror: Path | None) -> tuple[Path, ...]:

@@ -8,21 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rltuned.controller.write.claims import (
-    SETTLE_SECONDS,
-    SITE_FACTOR,
-    TABLE,
-    Entry,
-    Look,
-    dated,
-    given_back,
-    noticed,
-    requeued,
-    rolled_back,
-    standing,
-)
+from rltuned.controller.write.claims import RULES, SETTLE_SECONDS, Entry, Look
 from rltuned.controller.write.journal import Journal
-from rltuned.core.changes import SPLIT, JobStatus, OverSubscribe
+from rltuned.core.changes import SPLIT, Field, JobStatus, OverSubscribe
 from rltuned.core.tables import Snapshot
 
 BATCH_SECONDS: Final = 0.5
@@ -72,7 +60,7 @@ class Reconciler:
                     forgotten.append(job)
                 continue
             if status.submit_time != entry.submit_time:
-                again = requeued(entry, status, ids_go_on=ids_go_on) if status.pending else None
+                again = entry.requeued(status, ids_go_on=ids_go_on) if status.pending else None
                 if again is not None:
                     changed.append(again)
                 elif status.pending and (status.site_factor is not None or not entry.factors):
@@ -83,9 +71,9 @@ class Reconciler:
             if status.site_factor is None and not status.held:
                 unlisted[job] = status.priority
             explicit = calculated and self._unlisted.get(job) == status.priority
-            before = _helped(dated(entry, now), status, now) if silent else dated(entry, now)
+            before = _helped(entry.dated(now), status, now) if silent else entry.dated(now)
             settled = _settle(before, Look(status, now, settling, explicit), rollback=rollback)
-            after = noticed(entry, settled, now)
+            after = settled.noticed(entry, now)
             if after is entry:
                 continue
             if after.applied.foreign and not entry.applied.foreign:
@@ -116,7 +104,7 @@ def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> boo
 def _helped(entry: Entry, status: JobStatus, now: float) -> Entry:
     """The entry of a job that the dead-man timer may have given back."""
     if entry.claims and status.site_factor == 0 and not status.held:
-        return replace(given_back(entry, SITE_FACTOR, sure=False), touched=now)
+        return replace(entry.given_back(Field.SITE_FACTOR, sure=False), touched=now)
     return entry
 
 
@@ -126,20 +114,20 @@ def _settle(entry: Entry, look: Look, *, rollback: bool) -> Entry:
         return entry  # so it is with most jobs of a long queue
     # A former value of ours is nobody else's choice; a neutral value may be.
     if value is not None and value in entry.previous and (rollback or value != 0):
-        entry = rolled_back(entry, value)
-    for row in TABLE.values():
-        entry = row.settle(entry, look)
+        entry = entry.rolled_back(value)
+    for rules in RULES.values():
+        entry = rules.settle(entry, look)
     return entry
 
 
 def undone(journal: Journal, seen: Mapping[int, JobStatus]) -> dict[int, int]:
-    """By id of each job that stands with an older site factor of ours (`claims.standing`) than it has: that one."""
+    """By id of each job that stands with an older site factor of ours (`Entry.standing`) than it has: that one."""
     found: dict[int, int] = {}
     for job, entry in journal.entries.items():
         status = seen.get(job)
         if status is None or not status.pending or status.submit_time != entry.submit_time:
             continue
-        older = standing(entry, status)
+        older = entry.standing(status)
         if older is not None and older != status.site_factor == entry.applied.site_factor:
             found[job] = older
     return found

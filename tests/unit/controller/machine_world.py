@@ -42,7 +42,6 @@ from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.lock import FILE_NAME as LOCK_NAME
 from rltuned.controller.tell.cycle_report import CycleOutcome, CycleReport
 from rltuned.controller.tell.metrics import Metrics
-from rltuned.controller.write.claims import TABLE
 from rltuned.controller.write.journal import FILE_NAME, Journal
 from rltuned.core.changes import Field, Outcome
 from rltuned.core.config import (
@@ -563,15 +562,14 @@ class World:
                     f" {list(lenders.of(job.key))}",
                 )
 
+    def _undisturbed(self, report: CycleReport) -> bool:
+        """Whether all that a plan wants was done, and nobody did anything else meanwhile."""
+        others = self.slurm.world != self.run_reading.planned or self.slurm.faults.strange_job
+        return report.acted and not others and report.count(Outcome.APPLIED) == len(report.results)
+
     def _check_passed(self, report: CycleReport) -> None:
         """Where all that a plan wants was done and nobody did anything else: nobody passes whom they may not."""
-        if (
-            not report.acted
-            or self.plan is None
-            or self.slurm.world != self.run_reading.planned
-            or report.count(Outcome.APPLIED) < len(report.results)
-            or self.slurm.faults.strange_job
-        ):
+        if self.plan is None or not self._undisturbed(report):
             return
         waiting = [job for job in self.slurm.tasks() if self.slurm.could_start(job)]
         raised = [job for job in waiting if job.job_id in self.plan.raised.offers]
@@ -590,19 +588,12 @@ class World:
 
     def _check_in_force(self, report: CycleReport) -> None:
         """Where all that a plan wants was done and nobody did anything else, squeue shows it."""
-        if (
-            not report.acted
-            or self.restoring
-            or self.slurm.world != self.run_reading.planned
-            or report.count(Outcome.APPLIED) < len(report.results)
-            or self.slurm.faults.strange_job
-        ):
+        if self.restoring or not self._undisturbed(report):
             return
         self.checks += 1
         undone = set() if self.plan is None or not self.limiter else set(self.plan.managed.applied.undone)
-        waits = (
-            undone if report.restored < len(undone) else set()
-        )  # for the next cycle: the limiter lets no more be sent
+        # For the next cycle: the limiter lets no more be sent.
+        waits = undone if report.restored < len(undone) else set()
         for job in self.slurm.out_of_force():
             if job.record in waits:
                 continue
@@ -791,7 +782,7 @@ class World:
                     self.complain("book first", f"{line} is sent, and the book on disk names nobody who lends")
                 journal = journal or self.on_disk()
                 entry = journal.entries.get(job_id)
-                if entry is None or int(text) not in entry.ours(TABLE[of]):
+                if entry is None or int(text) not in entry.ours(of):
                     self.complain("journal first", f"{line} is sent, and the journal on disk says {entry}")
 
     def on_disk(self) -> Journal:
@@ -913,7 +904,7 @@ class World:
         for job, of in self.ours():
             entry = entries.get(job.job_id)
             value = self._carried(job)[of]
-            known = (*entry.ours(TABLE[of]), *entry.previous) if entry is not None else ()
+            known = (*entry.ours(of), *entry.previous) if entry is not None else ()
             if value not in known:
                 self.complain("journal covers", f"job {job.job_id} carries our {of.value}={value}; on disk is {entry}")
 
@@ -1065,7 +1056,7 @@ class World:
         try:
             entries = Journal.read(other).entries
             known = all(
-                job.job_id in entries and self._carried(job)[of] in entries[job.job_id].ours(TABLE[of])
+                job.job_id in entries and self._carried(job)[of] in entries[job.job_id].ours(of)
                 for job, of in self.ours()
             )
             whole = set(self.on_disk().entries) == set(entries)

@@ -22,7 +22,6 @@ from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import beat
 from rltuned.controller.health.lock import Lock, holder
 from rltuned.controller.tell.cycle_report import CycleOutcome
-from rltuned.controller.write.claims import TABLE
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Field
 from rltuned.core.errors import LockedError, StateError
@@ -47,7 +46,7 @@ def watch(run):
         state = run.daemon.config.state
         entry = Journal.read(state.directory, state.mirror).entries.get(int(job.removeprefix("JobId=")))
         for name, _, value in (setting.partition("=") for setting in settings):
-            if value != "0" and (entry is None or int(value) not in entry.ours(TABLE[Field(name)])):
+            if value != "0" and (entry is None or int(value) not in entry.ours(Field(name))):
                 found.append(f"{line}: {entry}")
         return carry_out(line)
 

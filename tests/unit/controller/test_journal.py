@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.controller.support import files_no_longer_than
 
-from rltuned.controller.write.claims import MAX_DOUBTS, SITE_FACTOR, Entry, intended, landed
+from rltuned.controller.write.claims import MAX_DOUBTS, Entry
 from rltuned.controller.write.journal import COMPACT_LINES, Journal, Settlement, entry_from_json, entry_to_json
 from rltuned.core.changes import Applied, Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.core.errors import JournalError
@@ -19,14 +19,15 @@ def change(job, after=100, of=Field.SITE_FACTOR):
 
 
 def _intent(journal, job, after):
-    return intended(journal.entry(job, 1000 + job), SITE_FACTOR, change(job, after), 5.0)
+    asked = change(job, after)
+    return (journal.entry(job, 1000 + job) or Entry.blank(asked)).intended(asked, 5.0)
 
 
 def write_a_cycle(journal, jobs, after):
     intents = [(change(job, after), _intent(journal, job, after)) for job in jobs]
     journal.intend(intents)
     journal.settle(
-        [Settlement(item, Outcome.APPLIED, "", landed(entry, SITE_FACTOR, item.after, 6.0)) for item, entry in intents]
+        [Settlement(item, Outcome.APPLIED, "", entry.landed(item.field, item.after, 6.0)) for item, entry in intents]
     )
 
 
@@ -92,7 +93,7 @@ def test_a_journal_truncated_at_any_byte_loses_at_most_the_lines_after_it(roots,
             expected = {0: {}, 1: {}, 2: {1}, 3: {1, 2}, 4: {1, 2}, 5: {1, 2}}[lines]
             assert set(found.entries) == set(expected)
             for entry in found.entries.values():
-                assert 100 in entry.ours(SITE_FACTOR), "an intent alone is enough for the way back"
+                assert 100 in entry.ours(Field.SITE_FACTOR), "an intent alone is enough for the way back"
         torn = size > 0 and whole[size - 1 : size] != b"\n" and whole[size : size + 1] != b"\n"
         assert found.damaged_lines == torn
 
@@ -123,7 +124,7 @@ def test_a_flipped_byte_costs_no_more_than_its_line(tmp_path_factory, data):
     found = Journal.read(root)
     assert found.damage
     assert set(found.entries) >= {1, 2, 3} - {1 + content[:at].count(b"\n") % 3}
-    assert all(100 in entry.ours(SITE_FACTOR) for entry in found.entries.values())
+    assert all(100 in entry.ours(Field.SITE_FACTOR) for entry in found.entries.values())
 
 
 def test_both_copies_damaged_in_different_places_make_one_whole(roots):
@@ -148,7 +149,7 @@ def test_a_full_disk_at_every_write_keeps_memory_and_disk_in_step(roots):
     for room in range(0, 700, 13):
         with files_no_longer_than(size + room):
             try:
-                journal.intend([(change(2), intended(None, SITE_FACTOR, change(2), 5.0))])
+                journal.intend([(change(2), _intent(journal, 2, 100))])
             except JournalError:
                 refused += 1
                 assert 2 not in journal.entries
@@ -295,7 +296,7 @@ def test_a_journal_opened_for_reading_refuses_to_write(roots):
     Journal.open(roots[0]).close()
     before = (roots[0] / "journal.jsonl").read_bytes()
     with pytest.raises(JournalError, match="reading only"):
-        Journal.read(roots[0]).intend([(change(1), intended(None, SITE_FACTOR, change(1), 5.0))])
+        Journal.read(roots[0]).intend([(change(1), Entry.blank(change(1)).intended(change(1), 5.0))])
     assert (roots[0] / "journal.jsonl").read_bytes() == before
 
 
@@ -325,10 +326,10 @@ def test_an_entry_survives_the_journal_unchanged(entry):
 
 
 def test_an_entry_does_not_grow_with_the_values_that_were_written_or_may_have_been():
-    entry = None
+    entry = Entry.blank(change(1))
     for value in range(1, 100):
-        entry = intended(entry, SITE_FACTOR, change(1, value), 5.0)
+        entry = entry.intended(change(1, value), 5.0)
     assert entry.doubts[Field.SITE_FACTOR] == tuple(range(100 - MAX_DOUBTS, 100))
     for value in range(1, 100):
-        entry = landed(entry, SITE_FACTOR, value, 6.0)
+        entry = entry.landed(Field.SITE_FACTOR, value, 6.0)
     assert len(entry.previous) <= MAX_DOUBTS

@@ -13,7 +13,7 @@ from rltuned.controller.cycle.runtime import Cause
 from rltuned.controller.health.checks import Severity, examine
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.tell.cycle_report import CycleOutcome
-from rltuned.controller.write.claims import Entry, standing
+from rltuned.controller.write.claims import Entry
 from rltuned.core.changes import Applied, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.core.config import Stage
 from rltuned.decide.explain import explain
@@ -60,13 +60,13 @@ def status(shown, *bases, factor, held=False):
 )
 def test_a_job_stands_with_the_site_factor_that_squeue_shows(seen, stands):
     factor = seen.site_factor if seen.site_factor in {50_000, 901, 500, 300} else 0
-    assert standing(Entry(Applied(1, 1, site_factor=factor), previous=(900,)), seen) == stands
+    assert Entry(Applied(1, 1, site_factor=factor), previous=(900,)).standing(seen) == stands
 
 
 @pytest.mark.parametrize("stands", [0, 500, 900])
 def test_a_job_that_was_given_back_stands_as_squeue_shows_it(stands):
     entry = Entry(Applied(1, 1), doubts={Field.SITE_FACTOR: (900,)}, previous=(500,))
-    assert standing(entry, status(7430 + stands, 7437, factor=0)) == stands
+    assert entry.standing(status(7430 + stands, 7437, factor=0)) == stands
 
 
 def test_a_raise_that_backfill_undoes_is_written_again_in_the_next_cycle_and_counted(tmp_path):
