@@ -1,5 +1,1 @@
-"""What people and machines get to see.
-
-- `cycle_report`: of one cycle: a sentence in the log, metrics, a decision record.
-- `logs`, `metrics` (`endpoint`: by HTTP), `user_records`: what each user may know of the own jobs.
-"""
+"""What a cycle did, and who is told: the log, metrics, systemd, the decision log, and each user of the own jobs."""

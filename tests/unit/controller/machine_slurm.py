@@ -236,11 +236,11 @@ class Cluster(ModelSlurm):
         job.site_factor = value
         self._calculated_anew(job)
 
-    def person_sets_nice(self, job_id: int, value: int) -> None:
+    def person_sets_nice(self, job_id: int, nice: int) -> None:
         job = self.task(job_id)
         if job.explicit is None:
             self.happened()
-            job.nice = value
+            job.nice = nice
             self._calculated_anew(job)
 
     def person_tops(self, job_id: int) -> None:

@@ -113,10 +113,8 @@ class ModelSlurm:
     cluster: str = "model"
     privilege: Privilege = Privilege.OPERATOR
     shares: OverSubscribe = OverSubscribe.NO  # OverSubscribe of partition gpu
-    ageing: float = 0.0
-    passing: int = 0
-    """Answers of sdiag for which a pass of backfill goes on; at its end it puts back what was before."""
-    """Priority points per second."""
+    ageing: float = 0.0  # priority points per second
+    passing: int = 0  # answers of sdiag for which a pass of backfill goes on; at its end it puts back what was before
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"gpu": NODES})  # nodes of each
     gpu_types: tuple[str, ...] = ("p100",)  # of the nodes, in turn
     weights: tuple[int, ...] | None = None  # of the nodes, in turn; each has four GPUs
@@ -172,12 +170,10 @@ class ModelSlurm:
         return job
 
     def hold(self, job_id: int, who: str = "user") -> None:
-        job = self.jobs[job_id]
-        job.hold, job.explicit = who, None
+        self.jobs[job_id].hold, self.jobs[job_id].explicit = who, None
 
     def user_release(self, job_id: int) -> None:
-        job = self.jobs[job_id]
-        job.hold, job.explicit = "", None
+        self.hold(job_id, "")
 
     def admin_site_factor(self, job_id: int, value: int) -> None:
         self.jobs[job_id].site_factor = value

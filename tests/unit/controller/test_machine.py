@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from unit.controller.machine_slurm import PARTITIONS
+from unit.controller.machine_slurm import PARTITIONS, Cluster
 from unit.controller.machine_world import NAMES, OUTSIDER, World
 from unit.controller.model_slurm import WAITED
 
@@ -49,6 +49,17 @@ COPIES = st.sampled_from(["state", "mirror"])
 TROUBLE = precondition(lambda self: not self.calm)
 """Not in a run in which only jobs come and start: there orders last, and budgets are used up."""
 READS = ("jobs", "status", "site-factors", "nodes", "partitions", "diagnostics", "excluded", "config")
+
+
+def to_a_job(name, act, *, trouble=False, **draws):
+    """A rule: what somebody does to one job, as a method of the cluster does it."""
+
+    def play(self, which, after, **values):
+        self.to_job(which, after, lambda job: act(self.world.slurm, job, **values))
+
+    play.__name__ = name
+    made = rule(which=WHICH, after=SOON, **draws)(play)
+    return TROUBLE(made) if trouble else made
 
 
 class Machine(RuleBasedStateMachine):
@@ -181,22 +192,23 @@ class Machine(RuleBasedStateMachine):
 
         self.somebody(after, act)
 
-    @TROUBLE
-    @rule(which=WHICH, who=st.sampled_from(["user", "admin"]), after=SOON)
-    def hold(self, which, who, after):
-        self.to_job(which, after, lambda job: self.world.slurm.person_holds(job, who))
-
-    @rule(which=WHICH, admin=st.booleans(), after=SOON)
-    def release(self, which, admin, after):
-        self.to_job(which, after, lambda job: self.world.slurm.person_releases(job, admin=admin))
-
-    @rule(which=WHICH, nice=st.sampled_from([0, 50, 500, -70]), after=SOON)
-    def change_nice(self, which, nice, after):
-        self.to_job(which, after, lambda job: self.world.slurm.person_sets_nice(job, nice))
-
-    @rule(which=WHICH, after=SOON)
-    def top(self, which, after):
-        self.to_job(which, after, self.world.slurm.person_tops)
+    hold = to_a_job("hold", Cluster.person_holds, trouble=True, who=st.sampled_from(["user", "admin"]))
+    release = to_a_job("release", Cluster.person_releases, admin=st.booleans())
+    change_nice = to_a_job("change_nice", Cluster.person_sets_nice, nice=st.sampled_from([0, 50, 500, -70]))
+    top = to_a_job("top", Cluster.person_tops)
+    exclude_nodes = to_a_job("exclude_nodes", Cluster.person_excludes, nodes=st.sampled_from(["", "n1", "n2,n3"]))
+    cancel = to_a_job("cancel", Cluster.leave)
+    set_priority = to_a_job(
+        "set_priority", Cluster.person_sets_priority, trouble=True, value=st.sampled_from([1, 1, 777, 100_000])
+    )
+    set_site_factor = to_a_job(
+        "set_site_factor", Cluster.person_sets_factor, trouble=True, value=st.sampled_from([-70_001, 13, 70_001])
+    )
+    requeue_held = to_a_job(
+        "requeue_held", Cluster.requeue_held, trouble=True, how=st.sampled_from(["requeue", "special"])
+    )
+    start_job = to_a_job("start_job", Cluster.start)
+    requeue = to_a_job("requeue", Cluster.requeue, trouble=True)
 
     @rule(
         which=WHICH,
@@ -211,30 +223,7 @@ class Machine(RuleBasedStateMachine):
     def change_request(self, which, what, after):
         self.to_job(which, after, lambda job: self.world.slurm.person_changes_request(job, *what))
 
-    @rule(which=WHICH, nodes=st.sampled_from(["", "n1", "n2,n3"]), after=SOON)
-    def exclude_nodes(self, which, nodes, after):
-        self.to_job(which, after, lambda job: self.world.slurm.person_excludes(job, nodes))
-
-    @rule(which=WHICH, after=SOON)
-    def cancel(self, which, after):
-        self.to_job(which, after, self.world.slurm.leave)
-
     # --- admins
-
-    @TROUBLE
-    @rule(which=WHICH, value=st.sampled_from([1, 1, 777, 100_000]), after=SOON)
-    def set_priority(self, which, value, after):
-        self.to_job(which, after, lambda job: self.world.slurm.person_sets_priority(job, value))
-
-    @TROUBLE
-    @rule(which=WHICH, value=st.sampled_from([-70_001, 13, 70_001]), after=SOON)
-    def set_site_factor(self, which, value, after):
-        self.to_job(which, after, lambda job: self.world.slurm.person_sets_factor(job, value))
-
-    @TROUBLE
-    @rule(which=WHICH, how=st.sampled_from(["requeue", "special"]), after=SOON)
-    def requeue_held(self, which, how, after):
-        self.to_job(which, after, lambda job: self.world.slurm.requeue_held(job, how))
 
     @TROUBLE
     @rule(which=WHICH)
@@ -270,10 +259,6 @@ class Machine(RuleBasedStateMachine):
         else:
             self.somebody(after, act)
         self.world.pass_time(301.0)
-
-    @rule(which=WHICH, after=SOON)
-    def start_job(self, which, after):
-        self.to_job(which, after, self.world.slurm.start)
 
     @rule(count=st.integers(1, 4))
     def front_starts(self, count):
@@ -311,11 +296,6 @@ class Machine(RuleBasedStateMachine):
     def another_raised_job_starts(self, which, after, minutes):
         self.a_raised_job_starts(which, after)
         self.world.pass_time(60.0 * minutes)
-
-    @TROUBLE
-    @rule(which=WHICH, after=SOON)
-    def requeue(self, which, after):
-        self.to_job(which, after, self.world.slurm.requeue)
 
     @TROUBLE
     @rule(which=WHICH, limited=st.booleans())
