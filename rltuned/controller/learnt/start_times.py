@@ -83,9 +83,10 @@ class Seen(Submissions):
         return list(zip(*values, strict=True))
 
     def submissions(self) -> Submissions | None:
-        """Without `start`; None where there are none."""
+        """Without `start`, names in the order of their first job; None where there are none."""
         found = {column.name: getattr(self, column.name) for column in fields(Submissions)}
-        return Submissions(**found) if len(self) else None
+        names = {name: Category.of(found[name].texts()) for name in _TEXTS}
+        return Submissions(**found | names) if len(self) else None
 
     def take(self, rows: Rows | Bools) -> Self:
         """These jobs."""
@@ -192,7 +193,9 @@ class StartTimes:
         # Of a job that is not there, all is NaN.
         submitted = np.append(np.where(np.isfinite(jobs.submit_time), jobs.submit_time, now), np.nan)
         started = np.append(np.where(np.isfinite(jobs.start_time), jobs.start_time, np.nan), np.nan)
-        at = np.array([jobs.row_of.get(job, -1) for job in seen.job_id.tolist()], dtype=np.intp)
+        rows = np.concatenate([jobs.running, jobs.pending])
+        here = dict(zip(jobs.job_id[rows].tolist(), rows.tolist(), strict=True))
+        at = np.array([here.get(job, -1) for job in seen.job_id.tolist()], dtype=np.intp)
         gone, same = at < 0, submitted[at] == seen.submit_time
         ended = gone & np.isnan(seen.run_time)
         seen = replace(
@@ -202,8 +205,7 @@ class StartTimes:
         )
         # A job that was cancelled while it waited never took anything.
         seen = seen.take((same | (gone & ~np.isnan(seen.start))) & (seen.submit_time >= now - OLDEST))
-        rows = np.concatenate([jobs.running, jobs.pending])
-        new = rows[~np.isin(jobs.job_id[rows], seen.job_id)]
+        new = rows[~np.isin(jobs.job_id[rows], seen.job_id) & (submitted[rows] >= now - OLDEST)]
         new = new[np.argsort(-submitted[new], kind="stable")]
         # Those for which there is room, or that came after the oldest one that is known.
         oldest = seen.submit_time.min(initial=np.inf)
