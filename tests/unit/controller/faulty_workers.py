@@ -3,65 +3,56 @@ here."""
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 READY = "ready"
 
 
-def hangs(pipe: Any, cache: Path) -> None:
-    """Is ready, takes a request, and never answers."""
+def _work(how: str, pipe: Any, cache: Path) -> None:
+    found = _answer() if how in {"dies once", "complains first"} else None
+    match how:
+        case "never ready":  # compiles for ever
+            time.sleep(600)
+        case "dies at once":  # as where there is no memory for it
+            os._exit(3)
+        case "forbidden":  # as where the unit has MemoryDenyWriteExecute=yes
+            pipe.send("PermissionError: [Errno 13] cannot allocate executable memory.")
+            return
     pipe.send(READY)
-    pipe.recv_bytes()
-    time.sleep(600)
+    match how:
+        case "hangs":
+            pipe.recv_bytes()
+            time.sleep(600)
+        case "never reads":  # lets the pipe run full
+            time.sleep(600)
+        case "dies once":  # the first of its kind, which leaves a note for the next
+            while pipe.recv_bytes():
+                if not cache.exists():
+                    cache.touch()
+                    os._exit(1)
+                pipe.send(found)
+        case "hungry":  # wants more memory than there is on any machine, a piece at a time
+            from rltuned.controller.learnt.forecast_worker import MEMORY, confine
+
+            confine(MEMORY)
+            pipe.recv_bytes()
+            taken = []
+            while True:
+                taken.append(bytearray(8 * 2**20))
+        case "complains first":  # cannot simulate the first queues, but goes on living
+            for said in ("ValueError: odd queue", "ValueError: odd queue", found):
+                pipe.recv_bytes()
+                pipe.send(said)
 
 
-def never_reads(pipe: Any, cache: Path) -> None:
-    """Is ready, and lets the pipe run full."""
-    pipe.send(READY)
-    time.sleep(600)
+def faulty(how: str) -> Any:
+    """The work of such a worker."""
+    return partial(_work, how)
 
 
-def never_ready(pipe: Any, cache: Path) -> None:
-    """Compiles for ever."""
-    time.sleep(600)
-
-
-def dies_at_once(pipe: Any, cache: Path) -> None:
-    """As where there is no memory for it."""
-    os._exit(3)
-
-
-def forbidden(pipe: Any, cache: Path) -> None:
-    """As where the unit has MemoryDenyWriteExecute=yes."""
-    pipe.send("PermissionError: [Errno 13] cannot allocate executable memory.")
-
-
-def dies_once(pipe: Any, cache: Path) -> None:
-    """The first of its kind dies in the middle of a request; `cache` is where it leaves a note for the next."""
-    found = answer()
-    pipe.send(READY)
-    while True:
-        pipe.recv_bytes()
-        if not cache.exists():
-            cache.touch()
-            os._exit(1)
-        pipe.send(found)
-
-
-def hungry(pipe: Any, cache: Path) -> None:
-    """Wants more memory than there is on any machine, a piece at a time."""
-    from rltuned.controller.learnt.forecast_worker import MEMORY, confine
-
-    confine(MEMORY)
-    pipe.send(READY)
-    pipe.recv_bytes()
-    taken = []
-    while True:
-        taken.append(bytearray(8 * 2**20))
-
-
-def answer() -> Any:
+def _answer() -> Any:
     """A forecast of nobody. What it imports takes longer than a busy machine waits for an answer."""
     import numpy as np
 
@@ -69,12 +60,3 @@ def answer() -> Any:
 
     nothing = np.zeros((0, 3))
     return StartForecast(np.zeros(0, dtype=np.intp), nothing, 3, nothing)
-
-
-def complains_first(pipe: Any, cache: Path) -> None:
-    """Cannot simulate the first queue, but goes on living."""
-    found = answer()
-    pipe.send(READY)
-    for said in ("ValueError: odd queue", "ValueError: odd queue", found):
-        pipe.recv_bytes()
-        pipe.send(said)

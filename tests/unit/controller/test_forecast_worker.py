@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from unit.controller import faulty_workers
+from unit.controller.faulty_workers import READY as READY_HERE
+from unit.controller.faulty_workers import faulty
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.controller.cycle.auto_policy import Loaded
@@ -184,7 +185,7 @@ def test_the_worker_answers_what_the_simulator_answers_here(desk, logs):
 
 def test_a_worker_that_wants_too_much_memory_dies_alone(desk, logs, monkeypatch):
     monkeypatch.setattr(module, "FORECAST", 30.0)
-    desk(faulty_workers.hungry).until_failed(1)
+    desk(faulty("hungry")).until_failed(1)
     (failed,) = [entry for entry in logs if entry["event"] == "forecast.failed"]
     assert failed["reason"].startswith("the worker is gone")
 
@@ -224,7 +225,7 @@ time.sleep(600)
 # --- a worker that does not do its work
 
 
-@pytest.mark.parametrize("target", [faulty_workers.hangs, faulty_workers.never_reads])
+@pytest.mark.parametrize("target", [faulty("hangs"), faulty("never reads")])
 def test_a_worker_that_hangs_is_killed_and_the_cycle_goes_on(desk, logs, monkeypatch, target):
     monkeypatch.setattr(module, "GRACE", 0.05)
     monkeypatch.setattr(module, "FORECAST", 0.05)
@@ -259,7 +260,7 @@ def test_a_worker_that_cannot_be_started_is_a_reason_and_no_error(desk, monkeypa
 
 
 def test_a_worker_that_is_killed_in_the_middle_costs_one_cycle_and_comes_back(desk, logs):
-    site = desk(faulty_workers.dies_once)
+    site = desk(faulty("dies once"))
     site.until_failed(1)
     assert "is gone" in site.worker.trouble
     site.until_warm()
@@ -279,7 +280,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_one_cycle_and_comes_back(de
 
 
 def test_a_worker_that_keeps_dying_is_started_ever_more_rarely_and_named_once(desk, logs):
-    site = desk(faulty_workers.dies_at_once)
+    site = desk(faulty("dies at once"))
     site.until_failed(2)
     waits = []
     for tries in range(3, 8):
@@ -294,7 +295,7 @@ def test_a_worker_that_keeps_dying_is_started_ever_more_rarely_and_named_once(de
 
 
 def test_a_queue_that_cannot_be_simulated_does_not_cost_the_worker(desk, logs):
-    site = desk(faulty_workers.complains_first)
+    site = desk(faulty("complains first"))
     site.until_failed(2)
     worker = site.worker.worker
     assert site.until(lambda answer: answer is not None).scenarios == 3
@@ -304,7 +305,7 @@ def test_a_queue_that_cannot_be_simulated_does_not_cost_the_worker(desk, logs):
 
 
 def test_a_worker_that_never_gets_warm_is_replaced_in_the_end(desk):
-    site = desk(faulty_workers.never_ready)
+    site = desk(faulty("never ready"))
     site.ask()
     worker = site.worker.worker
     site.clock.sleep(module.WARM - 1.0)
@@ -317,7 +318,7 @@ def test_a_worker_that_never_gets_warm_is_replaced_in_the_end(desk):
 
 
 def test_the_names_of_the_stand_ins_are_those_of_the_real_one():
-    assert faulty_workers.READY == READY
+    assert READY_HERE == READY
 
 
 # --- who wants it
@@ -332,7 +333,7 @@ def test_start_times_are_forecast_unless_it_is_switched_off_or_numba_is_missing(
 
 
 def test_a_cycle_after_it_was_switched_off_ends_the_worker_and_another_one_starts_when_it_is_on_again(desk, tmp_path):
-    site = desk(faulty_workers.never_ready)
+    site = desk(faulty("never ready"))
     daemon = site.daemon(tmp_path / "state")
     daemon.tick()
     worker, on = site.worker.worker, daemon.config
@@ -377,7 +378,7 @@ def test_compiled_kernels_go_where_the_environment_says_else_where_the_daemon_ma
 
 
 def test_a_cycle_without_an_answer_is_a_good_cycle_and_doctor_says_what_is_missing(desk, tmp_path):
-    site = desk(faulty_workers.forbidden)
+    site = desk(faulty("forbidden"))
     daemon = site.daemon(tmp_path / "state")
     assert forecast(daemon.config, site.clock.time()) == [], "no cycle yet"
     while not site.worker.trouble:

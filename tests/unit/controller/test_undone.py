@@ -163,86 +163,49 @@ def test_a_raise_that_backfill_undoes_is_written_again_before_the_next_cycle(tmp
     assert (report.planned, undone_changes(run)) == (0, 3)
 
 
-def shadow(run):
-    run.daemon.state.put(Cause.DEMOTED, "for a test")
-
-
-def steering_is_forbidden(run):
-    run.slurm.scheduler_parameters = "enable_user_top,bf_continue"
-
-
-def hold(run):
-    for job in (2, 3, 4):
-        run.slurm.hold(job)
-
-
-def somebody_sets(run):
-    for job in (2, 3, 4):
-        run.slurm.jobs[job].site_factor = 5
-
-
-def asks_for_more(run):
-    for job in (2, 3, 4):
-        run.slurm.jobs[job].time_limit += 600.0
-
-
-def reloads_for_others(run):
-    """From now on, somebody else's jobs alone are managed."""
-    scope = run.daemon.config.scope.model_copy(update={"users": ("nobody",)})
-    run.daemon.reload(lambda: run.daemon.config.model_copy(update={"scope": scope}))
-
-
-def is_given_back(run):
-    """All of it; and backfill brings the raises back."""
-    run.slurm.put_back.clear()
-    run.daemon.restoring.give_all_back()
-    run.slurm.backfill_goes_on()
-    run.slurm.log.clear()
-
-
-def fails_to_end_its_cycle(run):
-    run.daemon._failed()
-
-
-def gives_up(run):
-    """The dead-man timer may be at work."""
-    run.daemon.liveness._acted_at -= 3 * run.daemon.config.write.give_back_after
-
-
-def is_to_stop(run):
-    run.daemon.request_stop()
-
-
-def loses_slurmctld(run):
-    run.slurm.up = False
-
-
-def ends_another_cycle(run):
-    run.slurm.clock.sleep(55.0)
-    run.daemon.tick()
-    run.slurm.put_back.clear()
-    run.slurm.log.clear()
-
-
-@pytest.mark.parametrize(
-    "between",
-    [
-        shadow,
-        steering_is_forbidden,
-        hold,
-        somebody_sets,
-        asks_for_more,
-        reloads_for_others,
-        is_given_back,
-        fails_to_end_its_cycle,
-        gives_up,
-        is_to_stop,
-        loses_slurmctld,
-        ends_another_cycle,
-    ],
+WHAT_BEFALLS = (
+    *("shadow", "steering is forbidden", "held", "an admin's value", "another request", "managed no more"),
+    *("given back", "the cycle failed", "given up", "stopping", "slurmctld is down", "another cycle"),
 )
-def test_between_two_cycles_nothing_is_written_but_what_backfill_undid_and_may_be_written(tmp_path, between):
-    assert undone_and_looked_at(tmp_path, between).slurm.log == []
+
+
+def befalls(run, what):
+    daemon, slurm = run.daemon, run.slurm
+    match what:
+        case "shadow":
+            daemon.state.put(Cause.DEMOTED, "for a test")
+        case "steering is forbidden":
+            slurm.scheduler_parameters = "enable_user_top,bf_continue"
+        case "held" | "an admin's value" | "another request":
+            for job in (2, 3, 4):
+                slurm.hold(job) if what == "held" else None
+                slurm.jobs[job].site_factor = 5 if what == "an admin's value" else slurm.jobs[job].site_factor
+                slurm.jobs[job].time_limit += 600.0 if what == "another request" else 0.0
+        case "managed no more":
+            scope = daemon.config.scope.model_copy(update={"users": ("nobody",)})
+            daemon.reload(lambda: daemon.config.model_copy(update={"scope": scope}))
+        case "given back":  # all of it; and backfill brings the raises back
+            slurm.put_back.clear()
+            daemon.restoring.give_all_back()
+            slurm.backfill_goes_on()
+        case "the cycle failed":
+            daemon._failed()
+        case "given up":  # the dead-man timer may be at work
+            daemon.liveness._acted_at -= 3 * daemon.config.write.give_back_after
+        case "stopping":
+            daemon.request_stop()
+        case "slurmctld is down":
+            slurm.up = False
+        case "another cycle":
+            slurm.clock.sleep(55.0)
+            daemon.tick()
+            slurm.put_back.clear()
+    slurm.log.clear()
+
+
+@pytest.mark.parametrize("what", WHAT_BEFALLS)
+def test_between_two_cycles_nothing_is_written_but_what_backfill_undid_and_may_be_written(tmp_path, what):
+    assert undone_and_looked_at(tmp_path, lambda run: befalls(run, what)).slurm.log == []
 
 
 def test_what_a_look_between_two_cycles_does_not_see_is_not_counted_anew(tmp_path):
