@@ -40,11 +40,9 @@ MIB: Final = 1024 * 1024
 
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _NAME: Final = re.compile(r"(\d{8}T\d{6}Z)\.jsonl(\.gz)?")
-_LEFT: Final = re.compile(r"\.\d{8}T\d{6}Z\.jsonl\.gz\.\d+\.tmp")
-"""Of `write_atomic`, after a crash."""
+_LEFT: Final = re.compile(r"\.\d{8}T\d{6}Z\.jsonl\.gz\.\d+\.tmp")  # of `write_atomic`, after a crash
 _TIME: Final = re.compile(rb'"time":([0-9.e+]+)')
-_DECISION: Final = b',"decision":'
-"""In a text its quotes would be escaped."""
+_DECISION: Final = b',"decision":'  # in a text its quotes would be escaped
 _NO_DECISION: Final = _DECISION + b"null}"
 
 

@@ -10,8 +10,7 @@ from rltuned.core.safe_files import parse
 
 FORMAT: Final = "rltuned-verdict"
 VERSION: Final = 2
-MAX_BYTES: Final = 4 * 1024 * 1024
-"""A verdict with its evidence takes about 20 kB."""
+MAX_BYTES: Final = 4 * 1024 * 1024  # a verdict with its evidence takes about 20 kB
 
 MODEL: Final = "model"
 SLURM: Final = "slurm"
@@ -31,8 +30,7 @@ class JudgedModel:
     """The model that was judged."""
 
     name: str
-    manifest_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """It names the sha256 of the weights."""
+    manifest_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # it names the sha256 of the weights
 
 
 @dataclass(frozen=True, slots=True)

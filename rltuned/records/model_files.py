@@ -34,8 +34,7 @@ GOLDEN_TOLERANCE: Final = 1e-5
 """Largest difference between the scores that this machine computes and those that the trainer wrote down."""
 MAX_MANIFEST_BYTES: Final = 256 * 1024
 MAX_WEIGHTS_BYTES: Final = 4 * 1024 * 1024
-MODEL_MODE: Final = 0o666
-"""Less the umask: models are no secret."""
+MODEL_MODE: Final = 0o666  # less the umask: models are no secret
 _GOLDEN: Final = (
     f"the golden vector needs rows of {len(STATE_COLUMNS)} numbers, a moment of {len(MOMENT)}, and a score for each row"
 )

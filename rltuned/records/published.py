@@ -12,10 +12,8 @@ from rltuned.core.safe_files import read
 from rltuned.decide.user_record import VERSION, UserRecord
 
 MOST_BYTES: Final = 4 * 1024 * 1024
-MARK: Final = "published.json"
-"""For everybody: when the records were written."""
-NAME: Final = "jobs.json"
-"""The record, in the user's directory."""
+MARK: Final = "published.json"  # for everybody: when the records were written
+NAME: Final = "jobs.json"  # the record, in the user's directory
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,8 @@ _NUMBER: Final = re.compile(r"\d{4,9}")
 class Facts:
     """What ``version.json`` says of a model."""
 
-    made_at: float
-    """When it was put into the store, epoch seconds."""
-    origin: str
-    """In a few words."""
+    made_at: float  # when it was put into the store, epoch seconds
+    origin: str  # in a few words
     manifest_sha256: str
     learned_until: float
     """Submission of the last job that it has learned from, epoch seconds; 0: none of this site's."""
@@ -52,8 +50,7 @@ class Version(Facts):
     """A model of the store."""
 
     number: int
-    path: Path
-    """Its directory."""
+    path: Path  # its directory
 
     @property
     def model(self) -> Path:
@@ -72,8 +69,7 @@ class Use(NamedTuple):
     version: int
     since: float  # epoch seconds
     why: str
-    back: bool = False
-    """The one before it was given up."""
+    back: bool = False  # the one before it was given up
     watched: bool = False
     """It may be given up by itself: no person has chosen it."""
 

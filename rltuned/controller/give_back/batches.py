@@ -39,16 +39,13 @@ CALCULATION_SECONDS: Final = 30.0
 """Within so many seconds after it is due, slurmctld has calculated the priorities of a long queue."""
 OUTLAST: Final = 30.0
 """Seconds that a pass of backfill is waited for; after longer ones the dead-man timer looks again."""
-ROUND_PAUSE: Final = 1.0
-"""Seconds before a retry."""
+ROUND_PAUSE: Final = 1.0  # seconds before a retry
 
 YES_PACKS_AGAIN: Final = frozenset({(22, 5), (26, 5)})
 """Releases on which YES was measured to pack in an OverSubscribe=NO partition; on 24.11 it means one job per node."""
-NOT_UNDERSTOOD: Final = "?"
-"""As the field of a `Leftover`: any of them."""
+NOT_UNDERSTOOD: Final = "?"  # as the field of a `Leftover`: any of them
 
-Progress = Callable[[int, int], None]
-"""Called with (jobs done, jobs in all)."""
+Progress = Callable[[int, int], None]  # called with (jobs done, jobs in all)
 
 
 @dataclass(frozen=True, slots=True)

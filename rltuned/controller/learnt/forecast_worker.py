@@ -143,10 +143,8 @@ class ForecastWorker:
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
         self._warm, self._began = False, 0.0
-        self._again = float("-inf")
-        """No worker is started before."""
-        self._failures = 0
-        """In a row."""
+        self._again = float("-inf")  # no worker is started before
+        self._failures = 0  # in a row
         self.trouble = ""
         """Why it does not answer; "" where it does, or has not been asked."""
         self._closed = threading.Event()

@@ -27,8 +27,7 @@ from rltuned.slurm.port import HistoryReader
 
 FILE_NAME: Final = "history.json"
 VERSION: Final = 3
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""A full history takes about 10 MB."""
+MAX_BYTES: Final = 64 * 1024 * 1024  # a full history takes about 10 MB
 SLICE: Final = 6 * 3600.0
 """Seconds of the past that one command asks for: bounds the answer, whatever the site."""
 MOST_ENDED: Final = 500
@@ -47,8 +46,7 @@ class RunTimes:
         self._reader, self._runtime = reader, runtime
         self._known = Known()
         """Replaced, never changed: the cycle's thread reads it at any moment."""
-        self._said: set[str] = set()
-        """Events of trouble that has been said."""
+        self._said: set[str] = set()  # events of trouble that has been said
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -174,8 +172,7 @@ class Known:
 
     def __init__(self, history: RunTimeHistory | None = None, until: float = 0.0) -> None:
         self.history = history if history is not None else RunTimeHistory()
-        self.until = until
-        """Epoch seconds: ends before this are known."""
+        self.until = until  # epoch seconds: ends before this are known
         self.last_ended: deque[tuple[float, float, float]] = deque(maxlen=MOST_ENDED)
         """The last jobs, as the fields of `decide.expect.predictions.EndedJobs`: what was predicted of them before
         their ends were known, their limits, what they took."""

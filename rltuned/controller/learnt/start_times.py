@@ -39,17 +39,12 @@ from rltuned.slurm import not_simulated
 
 FILE_NAME: Final = "start-times.json"
 VERSION: Final = 1
-MAX_BYTES: Final = 16 * 1024 * 1024
-"""A full file takes about 1.5 MB."""
+MAX_BYTES: Final = 16 * 1024 * 1024  # a full file takes about 1.5 MB
 MOST_SUBMISSIONS: Final = 5000
-MOST_FORECASTS: Final = 2000
-"""That are kept to see how they turn out."""
-A_CYCLE: Final = 3
-"""Forecasts of a cycle that are kept."""
-OLDEST: Final = 28 * 86_400.0
-"""Seconds after which a submission is forgotten."""
-SAVED_EVERY: Final = 600.0
-"""Seconds."""
+MOST_FORECASTS: Final = 2000  # that are kept to see how they turn out
+A_CYCLE: Final = 3  # forecasts of a cycle that are kept
+OLDEST: Final = 28 * 86_400.0  # seconds after which a submission is forgotten
+SAVED_EVERY: Final = 600.0  # seconds
 _TEXTS: Final = ("user", "partition", "gpu_type")
 _INTEGERS: Final = {"job_id": np.int64} | dict.fromkeys(("nodes", "gpus", "gpus_per_node", "cpus"), np.int32)
 _ORDER: Final = (

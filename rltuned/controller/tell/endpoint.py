@@ -29,10 +29,8 @@ Probe = Callable[[], tuple[bool, str]]
 class Endpoint(NamedTuple):
     """The running server."""
 
-    host: str
-    """As the configuration names it."""
-    port: int
-    """Also when any free one was asked for."""
+    host: str  # as the configuration names it
+    port: int  # also when any free one was asked for
     close: Callable[[], None]
     """Stops listening. Threads of connections end with the process, or when their client has been waited for."""
 

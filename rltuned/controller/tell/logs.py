@@ -16,12 +16,10 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 MAX_TEXT: Final = 2_000
-PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}
-"""syslog(3)'s, by the level of an event."""
+PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}  # syslog(3)'s, by the level of an event
 
 
-Log = FilteringBoundLogger
-"""What the daemon says: an event's name and values."""
+Log = FilteringBoundLogger  # what the daemon says: an event's name and values
 
 
 class _Lines:

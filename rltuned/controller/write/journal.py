@@ -46,8 +46,7 @@ _APPLIED: Final = {
 _ENTRY: Final = {"touched": float, "shares": OverSubscribe, "cleared": float}
 """Fields of `Applied` and of `Entry` that are written where they have a value."""
 _PREFIX: Final = b'{"crc":"'
-_JSON: Final = json.JSONEncoder(separators=(",", ":"))
-"""Made once: a cycle may write 20,000 lines."""
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))  # made once: a cycle may write 20,000 lines
 
 
 class Settlement(NamedTuple):
