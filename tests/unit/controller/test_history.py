@@ -282,6 +282,7 @@ def test_what_was_learnt_survives_a_restart_without_asking_again(site, tmp_path)
         "{",
         "[]",
         '{"version": 2}',
+        '{"version": 3, "until": 0.0, "recent": [], "history": {"format": 1}, "ended": []}',
         "[" * 100_000,
         encode(Known().kept()).decode().replace('"recent":[]', '"recent":[[1]]'),
         encode(Known().kept()).decode().replace('"until":0.0', f'"until":{10**400}'),

@@ -123,24 +123,17 @@ class Waiting(VirtualClock):
         beat([self.directory / "state"], Moment.of(self), 300.0, Condition(inactive=self.inactive))
 
 
-def test_the_dead_man_helps_where_a_daemon_lives_but_neither_acts_nor_gives_anything_back(bench):
-    bench.slurm.clock = clock = Waiting(bench.directory, 1801.0)
+@pytest.mark.parametrize("inactive", ["for long", "not for long", "slurmctld is down", "slurmctld is just back"])
+def test_the_dead_man_leaves_the_queue_to_a_daemon_that_will_act_by_itself(bench, inactive):
+    bench.slurm.clock = clock = Waiting(bench.directory, 1700.0 if inactive == "not for long" else 1801.0)
     clock.beat()
-    with Lock.acquire(bench.directory / "state", "run", 0.0):
-        assert run(bench, if_stale=300.0, clock=clock).complete
-    assert untouched(bench) == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("why", ["not for long", "slurmctld is down", "slurmctld is just back"])
-def test_the_dead_man_leaves_the_queue_to_a_daemon_that_will_act_by_itself(bench, why):
-    bench.slurm.clock = clock = Waiting(bench.directory, 1700.0 if why == "not for long" else 1801.0)
-    clock.beat()
-    bench.slurm.up = why != "slurmctld is down"
-    if why == "slurmctld is just back":
+    bench.slurm.up = inactive != "slurmctld is down"
+    if inactive == "slurmctld is just back":
         clock.inactive = -200.0  # it acts while the dead-man waits for it
+    helps = inactive == "for long"  # it lives, but neither acts nor gives anything back
     with Lock.acquire(bench.directory / "state", "run", 0.0):
-        assert run(bench, if_stale=300.0, clock=clock) is None
-    assert untouched(bench) == [1]
+        assert (run(bench, if_stale=300.0, clock=clock) is not None) is helps
+    assert untouched(bench) == ([1, 2, 3, 4] if helps else [1])
 
 
 def test_two_restores_do_not_run_at_once(bench):
