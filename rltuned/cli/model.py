@@ -46,12 +46,13 @@ def model_verify(name: str, *, as_json: bool) -> None:
 
     from rltuned.records import model_files as files
 
-    result = files.verify(_model(name))
+    path, found = files.verify(_model(name))
     if as_json:
-        emit({**asdict(result), "numpy": np.__version__})
+        checks = [{"name": check, "detail": detail} for check, detail in found.items()]
+        emit({"path": path, "checks": checks, "numpy": np.__version__})
         return
-    for check in result.checks:
-        click.echo(f"ok  {check.name}: {check.detail}")
+    for check, detail in found.items():
+        click.echo(f"ok  {check}: {detail}")
     click.echo(f"ok  numpy: the golden scores were computed with NumPy {np.__version__}")
 
 

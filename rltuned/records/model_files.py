@@ -116,22 +116,6 @@ class ModelInfo:
     metrics: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing that was found in order."""
-
-    name: str
-    detail: str
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What `rltuned model verify` prints about a model that passed."""
-
-    path: Path
-    checks: tuple[Check, ...]
-
-
 # --- reading
 
 
@@ -181,11 +165,11 @@ def info(name_or_path: str) -> ModelInfo:
     )
 
 
-def verify(name_or_path: str) -> Verification:
-    """What `read` has checked. Raises as `read`, on the first thing that is wrong."""
+def verify(name_or_path: str) -> tuple[Path, dict[str, str]]:
+    """The manifest's path, and what `read` has found in order. Raises as `read`, on the first thing that is wrong."""
     path, _, manifest, actor, error = read(name_or_path)
     numbers = sum(weight.size for weight in actor.weights.values())
-    checks = {
+    return path, {
         "files": f"{path.name} and {manifest.weights.file}: regular files below the size limit",
         "format": f"version {manifest.format_version}",
         "features": ", ".join(manifest.features),
@@ -193,7 +177,6 @@ def verify(name_or_path: str) -> Verification:
         "weights": f"{numbers} finite float32 numbers in the shapes of {actor.hidden} hidden units",
         "golden": f"{len(manifest.golden.scores)} scores within {error:.1e} (limit {GOLDEN_TOLERANCE:g})",
     }
-    return Verification(path, tuple(Check(*each) for each in checks.items()))
 
 
 def manifest_sha256(name_or_path: str) -> str:
