@@ -88,7 +88,7 @@ def test_a_candidate_that_certainly_waits_less_comes_into_force_with_its_own_ver
     assert (made.accepted, made.version) == (True, 2)
     assert made.over_current.hi < 1.0
     read = verdict_in_force(store)
-    assert (read.chosen, read.model, read.made_at) == (MODEL, "smallest-first", NOW)
+    assert (read.chosen, read.model.name, read.made_at) == (MODEL, "smallest-first", NOW)
     assert read.model.manifest_sha256 == store.current().manifest_sha256
     assert store.current().learned_until == pytest.approx(
         JOBS.source.start + JOBS.submit_time[bounds(len(JOBS), Split.TEST)[0] - 1]
@@ -107,7 +107,7 @@ def test_the_gate_refuses_a_worse_candidate_and_the_version_in_force_has_a_new_v
     first_window, other = (of.cases[0].window for of in evaluations)
     assert first_window == other, "both are judged on the same jobs, …"
     assert {of.settings.split for of in evaluations} == {"test"}, "… behind those that the candidate has learned from"
-    assert (verdict_in_force(store).chosen, verdict_in_force(store).model) == (MODEL, "smallest-first")
+    assert (verdict_in_force(store).chosen, verdict_in_force(store).model.name) == (MODEL, "smallest-first")
 
 
 def test_a_candidate_that_is_like_the_version_in_force_does_not_replace_it(store, tmp_path):
