@@ -646,8 +646,8 @@ def _daemon(config: Config, found: Kept) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, "daemon", cause, "its log (journalctl -u rltuned) names the cause")
     else:
         yield Finding(Severity.OK, "daemon", str(held))
-    if heartbeat.unreturned:
-        cause = f"jobs that could not be given back yet, and are tried again: {_some(heartbeat.unreturned)}"
+    if sign.unreturned:
+        cause = f"jobs that could not be given back yet, and are tried again: {_some(sign.unreturned)}"
         yield Finding(Severity.ERROR, "unreturned", cause, "its log names the reason (jobs.not_returned)")
 
 
