@@ -173,8 +173,8 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
     Exit code 10: one of the alarms is an error.
     """
     from rltuned.cli import show
-    from rltuned.controller.health.checks import Severity
     from rltuned.controller.health.clock import SystemClock
+    from rltuned.controller.health.prerequisites import Severity
     from rltuned.controller.health.status import look
 
     found = look(of_daemon(load(config_path).config), SystemClock())
@@ -196,8 +196,9 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
     its remedy. Exit code 10: one of them is an error.
     """
     from rltuned.cli import show
-    from rltuned.controller.health.checks import Severity, examine
+    from rltuned.controller.health.checks import examine
     from rltuned.controller.health.clock import SystemClock
+    from rltuned.controller.health.prerequisites import Severity
     from rltuned.core.safe_files import user_of
     from rltuned.slurm.connect import open_reader
 

@@ -14,7 +14,7 @@ from rltuned.core.reasons import parse
 from rltuned.core.wording import duration, gpu_hours, moment, plain, table, waited
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
-    from rltuned.controller.health.checks import Finding
+    from rltuned.controller.health.prerequisites import Finding
     from rltuned.controller.health.status import Status
     from rltuned.decide.decision import ProbeRecord
     from rltuned.decide.explain import Explanation

@@ -20,6 +20,13 @@ def has_numba() -> bool:
     return find_spec("numba") is not None
 
 
+def forecast_remedy(trouble: str) -> str:
+    """What to do about a worker that does not answer."""
+    if "executable memory" in trouble:  # as llvmlite says it
+        return "the unit forbids machine code made at run time: install systemd/rltuned-forecast.conf"
+    return 'docs/start-times.md has the causes; forecast.enabled = "off" does without'
+
+
 def how_to_install(extra: str) -> str:
     """What to do where an extra is missing. rltuned is on no package index: its name alone installs nothing."""
     package = " or the package rltuned-simulate" if extra == "simulate" else ""

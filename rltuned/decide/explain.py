@@ -9,21 +9,8 @@ import numpy as np
 
 from rltuned.core.changes import Field, Outcome
 from rltuned.decide.decision import DecisionRecord, LenderRecord
-from rltuned.decide.raising import Stop
+from rltuned.decide.raising import STOP_MEANING, Stop
 from rltuned.decide.rank.heuristics import RULES
-
-STOP_MEANING: Final[Mapping[Stop, str]] = {
-    Stop.UNSEEN: "too far back and too large to be seen by the policy in this cycle",
-    Stop.MOST: "others that the policy wants more go ahead already, as many as may at a time",
-    Stop.LENT: "the job before it has lent its part, or cannot lend as much as this one would use",
-    Stop.DECIDED: "the site or its people decided more for the job before it, or that one is left alone",
-    Stop.FRONT: "nobody whom it could pass is before it",
-    Stop.SIBLING: "a job of the same user that asks for the same is before it",
-    Stop.FEW: "it keeps its place: it moves when it can pass more of the jobs before it",
-    Stop.AHEAD: "a job that is wanted more is there already",
-}
-"""No ids in it: users read it, too."""
-
 
 OUTCOME_MEANING: Final[Mapping[Outcome, str]] = {
     Outcome.THROTTLED: "waits: the budget below Slurm's RPC limiter was spent on jobs further ahead; a later cycle",

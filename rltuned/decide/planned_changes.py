@@ -10,8 +10,7 @@ from rltuned.core.config import PlacementApply
 from rltuned.core.pools import Pools
 from rltuned.core.tables import Ints, Rows, Snapshot
 from rltuned.decide.managed import ManagedJobs
-from rltuned.decide.place.placing import isolated, place
-from rltuned.decide.place.problem import Placement, build
+from rltuned.decide.place.problem import Placement
 from rltuned.decide.scope import Veto
 
 
@@ -34,6 +33,10 @@ def place_front(managed: ManagedJobs, queue: Rows, window: Rows, apply: Placemen
     """Place the front of the queue, (n,) positions of managed jobs, as far as they are in the (w,) `window`."""
     if apply is PlacementApply.OFF or not len(queue):
         return _NOTHING
+    # Only here: a daemon that places nothing loads neither the solver nor what formulates its programs.
+    from rltuned.decide.place.placing import isolated, place  # noqa: PLC0415
+    from rltuned.decide.place.problem import build  # noqa: PLC0415
+
     visible = np.zeros(len(queue), dtype=np.bool_)
     visible[window] = True
     head = queue[visible[queue]][:FRONT]

@@ -51,6 +51,19 @@ class Stop(enum.IntEnum):
     AHEAD = 8  # a job that is wanted more stands there, or no priority lies between the two
 
 
+STOP_MEANING: Final[Mapping[Stop, str]] = {
+    Stop.UNSEEN: "too far back and too large to be seen by the policy in this cycle",
+    Stop.MOST: "others that the policy wants more go ahead already, as many as may at a time",
+    Stop.LENT: "the job before it has lent its part, or cannot lend as much as this one would use",
+    Stop.DECIDED: "the site or its people decided more for the job before it, or that one is left alone",
+    Stop.FRONT: "nobody whom it could pass is before it",
+    Stop.SIBLING: "a job of the same user that asks for the same is before it",
+    Stop.FEW: "it keeps its place: it moves when it can pass more of the jobs before it",
+    Stop.AHEAD: "a job that is wanted more is there already",
+}
+"""No ids in it: users read it, too."""
+
+
 class Raise(NamedTuple):
     """One job that goes ahead."""
 

@@ -17,9 +17,8 @@ from rltuned.core import reasons
 from rltuned.core.safe_files import parse
 from rltuned.core.tables import Bools, Partition, Rows, Snapshot
 from rltuned.decide.decision import LentRecord, ProbeRecord, StartRecord, lent_by
-from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.plan import Plan
-from rltuned.decide.raising import Stop
+from rltuned.decide.raising import STOP_MEANING, Stop
 from rltuned.decide.resizing import Registration, ResizeAdvice, advice
 from rltuned.decide.scope import Veto
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-MOST = 21_550
+MOST = 19_200
 """Lines. A ratchet: 18,000 is what is asked for. Whoever loads less lowers it, and nobody raises it."""
 LOADED = """
 import sys

@@ -4,6 +4,6 @@
 - `slurmctld`: what is known of it: facts, health; `rpc_budget`: how much it is asked.
 - `heartbeat`: the sign of life that the dead-man timer and ``rltuned doctor`` read; `liveness`: what they see of the
   loop.
-- `checks`: prerequisites of steering a cluster, shared with ``rltuned doctor``. `status`: what files say, on one
+- `prerequisites`: of steering a cluster. `checks`: all that ``rltuned doctor`` says. `status`: what files say, on one
   screen. `clock`: passed in everywhere.
 """

@@ -1,8 +1,6 @@
-"""Can this cluster be steered, by this user, safely? Shared by the daemon's start and ``rltuned doctor``."""
+"""Can this cluster be steered, by this user, safely? What ``rltuned doctor`` says."""
 
 import contextlib
-import enum
-import math
 import os
 import pwd
 from collections import Counter
@@ -19,8 +17,8 @@ from rltuned.controller.health.heartbeat import Heartbeat, elsewhere, is_fresh, 
 from rltuned.controller.health.lock import FILE_NAME as LOCK
 from rltuned.controller.health.lock import NEEDS_LOCKS, Holder, holder
 from rltuned.controller.health.lock import trouble as lock_trouble
+from rltuned.controller.health.prerequisites import Finding, Severity, prerequisites
 from rltuned.controller.health.primacy import Primacy, look_once, own_names
-from rltuned.controller.health.rpc_budget import LEAST_BURST, LOOK_RPCS, SHARE, SNAPSHOT_RPCS, STATUS_RPCS, Budget
 from rltuned.controller.write.claims import ISOLATED
 from rltuned.controller.write.journal import FILE_NAME as JOURNAL
 from rltuned.controller.write.journal import Journal
@@ -28,12 +26,11 @@ from rltuned.core import safe_files as files
 from rltuned.core.changes import JobStatus, Outcome
 from rltuned.core.config import Config, Stage, did_you_mean
 from rltuned.core.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
-from rltuned.core.installed import has_numba
+from rltuned.core.installed import forecast_remedy, has_numba
 from rltuned.core.notation import compress
 from rltuned.core.safe_files import give_all_to, user_name
 from rltuned.core.scheduler import Health
 from rltuned.core.tables import Snapshot
-from rltuned.decide.rank.multifactor import FLAGS
 from rltuned.records.gate_verdict import DAY
 from rltuned.slurm import not_simulated
 from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
@@ -41,8 +38,6 @@ from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
 if TYPE_CHECKING:  # needs NumPy
     from rltuned.decide.entry import CycleEntry
 
-TRIED = ((22, 5), (24, 11), (26, 5))  # releases of the clusters that the tests have
-READ = ((25, 5), (25, 11))  # releases whose answers, as their sources print them, the tests have
 
 STALE = 300.0  # seconds after which the last decision says nothing about now
 
@@ -50,210 +45,6 @@ HOUR = 3600.0
 OFTEN = 0.1  # share of the cycles in which backfill may undo a write
 
 SOON_DAYS = 7.0  # so long before its end a verdict is to be renewed
-
-
-class Severity(enum.StrEnum):
-    """How bad."""
-
-    OK = "ok"
-    NOTE = "note"
-    WARNING = "warning"  # works, but not as well as it could
-    ERROR = "error"  # the daemon stays in shadow mode
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that `doctor` says."""
-
-    severity: Severity
-    subject: str
-    cause: str
-    remedy: str = ""
-
-
-def prerequisites(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]" = ()) -> list[Finding]:
-    """What the cluster's configuration means for rltuned. An ERROR keeps the daemon in shadow mode.
-
-    `cycles`: the last ones, where there are any.
-    """
-    rows = (next((row for row in group if row[0]), None) for group in _table(facts))
-    return [*(Finding(*row[1:]) for row in rows if row is not None), *_limiter(facts, config, cycles)]
-
-
-def blocking(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that forbid writing."""
-    return [finding for finding in findings if finding.severity is Severity.ERROR]
-
-
-_Row = tuple[object, Severity, str, str, str]  # whether it is so, and the finding then
-_WATCH = "watch it in stage shadow first"
-_RECONFIGURE = "and run `scontrol reconfigure`"
-_NO_WEIGHTS = {"max_age", "half_life", *FLAGS}  # of `ClusterFacts.priority_weights`
-
-
-def _table(facts: ClusterFacts) -> Iterator[Sequence[_Row]]:
-    """Groups of rows: of each the first that holds is said."""
-    ok, note, warning, error = Severity
-    name = f"Slurm {facts.version} ({facts.cluster_name})"
-    on_clusters, on_answers = (", ".join(f"{major}.{minor:02}" for major, minor in of) for of in (TRIED, READ))
-    answers_only = f"{name}, tested on its answers only; clusters were of {on_clusters}"
-    untested = f"{name} was not tested; tested are {on_clusters} on clusters, {on_answers} on their answers"
-    yield (
-        (facts.release in TRIED, ok, "release", f"{name}, tested on clusters", ""),
-        (facts.release in READ, note, "release", answers_only, _WATCH),
-        (True, warning, "release", untested, _WATCH),
-    )
-    remedy = f"sacctmgr modify user {facts.user} set AdminLevel=Operator (or `add user` first)"
-    if not facts.accounting:
-        remedy = "without slurmdbd only root and SlurmUser may; run rltuned as SlurmUser"
-    elif not facts.accounting_reachable:
-        remedy = "slurmdbd does not answer, so the privilege is unknown: start it, or run rltuned as SlurmUser"
-    none = facts.privilege is Privilege.NONE
-    yield (
-        (none, error, "privilege", f"{facts.user} may not change other users' jobs", remedy),
-        (True, ok, "privilege", f"{facts.user} is {facts.privilege}", ""),
-    )
-    yield (
-        (
-            *(facts.priority_type != "priority/multifactor", error, "priority plugin"),
-            f"PriorityType is {facts.priority_type or 'unset'}: there are no priorities to hand out",
-            "set PriorityType=priority/multifactor in slurm.conf and restart slurmctld",
-        ),
-        (
-            *(facts.site_factor_plugin, error, "site factor plugin"),
-            f"PrioritySiteFactorPlugin={facts.site_factor_plugin} overwrites the site factors that rltuned sets",
-            "remove it from slurm.conf",
-        ),
-        (
-            *("INCR_ONLY" in facts.priority_flags, error, "priority flags"),
-            (
-                "PriorityFlags=INCR_ONLY: a job keeps the highest priority that it ever had, until somebody changes it;"
-                " what rltuned changes could not be given back"
-            ),
-            f"remove INCR_ONLY from PriorityFlags {_RECONFIGURE}",
-        ),
-        (
-            *(not facts.priority_weights.keys() - _NO_WEIGHTS, warning, "priority weights"),
-            (
-                "each PriorityWeight is 0, as by default: every term of every job's priority is 0, which looks like an"
-                " explicit priority (no-priority), so rltuned can raise no job"
-            ),
-            f"set PriorityWeightAge=1000 (or others) in slurm.conf {_RECONFIGURE}",
-        ),
-        (True, ok, "priority plugin", facts.priority_type, ""),
-    )
-    scheduler = facts.scheduler_type or "unset"
-    yield (
-        (
-            *(facts.scheduler_type != "sched/backfill", warning, "scheduler"),
-            f"SchedulerType is {scheduler}: jobs behind a large one wait although they fit",
-            "set SchedulerType=sched/backfill",
-        ),
-        (
-            *("bf_continue" not in facts.scheduler_parameters, error, "backfill"),
-            "SchedulerParameters lacks bf_continue: each update of a job makes backfill start over",
-            f"add bf_continue to SchedulerParameters {_RECONFIGURE}",
-        ),
-        (True, ok, "backfill", "sched/backfill with bf_continue", ""),
-    )
-    # What lets others change what rltuned writes, or with it; what else follows priority than the order of starts.
-    yield (
-        (
-            *("enable_user_top" in facts.scheduler_parameters, error, "scontrol top"),
-            (
-                "SchedulerParameters=enable_user_top: with `scontrol top` a user moves any job to the place of their"
-                " own best one, also where rltuned has lent that place to a small job"
-            ),
-            f"remove enable_user_top from SchedulerParameters {_RECONFIGURE}",
-        ),
-    )
-    yield (
-        (
-            *(facts.preempts_by, error, "preemption"),
-            (
-                f"{facts.preempts_by}: a job stops running ones of lower priority, so one that rltuned has raised would"
-                " stop others"
-            ),
-            (
-                "take PRIORITY and WITHIN out of each PreemptMode: slurm.conf, `scontrol show partition`,"
-                " `sacctmgr show qos format=name,preemptmode`"
-            ),
-        ),
-    )
-    yield (
-        (
-            *(facts.job_submit_plugins, note, "job_submit plugins"),
-            (
-                f"JobSubmitPlugins={facts.job_submit_plugins}: they run on each of rltuned's writes; the first one"
-                " after a start is of one job, which is compared before and after"
-            ),
-            "let them pass updates by this user as is",
-        ),
-    )
-    yield (
-        (
-            *(facts.federation, error, "federation"),
-            f"the cluster is in the federation '{facts.federation}': its jobs have siblings in other clusters",
-            "rltuned stays in stage shadow here: it was never tried with siblings",
-        ),
-    )
-    gpus = any(tres.startswith("gres/gpu") for tres in facts.accounting_tres)
-    yield (
-        (
-            *(not facts.accounting, error, "accounting"),
-            "there is no slurmdbd: no operators, no fair share, and Slurm does not count GPUs as TRES",
-            "set AccountingStorageType=accounting_storage/slurmdbd and AccountingStorageTRES=gres/gpu",
-        ),
-        (
-            *(not facts.accounting_reachable, warning, "accounting"),
-            "slurmdbd does not answer",
-            "look at slurmdbd's log",
-        ),
-        (
-            *(facts.free_accounts, warning, "accounting"),
-            "users may give jobs any account: each is charged and compared by what it says",
-            "set AccountingStorageEnforce=associations",
-        ),
-        (
-            *(not gpus, warning, "accounting"),
-            "AccountingStorageTRES has no gres/gpu: GPUs are read from each job's request, which is less exact",
-            "add gres/gpu to AccountingStorageTRES",
-        ),
-        (True, ok, "accounting", "slurmdbd answers, GPUs are TRES", ""),
-    )
-
-
-def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]") -> list[Finding]:
-    subject = "RPC limiter"
-    if not facts.rate_limiter:
-        return [Finding(Severity.OK, subject, "off")]
-    if facts.privilege is Privilege.SLURM_USER:
-        return [Finding(Severity.OK, subject, "on, but SlurmUser and root are exempt")]
-    on = f"on (bucket {facts.rate_bucket}, {facts.rate_refill:g}/s)"
-    budget = Budget.of(config.write, facts)
-    if budget.burst < LEAST_BURST:
-        cause = f"{on}: so small that rltuned writes one change at a time"
-        remedy = f"raise rl_bucket_size to at least {math.ceil(LEAST_BURST / SHARE)}"
-        return [Finding(Severity.WARNING, subject, cause, remedy)]
-    cause = f"{on}: rltuned stays below it with at most {budget.burst:.0f} RPCs at once and {budget.rate:g}/s"
-    wanted = max((entry.wanted.changes + entry.restored for entry in cycles if entry.wanted is not None), default=0)
-    if not cycles:
-        return [Finding(Severity.NOTE, subject, cause, "after some cycles doctor says which rl_bucket_size would fit")]
-    if not wanted:
-        return [Finding(Severity.OK, subject, f"{cause}; in the last hour nothing was to be written")]
-    cause += f"; in the last hour a cycle wanted at most {wanted} changes"
-    least = wanted + SNAPSHOT_RPCS + 2 * (LOOK_RPCS + STATUS_RPCS)  # what is given back has a batch of its own
-    remedy = f"rl_bucket_size={math.ceil(least / SHARE)} lets so many into one cycle"
-    written = [entry.results for entry in cycles if entry.results]
-    if written:
-        worst = max(written, key=lambda results: results.get(Outcome.THROTTLED, 0))
-        left = worst.get(Outcome.THROTTLED, 0)
-        if not left:
-            return [Finding(Severity.OK, subject, f"{cause}, and all of each cycle fitted")]
-        cause += f"; of {sum(worst.values())} changes {sum(worst.values()) - left} fitted, the head of the queue first"
-    elif budget.burst >= least:
-        return [Finding(Severity.OK, subject, cause)]
-    return [Finding(Severity.NOTE, subject, cause, remedy)]
 
 
 def simulation(facts: ClusterFacts, snapshot: Snapshot) -> list[Finding]:
@@ -563,13 +354,6 @@ def forecast(config: Config, now: float) -> list[Finding]:
         return []
     cause = f"no start times are forecast: {trouble}"
     return [Finding(Severity.WARNING, "start times", cause, forecast_remedy(trouble))]
-
-
-def forecast_remedy(trouble: str) -> str:
-    """What to do about a worker that does not answer."""
-    if "executable memory" in trouble:  # as llvmlite says it
-        return "the unit forbids machine code made at run time: install systemd/rltuned-forecast.conf"
-    return 'docs/start-times.md has the causes; forecast.enabled = "off" does without'
 
 
 def users(config: Config, now: float) -> list[Finding]:

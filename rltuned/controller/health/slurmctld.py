@@ -6,7 +6,7 @@ from typing import Final
 
 from rltuned.controller.cycle.runtime import Cause, Refusal, Runtime
 from rltuned.controller.give_back.batches import hidden
-from rltuned.controller.health.checks import Finding, blocking, prerequisites
+from rltuned.controller.health.prerequisites import Finding, blocking, prerequisites
 from rltuned.controller.health.primacy import Primacy
 from rltuned.controller.health.rpc_budget import Breaker, Budget
 from rltuned.controller.write.journal import Journal

@@ -21,10 +21,9 @@ from typing import Final
 import numpy as np
 
 from rltuned.controller.cycle.runtime import Runtime
-from rltuned.controller.health.checks import forecast_remedy
 from rltuned.controller.health.clock import Clock, SystemClock
 from rltuned.core.config import ForecastSection
-from rltuned.core.installed import has_numba
+from rltuned.core.installed import forecast_remedy, has_numba
 from rltuned.core.tables import Category
 from rltuned.simulate.forecast.start_forecast import MOST_JOBS, StartForecast, StartRequest
 

@@ -13,10 +13,9 @@ from rltuned.controller.write.apply import Applier, Result
 from rltuned.core.changes import NOT_RAISED, SENT, TAKEN, Change, Field, Outcome, OverSubscribe
 from rltuned.core.errors import JournalError, SlurmError
 from rltuned.core.tables import Snapshot
-from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.loans import Offer
 from rltuned.decide.plan import Plan
-from rltuned.decide.raising import Stop
+from rltuned.decide.raising import STOP_MEANING, Stop
 from rltuned.decide.scope import Veto
 from rltuned.slurm.port import SlurmWriter
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rltuned.core.wording import duration, gpu_hours, moment, plain
 from rltuned.core.wording import table as text_table
-from rltuned.decide.explain import STOP_MEANING
+from rltuned.decide.raising import STOP_MEANING
 from rltuned.lab.evaluate.bootstrap import Comparison
 from rltuned.lab.evaluate.evaluation_settings import ASK_TUNE
 from rltuned.lab.report.advice import METRICS, Advice, in_words

@@ -8,7 +8,8 @@ from unit.controller.test_loop import house
 from unit.rank.conftest import saved
 
 from rltuned.controller.cycle.auto_policy import Choice, Standing, evidence, load_policy
-from rltuned.controller.health.checks import Severity, examine
+from rltuned.controller.health.checks import examine
+from rltuned.controller.health.prerequisites import Severity
 from rltuned.core.config import (
     DEFAULT_MODEL,
     DEFAULT_SHARE,

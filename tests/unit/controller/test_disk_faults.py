@@ -17,10 +17,10 @@ from unit.controller.faulty_disk import FaultyDisk
 from unit.controller.test_loop import ALL, again, house
 
 from rltuned.controller.cycle.service import open_journal
-from rltuned.controller.health.checks import Severity
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import beat
 from rltuned.controller.health.lock import Lock, holder
+from rltuned.controller.health.prerequisites import Severity
 from rltuned.controller.tell.cycle_report import CycleOutcome
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Field

@@ -21,7 +21,8 @@ from rltuned.controller.cycle.auto_policy import Loaded
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.runtime import Runtime
-from rltuned.controller.health.checks import Severity, forecast
+from rltuned.controller.health.checks import forecast
+from rltuned.controller.health.prerequisites import Severity
 from rltuned.controller.learnt import forecast_worker as module
 from rltuned.controller.learnt.forecast_worker import CACHE, READY, ForecastWorker, forecasts, needed, work
 from rltuned.controller.learnt.start_times import StartTimes

@@ -14,9 +14,9 @@ from rltuned.cli import show
 from rltuned.cli.main import main
 from rltuned.controller.give_back import pause
 from rltuned.controller.health import clock as clocks
-from rltuned.controller.health.checks import Severity
 from rltuned.controller.health.clock import Moment, SystemClock
 from rltuned.controller.health.lock import Lock
+from rltuned.controller.health.prerequisites import Severity
 from rltuned.controller.tell.cycle_report import CycleOutcome
 from rltuned.core.config import Stage
 from rltuned.core.errors import RltunedError

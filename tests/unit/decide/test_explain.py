@@ -16,11 +16,11 @@ from rltuned.core.errors import RltunedError
 from rltuned.decide.decision import DecisionRecord, record
 from rltuned.decide.entry import lean
 from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
-from rltuned.decide.explain import STOP_MEANING, Verdict, explain
+from rltuned.decide.explain import Verdict, explain
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book, Given, Loan, Part
 from rltuned.decide.plan import plan
-from rltuned.decide.raising import Stop
+from rltuned.decide.raising import STOP_MEANING, Stop
 from rltuned.decide.rank.actor import on_means, plain_rule
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.see.observation import STATE_COLUMNS

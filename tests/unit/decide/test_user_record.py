@@ -14,10 +14,9 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied
 from rltuned.core.config import Config, LendSection
 from rltuned.core.errors import RltunedError
-from rltuned.decide.explain import STOP_MEANING
 from rltuned.decide.loans import NOTHING_LENT, Book, Given
 from rltuned.decide.plan import plan
-from rltuned.decide.raising import Stop
+from rltuned.decide.raising import STOP_MEANING, Stop
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.scope import Veto
 from rltuned.decide.user_record import MOST_JOBS, UserRecord, UserRecords

@@ -104,7 +104,7 @@ def test_without_the_drop_in_the_worker_says_that_it_may_not_make_machine_code(t
     # PR_SET_MDWE is what systemd's MemoryDenyWriteExecute= sets on Linux 6.3 and later.
     program = """
 import ctypes, multiprocessing, pathlib, sys
-from rltuned.controller.health.checks import forecast_remedy
+from rltuned.core.installed import forecast_remedy
 from rltuned.controller.learnt.forecast_worker import work
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
     sys.exit("this kernel has no PR_SET_MDWE")
