@@ -71,7 +71,7 @@ def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once
     """rltuned makes a Slurm GPU cluster finish work sooner.
 
     A daemon on the slurmctld host that raises a few of the pending jobs, those that a learned policy wants first, and
-    can always be undone. Without a command it runs: `rltuned --dry-run` is the shadow mode, which writes nothing.
+    can always be undone. Without a command it runs: `rltuned --dry-run` plans and records, and has nothing that writes.
     """
     if context.invoked_subcommand is None:
         context.invoke(run, config_path=config_path, dry_run=dry_run, once=once, stage=None)

@@ -97,7 +97,9 @@ def _status(cycles: "Sequence[CycleEntry]", config: Config, now: float, findings
     of = {finding.subject: None for finding in findings if finding.severity in {Severity.WARNING, Severity.ERROR}}
     cause = f"stage {stage}{nothing}; {how}; look at: {', '.join(of) or 'nothing'}"
     severity = Severity.NOTE if nothing else Severity.OK
-    return Finding(severity, "status", cause, "" if wanted in writing else "set cycle.stage")
+    return Finding(
+        severity, "status", cause, "" if wanted in writing else "docs/roll-out.md says when to set cycle.stage"
+    )
 
 
 def _examine(

@@ -1,4 +1,4 @@
-"""The report as one JSON value (docs/good-for-us.md names its fields)."""
+"""The report as one JSON value."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -122,7 +122,11 @@ def test_the_limiter_is_told_with_what_cycles_wanted_what_fitted_and_which_bucke
 def test_the_first_line_says_the_stage_in_force_the_last_cycle_and_what_to_look_at(tmp_path):
     run = house(tmp_path, stage=Stage.SHADOW)
     first, *_ = run.examine()
-    assert (first.subject, first.severity, first.remedy) == ("status", Severity.NOTE, "set cycle.stage")
+    assert (first.subject, first.severity, first.remedy) == (
+        "status",
+        Severity.NOTE,
+        "docs/roll-out.md says when to set cycle.stage",
+    )
     assert first.cause.startswith("stage shadow (nothing is written to Slurm); no cycle has ended in the last hour; ")
     run = house(tmp_path / "active", jobs=4)
     run.ticks(2)

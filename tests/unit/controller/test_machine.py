@@ -63,7 +63,7 @@ def to_a_job(name, act, *, trouble=False, **draws):
 
 
 class Machine(RuleBasedStateMachine):
-    """Rules are what may happen; invariants are DESIGN §1."""
+    """Rules are what may happen; invariants are the promises of the README."""
 
     world: World
     calm = False
