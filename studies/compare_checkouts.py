@@ -46,8 +46,9 @@ LEFT_OUT: Final = frozenset(
         *("command", "version", "commit", "revision", "made"),
         # A sentence in words, of the demo's policy.
         "what",
-        # Gone since: rollouts, and whether they were made.
-        "rollout",
+        # Gone since: rollouts; settings of the demonstration; metrics of it that say nothing.
+        *("rollout", "estimates", "metrics_port", "model"),
+        *("accounts_worse", "late", "wait_ratio_p95", "worst_tenth"),
     }
 )
 """Names of fields that may differ."""

@@ -115,7 +115,8 @@ _GONE = {
 def options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Options that mean the same to several commands, with --config and --workers."""
     chosen: list[Callable[[Any], Any]] = [*(_OPTIONS[name] for name in names), config_option, _WORKERS]
-    chosen += [removed(option, instead) for option, instead in _GONE.items()]
+    gone = (option for option in _GONE if option != "--warm-jobs" or "start" in names)
+    chosen += [removed(option, _GONE[option]) for option in gone]
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(chosen):

@@ -37,7 +37,7 @@ class JudgedModel:
 class JudgedCluster:
     """The cluster that was judged."""
 
-    gpus: int
+    gpus: Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)

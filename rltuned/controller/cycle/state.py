@@ -35,6 +35,11 @@ class State:
         return may_write(standing)
 
     @property
+    def demoted(self) -> bool:
+        """Whether alarms keep the stage at shadow, whatever else does."""
+        return Cause.DEMOTED in self._standing
+
+    @property
     def owns_files(self) -> bool:
         """Whether the state directory is this daemon's: neither in a dry run nor without the lock."""
         return not self._standing.keys() & {Cause.DRY_RUN, Cause.LOCK_LOST}

@@ -163,7 +163,7 @@ class ForecastWorker:
         if process is None or pipe is None or not (self._warm or self._hears(process, pipe)):
             return None
         # Killed, it ends whatever waits for it here: a full pipe as well as an answer that does not come.
-        late, patience = threading.Event(), FORECAST + GRACE
+        wanted, late, patience = needed(request), threading.Event(), FORECAST + GRACE
 
         def give_up() -> None:
             late.set()
@@ -173,7 +173,7 @@ class ForecastWorker:
         watch.daemon = True
         try:
             watch.start()
-            pipe.send(needed(request))
+            pipe.send(wanted)
             answer = pipe.recv()
         except Exception as error:  # noqa: BLE001 - half a message of a killed worker may be anything
             gone = f"the worker is gone ({type(error).__name__})"

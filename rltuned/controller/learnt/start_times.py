@@ -289,11 +289,10 @@ class StartTimes:
         """Take what an earlier run left, if it is there and good."""
         try:
             found = read(_File, self._path, "start times", MAX_BYTES)
-        except RltunedError as error:
+            if found is not None:
+                self.seen, self._kept = Seen.of(found.submitted), found.kept
+        except (RltunedError, OverflowError) as error:  # a number that its column cannot hold
             self._runtime.log.warning("forecast.unreadable", sentence="It is learnt anew.", reason=str(error))
-            return
-        if found is not None:
-            self.seen, self._kept = Seen.of(found.submitted), found.kept
 
     def save(self) -> None:
         """Leave what is known to the next run."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from rltuned.controller.cycle.runtime import WRITING, Cause, Refusal, Runtime
+from rltuned.controller.cycle.runtime import WRITING, Refusal, Runtime
 from rltuned.controller.cycle.state import State
 from rltuned.controller.health.lock import holder
 from rltuned.controller.health.slurmctld import Slurmctld
@@ -228,8 +228,7 @@ class Reporting:
         if report.outcome in {CycleOutcome.DONE, CycleOutcome.SHED, CycleOutcome.STANDBY}:
             metrics.last_success.set(clock.time())
         show(metrics.stage, report.stage)
-        refusal = self.state.refusal
-        metrics.demoted.set(refusal is not None and refusal.cause is Cause.DEMOTED)
+        metrics.demoted.set(self.state.demoted)
         show(metrics.breaker, self.slurmctld.breaker.state)
         metrics.tokens.set(max(0.0, self.slurmctld.budget.tokens(clock.monotonic())))
         metrics.journal_jobs.set(len(self.journal.entries))

@@ -83,9 +83,9 @@ class RunDirectory:
         if not file.exists():
             return
         kept = []
-        for text in file.read_text(encoding="utf-8").splitlines(keepends=True):
+        for text in file.read_text(encoding="utf-8").splitlines():
             with suppress(json.JSONDecodeError):  # cut off by whatever ended the run
-                kept += [text] if json.loads(text)["step"] <= after else []
+                kept += [f"{text}\n"] if json.loads(text).get("step", 0) <= after else []
         write_atomic(file, "".join(kept).encode())
 
     def _checkpoints(self) -> list[Path]:

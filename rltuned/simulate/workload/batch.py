@@ -244,7 +244,7 @@ class Table:
     """A format of separated text with a header line."""
 
     name: str
-    separators: str  # the one that the header has most of counts
+    separators: str  # the one with which the header has most names that are known, and then most fields
     required: Sequence[tuple[str, ...]]  # each a choice of columns of which one must be there
     convert: Callable[[Batch], Rows]
     aliases: Mapping[str, str]
@@ -268,7 +268,9 @@ def header(line: str, table: Table, where: str) -> tuple[list[str], str, bool]:
     """The columns' names as `table.convert` knows them ("" for one that it does not need), what separates them, and
     whether `line` is them. Raises WorkloadError: a column is missing or there twice.
     """
-    separator = max(table.separators, key=line.count)
+    known = {*table.aliases, *(name for choice in table.required for name in choice)}
+    parts = {one: [name.strip(' "').lower() for name in line.split(one)] for one in table.separators}
+    separator = max(parts, key=lambda one: (len(known.intersection(parts[one])), len(parts[one])))
     try:
         found = [name.strip() for name in _fields(line, separator, table)]
     except csv.Error as error:

@@ -113,10 +113,9 @@ _TEXTS: Final = ("user", "account", "partition", "qos")
 
 def _csv(batch: Batch) -> Rows:
     rows: Rows = {name: batch.text(name) for name in _TEXTS}
-    for column in _NUMBERS:
-        if batch.has(name := column.names[0]):
-            convert = batch.count if column.whole else batch.number
-            rows[column.of] = convert(name, column.most, required=column.required, scale=column.unit)
+    for column in {column.of: column for column in _NUMBERS if batch.has(column.names[0])}.values():
+        convert = batch.count if column.whole else batch.number
+        rows[column.of] = convert(column.names[0], column.most, required=column.required, scale=column.unit)
     nothing = np.full(len(batch), np.nan)
     start, end = rows.pop("start", nothing), rows.pop("end", nothing)
     if "run_time" not in rows:

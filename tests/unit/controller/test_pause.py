@@ -134,12 +134,15 @@ def test_of_a_machine_that_was_started_anew_the_wall_clock_tells_in_both_directi
         '{"began": BEGAN, "seconds": -1}',
         '{"began": BEGAN, "seconds": 1e300}',
         '{"began": BEGAN, "seconds": 1e999}',
+        '{"began": LATE, "seconds": 60}',
     ],
 )
 def test_a_file_that_cannot_be_understood_pauses_and_is_named_until_it_is_removed(tmp_path, content):
     run = house(tmp_path)
     path = tmp_path / "state" / pause.FILE_NAME
-    path.write_text(content.replace("BEGAN", json.dumps(asdict(now(run)))))
+    began = asdict(now(run))
+    late = began | {"time": 1e18, "monotonic": 1e18}
+    path.write_text(content.replace("BEGAN", json.dumps(began)).replace("LATE", json.dumps(late)))
     report = run.tick()
     assert report.stage is Stage.SHADOW
     assert f"paused, because {path}: cannot be used: " in report.sentence

@@ -111,6 +111,15 @@ def test_where_a_workload_comes_from_and_what_was_left_out(tmp_path):
     assert (source.form, source.left_out) == ("sacct", 5)
 
 
+@pytest.mark.parametrize("note", ['"n;a;b;c;d"', '"a|b|c|d|e"', "note;a;b;c;d"])
+def test_a_name_with_other_separators_in_it_separates_nothing(tmp_path, note):
+    assert len(read_text(tmp_path, f'submit_time,num_gpus,run_time,{note}\n0,1,5,"x;y"\n')) == 1
+
+
+def test_of_two_columns_for_the_same_the_last_counts_and_the_other_is_not_read(tmp_path):
+    assert read_text(tmp_path, "submit_time,num_gpus,run_time,num_cpus,cpu_milli\n0,1,9,x,1500\n").cpus.tolist() == [2]
+
+
 @pytest.mark.parametrize("separator", [";", "\t", "|", "^"])
 def test_other_separators_than_the_usual_one(tmp_path, separator):
     own = "submit_time,run_time,num_gpus,user\n0,1,2,'a,b'\n".replace(",", separator).replace("'", '"')
