@@ -5,7 +5,6 @@ of the users whose jobs of several GPUs have a range of nodes, and a rule. All b
 """
 
 import argparse
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
@@ -34,6 +33,7 @@ from rltuned.simulate.rankers import PlanRanker, compile_kernel
 from rltuned.simulate.shape import read_shape
 from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.readers import read
+from studies.kept import read_table, write_table
 from studies.open_nodes import estimate_open, of_open, opened
 from studies.scaling import MOST_NODES
 
@@ -263,25 +263,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--windows", type=int, default=24)
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     chosen = parser.parse_args(arguments)
-    rows = kept()
+    rows = read_table(FILE)
     with WorkerPool(chosen.jobs) as pool:
         for share, (trace, cluster) in product(SHARES, TRACES):
             if any((row["trace"], row["share"]) == (trace, str(share)) for row in rows):
                 continue
             rows += measured(chosen.traces, trace, cluster, share, chosen.windows, pool)
-            with FILE.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
+            write_table(FILE, COLUMNS, rows)
             print(f"{trace}, a share of {share}", flush=True)  # noqa: T201 - progress of a command
-
-
-def kept() -> list[dict[str, str]]:
-    """The rows that are there."""
-    if not FILE.exists():
-        return []
-    with FILE.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ Readers: the page and the picture (`windows`, `policies.NAME.seconds`, `meta`). 
 report of ``rltuned evaluate --json``: both read it alike.
 """
 
+import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,3 +90,21 @@ def read_report(path: Path) -> dict[str, Any]:
     if not isinstance(report, dict) or "comparisons" not in report:
         raise EvaluationError(f"{path}: not a report of `rltuned evaluate --json`")
     return report
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file, as they are written; none where there is no file."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a CSV file, whole or not at all."""
+    part = path.with_suffix(".part")
+    with part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    part.replace(path)

@@ -6,10 +6,9 @@ directory of the published traces. A protocol that was interrupted goes on where
 """
 
 import argparse
-import csv
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +25,7 @@ from rltuned.lab.evaluate.frontier import RATIOS, TESTED, Point, contenders, par
 from rltuned.lab.evaluate.state import state_path
 from rltuned.simulate.shape import read_shape
 from rltuned.simulate.workload.jobs import Workload
+from studies.kept import read_table, write_table
 from studies.run import code
 from studies.traces import read
 
@@ -154,20 +154,7 @@ def _row(point: Point, chance: Point) -> dict[str, Any]:
 
 def kept() -> list[dict[str, str]]:
     """Rows of the table, as they are written; none where nothing was measured."""
-    if not TABLE.exists():
-        return []
-    with TABLE.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def keep(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the table, whole or not at all."""
-    part = TABLE.with_suffix(".part")
-    with part.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    part.replace(TABLE)
+    return read_table(TABLE)
 
 
 def missing(only: str, shares: Sequence[float]) -> Iterator[tuple[Protocol, str, tuple[float, ...]]]:
@@ -198,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         written = [
             {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()} for row in rows
         ]
-        keep([*kept(), *written])
+        write_table(TABLE, COLUMNS, [*kept(), *written])
         for row in written:
             sys.stdout.write(" ".join(f"{name}={row[name]}" for name in COLUMNS) + "\n")
         sys.stdout.flush()

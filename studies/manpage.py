@@ -64,15 +64,22 @@ def _lines() -> Iterator[str]:
     yield from (".SH SEE ALSO", ".BR scontrol (1),", ".BR squeue (1),", ".BR sprio (1),", ".BR slurm.conf (5)")
 
 
-def _commands(group: click.Group, parent: click.Context) -> Iterator[str]:
+def commands(group: click.Group, parent: click.Context) -> Iterator[click.Context]:
+    """Each command that a user sees, those of its groups in their place, as the context that it would run in."""
     for name in group.list_commands(parent):
         command = group.get_command(parent, name)
         if command is None or command.hidden:
             continue
         context = click.Context(command, info_name=name, parent=parent)
         if isinstance(command, click.Group):
-            yield from _commands(command, context)
-            continue
+            yield from commands(command, context)
+        else:
+            yield context
+
+
+def _commands(group: click.Group, parent: click.Context) -> Iterator[str]:
+    for context in commands(group, parent):
+        command = context.command
         pieces = " ".join(command.collect_usage_pieces(context))
         yield f'.SS "{_text(context.command_path.removeprefix("rltuned "))} {_text(pieces)}"'
         yield from _prose(command.help)

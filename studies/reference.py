@@ -19,6 +19,7 @@ from rltuned.controller.tell.metrics import Metrics
 from rltuned.core.config import Config, toml_value
 from rltuned.decide.place.problem import SolveOutcome
 from rltuned.decide.scope import Veto
+from studies.manpage import commands
 
 RULES: Final = Path(__file__).resolve().parents[1] / "deploy" / "prometheus" / "rltuned.rules.yml"
 _BOUNDS: Final = ((annotated_types.Ge, "at least {0.ge:,}"), (annotated_types.Gt, "above {0.gt:,}"))
@@ -64,20 +65,9 @@ def _commands() -> Iterator[str]:
     yield "## Commands\n"
     yield "`rltuned COMMAND --help`, or rltuned(1), has the options.\n"
     yield from ("| command | does |", "| --- | --- |")
-    yield from _of(cli, click.Context(cli, info_name="rltuned"))
+    for context in commands(cli, click.Context(cli, info_name="rltuned")):
+        yield f"| `{context.command_path}` | {_cell(context.command.get_short_help_str(200))} |"
     yield ""
-
-
-def _of(group: click.Group, parent: click.Context) -> Iterator[str]:
-    for name in group.list_commands(parent):
-        command = group.get_command(parent, name)
-        if command is None or command.hidden:
-            continue
-        context = click.Context(command, info_name=name, parent=parent)
-        if isinstance(command, click.Group):
-            yield from _of(command, context)
-        else:
-            yield f"| `{context.command_path}` | {_cell(command.get_short_help_str(200))} |"
 
 
 def _metrics() -> Iterator[str]:

@@ -5,10 +5,9 @@ is the directory of the published traces.
 """
 
 import argparse
-import csv
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,6 +23,7 @@ from rltuned.lab.evaluate.measure import simulate_case
 from rltuned.lab.evaluate.policies import Contender, contender
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.simulate.shape import read_shape
+from studies.kept import read_table, write_table
 from studies.lending import PROTOCOLS, SEEDS, WEIGHTS, Protocol
 from studies.run import code
 from studies.traces import read
@@ -88,20 +88,7 @@ def told(hours: float) -> str:
 
 def kept() -> list[dict[str, str]]:
     """Rows of the table, as they are written; none where nothing was measured."""
-    if not TABLE.exists():
-        return []
-    with TABLE.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def keep(rows: Sequence[Mapping[str, str]]) -> None:
-    """Write the table, whole or not at all."""
-    part = TABLE.with_suffix(".part")
-    with part.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    part.replace(TABLE)
+    return read_table(TABLE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         there = {row["trace"] for row in kept()}
         if protocol.trace in there or not protocol.trace.lower().startswith(tuple(asked.only.lower().split(","))):
             continue
-        keep([*kept(), *measured(protocol, asked.traces, asked.workers)])
+        write_table(TABLE, COLUMNS, [*kept(), *measured(protocol, asked.traces, asked.workers)])
         for row in kept():
             if row["trace"] == protocol.trace:
                 sys.stdout.write(" ".join(f"{name}={row[name]}" for name in COLUMNS) + "\n")

@@ -105,18 +105,19 @@ _OPTIONS = {
 }
 _WORKERS = click.option("--workers", type=NUMBER, help="Processes. [default: one per core, one beside slurmctld]")
 _GONE = {
-    "--scheduler": "--slurm takes SchedulerParameters",
-    "--backfill": "write --slurm backfill=easy|none",
-    "--placement": "write --slurm placement=best|worst",
-    "--warm-jobs": "write --start warm:JOBS",
+    "slurm": {
+        "--scheduler": "--slurm takes SchedulerParameters",
+        "--backfill": "write --slurm backfill=easy|none",
+        "--placement": "write --slurm placement=best|worst",
+    },
+    "start": {"--warm-jobs": "write --start warm:JOBS"},
 }
 
 
 def options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Options that mean the same to several commands, with --config and --workers."""
     chosen: list[Callable[[Any], Any]] = [*(_OPTIONS[name] for name in names), config_option, _WORKERS]
-    gone = (option for option in _GONE if option != "--warm-jobs" or "start" in names)
-    chosen += [removed(option, _GONE[option]) for option in gone]
+    chosen += [removed(*gone) for name in names for gone in _GONE.get(name, {}).items()]
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(chosen):

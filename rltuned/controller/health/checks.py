@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltuned.controller.cycle.auto_policy import AUTO, Refused, Standing, evidence, remedy
+from rltuned.controller.cycle.runtime import WRITING
 from rltuned.controller.give_back import pause
 from rltuned.controller.health.clock import Clock, Moment
 from rltuned.controller.health.heartbeat import Heartbeat, elsewhere, is_fresh, read_heartbeat
@@ -24,7 +25,7 @@ from rltuned.controller.write.journal import FILE_NAME as JOURNAL
 from rltuned.controller.write.journal import Journal
 from rltuned.core import safe_files as files
 from rltuned.core.changes import JobStatus, Outcome
-from rltuned.core.config import Config, Stage, did_you_mean
+from rltuned.core.config import Config, did_you_mean
 from rltuned.core.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
 from rltuned.core.installed import forecast_remedy, has_numba
 from rltuned.core.notation import compress
@@ -92,13 +93,12 @@ def _status(cycles: "Sequence[CycleEntry]", config: Config, now: float, findings
         stage, how = last.stage, f"the last cycle ended {now - last.time:.0f} s ago, {last.outcome}: {last.sentence}"
         if last.held_back:
             how = f"{wanted} is configured, but {last.held_back}; {how}"
-    writing = {Stage.CANARY, Stage.ACTIVE}
-    nothing = "" if stage in writing else " (nothing is written to Slurm)"
+    nothing = "" if stage in WRITING else " (nothing is written to Slurm)"
     of = {finding.subject: None for finding in findings if finding.severity in {Severity.WARNING, Severity.ERROR}}
     cause = f"stage {stage}{nothing}; {how}; look at: {', '.join(of) or 'nothing'}"
     severity = Severity.NOTE if nothing else Severity.OK
     return Finding(
-        severity, "status", cause, "" if wanted in writing else "docs/roll-out.md says when to set cycle.stage"
+        severity, "status", cause, "" if wanted in WRITING else "docs/roll-out.md says when to set cycle.stage"
     )
 
 
