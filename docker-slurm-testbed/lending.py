@@ -78,7 +78,7 @@ SECOND: Final = 1.0
 ALIKE: Final = 0.02
 """By which share the book may differ from the accounting."""
 MOST_RESTORE: Final = 10.0
-"""Seconds that a restore of everything may take."""
+"""Seconds that a restore of everything may take, but for the pass of backfill whose end it waits for."""
 FACTOR: Final = re.compile(r"_update_job: setting AdinPrioFactor to (\d+) for JobId=(\d+)")
 COMPLETE: Final = re.compile(r"\[([0-9T:.-]+)\] _slurm_rpc_update_job: complete JobId=(\d+)\S* uid=(\d+)")
 FACTOR_ZERO: Final = 0x80000000
@@ -444,11 +444,13 @@ class Lending:
         seconds = float(report.stderr.split()[-1])
         left = {job: factor for job, factor in self.look().factor.items() if factor}
         told = json.loads(report.stdout)
-        self.seen.restore = {"carried": carried, "restored": len(told["restored"]), "seconds": seconds, "left": left}
+        outlasted = round(told["outlasted"], 3)
+        self.seen.restore = {"carried": carried, "restored": len(told["restored"]), "left": left}
+        self.seen.restore |= {"seconds": seconds, "of_these_backfill": outlasted}
         if left or not told["complete"]:
             self.seen.broken.append(f"after a restore jobs carry {left}: {told}")
-        if seconds > MOST_RESTORE:
-            self.seen.broken.append(f"the restore took {seconds} s")
+        if seconds - outlasted > MOST_RESTORE:
+            self.seen.broken.append(f"the restore took {seconds} s, {outlasted} s of them for a pass of backfill")
 
     def run(self) -> dict[str, Any]:
         """Everything; all that counts, for machines."""
@@ -499,8 +501,9 @@ class Lending:
             job, start, elapsed, state = row.split("|")
             if job.isdigit() and start.isdigit():
                 # Of several runs of a job (preempted, requeued) the book's is not told.
-                once = int(job) not in found
-                found[int(job)] = Run(float(start), float(elapsed), ended=once and state != "RUNNING")
+                before = found.get(int(job))
+                first = float(start) if before is None else min(before.first, float(start))
+                found[int(job)] = Run(float(start), float(elapsed), before is None and state != "RUNNING", first)
         return found
 
     def summary(self, written: Sequence[Write], agreement: Agreement) -> dict[str, Any]:
@@ -519,7 +522,7 @@ class Lending:
             apart = "; ".join(agreement.apart)
             seen.broken.append(f"the book of loans differs from the accounting by {agreement.difference:+.1%}: {apart}")
         if agreement.missing:
-            seen.broken.append(f"{len(agreement.missing)} jobs started raised, and nobody lends: {agreement.missing}")
+            seen.broken.append(f"{len(agreement.missing)} jobs started raised, and nobody lends: {'; '.join(agreement.missing)}")
         return {
             "slurm": self.project.release,
             "minutes": self.minutes,
@@ -578,6 +581,8 @@ class Run(NamedTuple):
     """Epoch seconds."""
     seconds: float
     ended: bool
+    first: float
+    """Start of its first run: it may have been preempted, or requeued, since."""
 
 
 class Loan(NamedTuple):
@@ -616,8 +621,8 @@ class Agreement:
     """Loans that are not compared: nothing tells which run was settled."""
     started: int = 0
     """Jobs that started raised, by slurmctld's log, with a lender that waits on …"""
-    missing: list[int] = field(default_factory=list)
-    """… and those of them for which the book has no loan."""
+    missing: list[str] = field(default_factory=list)
+    """… and those of them for which the book has no loan, for people."""
     apart: list[str] = field(default_factory=list)
     """Where the two differ by more than a GPU-second, for people."""
 
@@ -704,10 +709,13 @@ def agree(versions: Sequence[Book], runs: Mapping[int, Run], raised: AbstractSet
     lenders = {job: parts for book in versions for job, parts in book.offers.items()}
     for job in sorted(raised & runs.keys() & lenders.keys()):
         later = next((book.time for book in versions if book.time > runs[job].start + SECOND), math.inf)
-        waits = any(lender not in runs or runs[lender].start > later for lender in lenders[job])
-        if waits and later < math.inf:
+        # Of one that has run before nothing tells whether it waited then.
+        waiting = [lender for lender in lenders[job] if lender not in runs or runs[lender].first > later]
+        if waiting and later < math.inf:
             found.started += 1
-            found.missing += [] if job in borrowed else [job]
+            if job not in borrowed:
+                began = {lender: runs[lender].first if lender in runs else None for lender in lenders[job]}
+                found.missing.append(f"{job}: {runs[job]}; lenders, and when they started: {began}; book at {later}")
     return found
 
 
@@ -740,7 +748,11 @@ def table(summary: Mapping[str, Any]) -> str:
         "of these below Slurm's own": (summary["below_own"],),
         "put back by backfill: all, raised, of": (undone["own"], undone["raised"], summary["raised_readings"]),
         "raised: wanted, in force, mean": (summary["raised_wanted_mean"], summary["raised_in_force_mean"]),
-        "restore: jobs, seconds": (restore["carried"], restore["seconds"]),
+        "restore: jobs, seconds, of these backfill's": (
+            restore["carried"],
+            restore["seconds"],
+            restore["of_these_backfill"],
+        ),
         "started raised, without a loan": (book["started_raised"], book["without_a_loan"]),
         "loans settled, not compared": (book["settled"], book["not_compared"]),
         "GPU-seconds by book, by sacct": (book["gpu_seconds_by_book"], book["gpu_seconds_by_sacct"], difference),

@@ -76,6 +76,8 @@ class RestoreReport:
     unknown: tuple[int, ...] = ()  # asked for, but neither in the journal nor waiting: nothing to do
     journal_trouble: str = ""
     """Why the journal could not be brought up to date; the queue is restored nevertheless."""
+    outlasted: float = 0.0
+    """Seconds for which a pass of backfill, which may put back what was written, was waited for."""
 
     @property
     def complete(self) -> bool:
@@ -97,6 +99,8 @@ class RestoreReport:
             (self.marked, "carried nothing and are left alone from now on"),
         )
         parts = [f"{len(jobs)} {text}" for jobs, text in others if jobs]
+        if self.outlasted >= 1.0:
+            parts.append(f"of the time {self.outlasted:.0f} s for a pass of Slurm's backfill to end")
         named = f" ({', '.join(map(str, self.restored))})" if self.restored else ""
         return ", ".join([f"{len(self.restored)} jobs restored{named}", *parts])
 
@@ -167,6 +171,7 @@ def restore(
         marked=tuple(sorted(marked)),
         unknown=tuple(sorted(unknown)),
         journal_trouble=work.trouble,
+        outlasted=slurm.outlasted,
     )
 
 
@@ -202,6 +207,7 @@ class _Slurm:
     """What it said to a write; None where it took it without a word."""
     started: float = 0.0
     """When the slurmctld had started that took the first hidden value back, epoch seconds (`Entry.cleared`)."""
+    outlasted: float = 0.0  # seconds that `outlast` has taken
 
     def pause(self, rpcs: int) -> None:
         seconds = self.budget.wait(rpcs, self.clock.monotonic())
@@ -253,14 +259,15 @@ class _Slurm:
         since = max(facts.started, status.submit_time if requeued_since else 0.0)
         return self.clock.time() - since > facts.priority_calc_period + CALCULATION_SECONDS
 
-    def outlasted(self) -> bool:
+    def outlast(self) -> bool:
         """Wait while a pass of backfill goes on, for some time. Whether there was one."""
-        until, was = self.clock.steady() + OUTLAST, False
+        began, was = self.clock.steady(), False
         with contextlib.suppress(SlurmError):
-            while self.reader.backfills() and self.clock.steady() < until:
+            while self.reader.backfills() and self.clock.steady() < began + OUTLAST:
                 was = True
                 self.clock.sleep(ROUND_PAUSE)
                 self.pause(1)
+        self.outlasted = self.clock.steady() - began
         return was
 
 
@@ -324,7 +331,7 @@ class _Work:
                 progress(total - sum(not tries[job] for job in todo), total)
             if not todo and outlast and self.written:
                 outlast = False
-                todo.extend(sorted(self.written & entries.keys()) if slurm.outlasted() else ())
+                todo.extend(sorted(self.written & entries.keys()) if slurm.outlast() else ())
         return [item for items in left.values() for item in items]
 
     def _judge(self, job: int, status: JobStatus | None) -> list[Change | Leftover]:

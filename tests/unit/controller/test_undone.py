@@ -324,6 +324,8 @@ def test_a_restore_outlasts_the_pass_of_backfill_that_goes_on_for_no_longer_than
     report = run.restore()
     assert (report.complete, report.restored) == (True, (2, 3, 4))
     assert least <= run.slurm.clock.steady() - began < most
+    assert 1.0 <= report.outlasted <= run.slurm.clock.steady() - began
+    assert f"of the time {report.outlasted:.0f} s for a pass of Slurm's backfill to end" in report.sentence()
     assert run.slurm.order() == [1, 2, 3, 4]
     assert not run.slurm.put_back
     began = run.slurm.clock.steady()
