@@ -522,7 +522,9 @@ class Lending:
             apart = "; ".join(agreement.apart)
             seen.broken.append(f"the book of loans differs from the accounting by {agreement.difference:+.1%}: {apart}")
         if agreement.missing:
-            seen.broken.append(f"{len(agreement.missing)} jobs started raised, and nobody lends: {'; '.join(agreement.missing)}")
+            seen.broken.append(
+                f"{len(agreement.missing)} jobs started raised, and nobody lends: {'; '.join(agreement.missing)}"
+            )
         return {
             "slurm": self.project.release,
             "minutes": self.minutes,
