@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltuned.core.config import DEFAULT_PATH, Config, Effective, resolve
-from rltuned.core.errors import ConfigError, EvaluationError, ExitCode, RltunedError, StateError
+from rltuned.core.errors import ConfigError, EvaluationError, RltunedError, StateError
 from rltuned.core.objective import Objective
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rltuned.records.store import ModelStore
-
-EXIT_FINDINGS, EXIT_UNPROVEN, EXIT_ABSENT = ExitCode.FINDINGS, ExitCode.UNPROVEN, ExitCode.ABSENT
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)

@@ -10,8 +10,6 @@ from typing import Any
 import click
 
 from rltuned.cli.common import (
-    EXIT_ABSENT,
-    EXIT_FINDINGS,
     NUMBER,
     TIME,
     Real,
@@ -28,7 +26,7 @@ from rltuned.cli.common import (
     span,
 )
 from rltuned.core.config import Stage, UsersSection
-from rltuned.core.errors import JournalError, SlurmError
+from rltuned.core.errors import ExitCode, JournalError, SlurmError
 
 WRITES = os.R_OK | os.W_OK | os.X_OK
 """What a command that writes needs of the state directory."""
@@ -113,7 +111,7 @@ def restore(
     if report.journal_trouble:
         click.echo(f"The journal could not be brought up to date: {report.journal_trouble}", err=True)
     if not report.complete:
-        raise click.exceptions.Exit(EXIT_FINDINGS)
+        raise click.exceptions.Exit(ExitCode.FINDINGS)
     if report.journal_trouble and job_ids:
         raise JournalError(
             "the jobs are given back, but a daemon will not know that it has to leave them alone: make room for the "
@@ -183,7 +181,7 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
     else:
         show.status(console(), found)
     if any(item.severity is Severity.ERROR for item in found.alarms):
-        raise click.exceptions.Exit(EXIT_FINDINGS)
+        raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
 @click.command()
@@ -210,7 +208,7 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
     else:
         show.findings(console(), found)
     if any(item.severity is Severity.ERROR for item in found):
-        raise click.exceptions.Exit(EXIT_FINDINGS)
+        raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
 @click.command()
@@ -272,7 +270,7 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
     else:
         show.explanation(console(), answer)
     if answer.verdict is Verdict.NOT_PENDING:
-        raise click.exceptions.Exit(EXIT_ABSENT)
+        raise click.exceptions.Exit(ExitCode.ABSENT)
 
 
 def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -> None:
@@ -296,7 +294,7 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
     else:
         show.user_record(console(), found, SystemClock().time(), only=job_id is not None)
     if job_id is not None and not found.jobs:
-        raise click.exceptions.Exit(EXIT_ABSENT)
+        raise click.exceptions.Exit(ExitCode.ABSENT)
 
 
 def _time_limit(value: str) -> float:
@@ -377,4 +375,4 @@ def when(
     else:
         show.start_answer(console(), answer, now)
     if answer.start is None:
-        raise click.exceptions.Exit(EXIT_ABSENT)
+        raise click.exceptions.Exit(ExitCode.ABSENT)

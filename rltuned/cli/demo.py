@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from rltuned.cli.common import EXIT_FINDINGS, FOLDER, Real, console, emit, json_option
+from rltuned.cli.common import FOLDER, Real, console, emit, json_option
+from rltuned.core.errors import ExitCode
 
 
 @click.command()
@@ -63,4 +64,4 @@ def demo(*, speed: float, state: Path | None, as_json: bool, **settings: Any) ->
         program = "rltuned" if shutil.which("rltuned") else sys.argv[0]
         show.demo_summary(screen, summary, None if trouble else kept, program)
     if summary["restore"]["left"]:
-        raise click.exceptions.Exit(EXIT_FINDINGS)
+        raise click.exceptions.Exit(ExitCode.FINDINGS)

@@ -11,7 +11,6 @@ import click
 
 from rltuned import revision
 from rltuned.cli.common import (
-    EXIT_UNPROVEN,
     FILE,
     FILE_OR_DASH,
     NUMBER,
@@ -30,7 +29,7 @@ from rltuned.cli.common import (
     usage,
     write,
 )
-from rltuned.core.errors import EvaluationError
+from rltuned.core.errors import EvaluationError, ExitCode
 from rltuned.core.installed import require
 from rltuned.core.objective import DEFAULT
 
@@ -309,7 +308,7 @@ def gate(
         write(verdict_path, made.text())
         click.echo(f'{verdict_path}: written; a daemon with policy.name = "auto" takes it over on SIGHUP')
     if made.chosen == SLURM:
-        raise click.exceptions.Exit(EXIT_UNPROVEN)
+        raise click.exceptions.Exit(ExitCode.UNPROVEN)
 
 
 @click.command()
@@ -389,7 +388,7 @@ def tune(
         for line in found.lines():
             click.echo(line)
     if not found.better:
-        raise click.exceptions.Exit(EXIT_UNPROVEN)
+        raise click.exceptions.Exit(ExitCode.UNPROVEN)
 
 
 def _one_cluster(cluster: str | None, *, from_slurm: bool) -> None:

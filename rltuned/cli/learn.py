@@ -7,7 +7,6 @@ import click
 
 from rltuned import revision
 from rltuned.cli.common import (
-    EXIT_UNPROVEN,
     NUMBER,
     STORE_OPTION,
     Real,
@@ -23,6 +22,7 @@ from rltuned.cli.common import (
     usage,
     whose_jobs,
 )
+from rltuned.core.errors import ExitCode
 
 DAYS = 60.0
 """Of jobs that are learned from where nobody says more."""
@@ -114,4 +114,4 @@ def learn(
         click.echo(made.why)
         click.echo(f"version {made.version} of {store.root} is in force, and its verdict is new")
     if made.verdict.chosen == SLURM:
-        raise click.exceptions.Exit(EXIT_UNPROVEN)
+        raise click.exceptions.Exit(ExitCode.UNPROVEN)

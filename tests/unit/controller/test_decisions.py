@@ -10,12 +10,11 @@ from unit.controller.support import files_no_longer_than
 from unit.controller.test_loop import house
 from unit.slurm.standin import StandIn, job
 
-from rltuned.cli.common import EXIT_ABSENT
 from rltuned.cli.main import cli
 from rltuned.controller.tell.cycle_report import CycleOutcome
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Stage
-from rltuned.core.errors import RltunedError, SlurmUnavailableError
+from rltuned.core.errors import ExitCode, RltunedError, SlurmUnavailableError
 from rltuned.decide.explain import explain
 from rltuned.records import decisions
 from rltuned.records.decisions import (
@@ -252,10 +251,10 @@ def test_explain_of_a_job_that_came_after_the_last_decision_says_so(tmp_path, ca
     assert "Your jobs use as much" in text
     assert "--fresh" in text
     slurm.queue([])
-    assert cli.main(["explain", "77", "--config", str(settings)], standalone_mode=False) == EXIT_ABSENT
+    assert cli.main(["explain", "77", "--config", str(settings)], standalone_mode=False) == ExitCode.ABSENT
     assert "it runs, has ended" in " ".join(capsys.readouterr().out.split())
     slurm.answer("status", "", "slurm_load_jobs error: Unable to contact slurm controller\n", 1)
-    assert cli.main(["explain", "77", "--config", str(settings)], standalone_mode=False) == EXIT_ABSENT
+    assert cli.main(["explain", "77", "--config", str(settings)], standalone_mode=False) == ExitCode.ABSENT
     assert "Slurm cannot be asked" in capsys.readouterr().err
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rltuned.cli.common import EXIT_UNPROVEN
 from rltuned.cli.main import cli
 from rltuned.controller.cycle.service import RESTORE_WAIT
 from rltuned.controller.health.liveness import STALE_SECONDS
-from rltuned.core.errors import StateError
+from rltuned.core.errors import ExitCode, StateError
 from rltuned.slurm.process import OUTPUT_LIMIT
 
 UNITS = Path(__file__).parents[3] / "systemd"
@@ -143,7 +142,7 @@ def test_the_command_of_a_timed_unit_is_one_that_rltuned_takes(unit):
 def test_learning_writes_its_store_only_and_a_verdict_for_slurms_order_is_no_failure():
     (command,) = values("rltuned-learn.service", "ExecStart")
     assert values("rltuned-learn.service", "StateDirectory") == [Path(command.split()[-1]).name]
-    assert values("rltuned-learn.service", "SuccessExitStatus") == [str(EXIT_UNPROVEN)]
+    assert values("rltuned-learn.service", "SuccessExitStatus") == [str(ExitCode.UNPROVEN)]
 
 
 @pytest.mark.parametrize("unit", ["rltuned-report.service", "rltuned-learn.service"])
