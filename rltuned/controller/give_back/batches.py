@@ -24,6 +24,7 @@ from rltuned.controller.write.claims import (
     Entry,
     Value,
     settling_seconds,
+    which_slurmctld,
 )
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Applied, Change, Field, JobStatus, Outcome, OverSubscribe, SiteFactor
@@ -370,7 +371,7 @@ class _Work:
             why = "slurmctld has not calculated its priority yet, so nothing tells whose site factor it has"
             return Leftover(job, of.value, "?", why, "run it again in some minutes")
         if not slurm.started and (facts := slurm.cluster()) is not None:
-            slurm.started = facts.started or 1.0
+            slurm.started = which_slurmctld(facts)
         # Slurm takes it, but shows it to nobody. Only another slurmctld can have lost it again; writing once more to
         # this one would undo what somebody else sets.
         if entry.cleared and entry.cleared == slurm.started:

@@ -13,6 +13,7 @@ from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.give_back.batches import Leftover, RestoreReport, restore
 from rltuned.controller.health.rpc_budget import STATUS_RPCS
 from rltuned.controller.health.slurmctld import Slurmctld
+from rltuned.controller.write.claims import which_slurmctld
 from rltuned.controller.write.journal import Journal
 from rltuned.core.errors import JournalError
 from rltuned.core.tables import Snapshot
@@ -114,7 +115,7 @@ class DaemonRestore:
         entry, facts, row = self.journal.entries[job], self.slurmctld.facts, snapshot.jobs.row_of.get(job)
         # Unless the slurmctld that runs now took it from the held job, one that was killed may have brought it back.
         held = row is not None and bool(snapshot.jobs.held[row])
-        return held and not entry.claims and facts is not None and entry.cleared != (facts.started or 1.0)
+        return held and not entry.claims and facts is not None and entry.cleared != which_slurmctld(facts)
 
     def give_back(self, jobs: Collection[int], why: Callable[[int], str]) -> tuple[tuple[int, ...], set[int]]:
         """Give back those that are due, within the budget, and say `why`. Which were, and which are left, or started as

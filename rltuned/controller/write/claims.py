@@ -249,6 +249,11 @@ def settling_seconds(facts: ClusterFacts | None) -> float:
     return SETTLE_SECONDS if facts is None else max(SETTLE_SECONDS, facts.backfill_seconds)
 
 
+def which_slurmctld(facts: ClusterFacts) -> float:
+    """The one that runs, as `Entry.cleared` has it: when it started, or 1 where that is unknown, since 0 is none."""
+    return facts.started or 1.0
+
+
 class Judgement(NamedTuple):
     """Whether a change may be sent."""
 
