@@ -3,39 +3,43 @@
 import io
 import os
 import sys
+from collections import UserDict
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from rltuned import __version__
-from rltuned.cli.bench import bench
 from rltuned.cli.common import config_option
-from rltuned.cli.configuration import config
-from rltuned.cli.daemon import doctor, explain, pause, plan, restore, resume, run, status, when
-from rltuned.cli.demo import demo
-from rltuned.cli.elastic import elastic
-from rltuned.cli.evaluate import evaluate, gate, tune
-from rltuned.cli.learn import learn
-from rltuned.cli.model import model
-from rltuned.cli.report import report
-from rltuned.cli.traces import traces
-from rltuned.cli.train import train
 from rltuned.core.errors import ExitCode, RltunedError
 
 GROUPS: Final = {
-    "For operators": (run, status, doctor, plan, pause, resume, restore, report),
-    "For users": (explain, when, elastic),
-    "Configuration": (config,),
-    "Models": (model,),
-    "Laboratory": (evaluate, gate, tune, train, learn, traces, bench, demo),
+    "For operators": {
+        **dict.fromkeys(("run", "status", "doctor", "plan", "pause", "resume", "restore"), "daemon"),
+        "report": "report",
+    },
+    "For users": {"explain": "daemon", "when": "daemon", "elastic": "elastic"},
+    "Configuration": {"config": "configuration"},
+    "Models": {"model": "model"},
+    "Laboratory": {
+        **dict.fromkeys(("evaluate", "gate", "tune"), "evaluate"),
+        **{name: name for name in ("train", "learn", "traces", "bench", "demo")},
+    },
 }
-"""The commands as people look for them."""
+"""The commands as people look for them, and the file that each is in."""
 RENAMED: Final = {
     "check-config": "rltuned config check",
     "show-config": "rltuned config show (with --sample: rltuned config sample)",
 }
+
+
+class _OnDemand(UserDict[str, Any]):
+    """The commands by their names. Who asks for one loads its file: what starts the daemon loads no other's."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(import_module(f"rltuned.cli.{self.data[name]}"), name)
 
 
 class _Commands(click.Group):
@@ -45,7 +49,8 @@ class _Commands(click.Group):
         limit = formatter.width - widest - 4
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{one.name:{widest}}", one.get_short_help_str(limit)) for one in commands])
+                found = [self.commands[name] for name in commands]
+                formatter.write_dl([(f"{one.name:{widest}}", one.get_short_help_str(limit)) for one in found])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -59,7 +64,7 @@ class _Commands(click.Group):
 @click.group(
     cls=_Commands,
     invoke_without_command=True,
-    commands=[command for group in GROUPS.values() for command in group],
+    commands=_OnDemand({name: file for group in GROUPS.values() for name, file in group.items()}),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="rltuned")
@@ -74,7 +79,7 @@ def cli(context: click.Context, config_path: Path | None, *, dry_run: bool, once
     can always be undone. Without a command it runs: `rltuned --dry-run` plans and records, and has nothing that writes.
     """
     if context.invoked_subcommand is None:
-        context.invoke(run, config_path=config_path, dry_run=dry_run, once=once, stage=None)
+        context.invoke(cli.commands["run"], config_path=config_path, dry_run=dry_run, once=once, stage=None)
     elif config_path is not None or dry_run or once:
         raise click.UsageError(f"options stand behind the command: rltuned {context.invoked_subcommand} --config …")
 
