@@ -20,17 +20,17 @@ from fidelity import DRIFT, LATE
 from replay import MINUTE
 from testbed import TestbedError
 
-from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
+from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.learnt.history import RunTimes
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
 from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config
-from rltuned.decide.place.problem import SolveOutcome
+from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.scope import Veto
 from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.priorities import MultifactorPriorities

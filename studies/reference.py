@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from rltuned.cli.main import cli
 from rltuned.controller.tell.metrics import Metrics
 from rltuned.core.config import Config, toml_value
-from rltuned.decide.place.problem import SolveOutcome
+from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.scope import Veto
 from studies.manpage import commands
 

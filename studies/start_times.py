@@ -30,7 +30,6 @@ from rltuned.lab.evaluate.policies import rule_ranker
 from rltuned.lab.evaluate.windows import Window
 from rltuned.records.model_files import load
 from rltuned.simulate.engine import Ranker, Simulation
-from rltuned.simulate.forecast.arrivals import Submissions
 from rltuned.simulate.forecast.start_forecast import (
     GRAIN,
     HORIZON,
@@ -42,6 +41,7 @@ from rltuned.simulate.forecast.start_forecast import (
     sampled,
 )
 from rltuned.simulate.forecast.start_simulation import StartSimulation
+from rltuned.simulate.forecast.submissions import Submissions
 from rltuned.simulate.initial_state import initial_state
 from rltuned.simulate.rankers import PlanRanker, RuleRanker, compile_kernel
 from rltuned.simulate.run_times import HistoryPredictor, kinds_of

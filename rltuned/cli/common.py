@@ -179,7 +179,8 @@ STORE_OPTION = click.option(
 
 def model_store(root: Path | None, config_path: Path | None) -> "ModelStore":
     """The store that an option names, else that of the configuration. ConfigError: neither names one."""
-    from rltuned.records.store import ModelStore, store_of
+    from rltuned.records.in_force import store_of
+    from rltuned.records.store import ModelStore
 
     if root is not None:
         return ModelStore(root.absolute())

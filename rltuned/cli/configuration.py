@@ -32,7 +32,8 @@ def config_check(path: Path | None, config_path: Path | None, *, as_json: bool) 
     chosen = path or config_path
     try:
         effective = load(chosen)
-        from rltuned.controller.cycle.auto_policy import Refused, load_policy
+        from rltuned.controller.cycle.auto_policy import Refused
+        from rltuned.controller.cycle.policy import load_policy
 
         remarks = _of_this_host(effective)
         if chosen is None and not DEFAULT_PATH.exists():

@@ -38,6 +38,9 @@ from pydantic.fields import FieldInfo
 from rltuned.core.errors import ConfigError
 from rltuned.core.objective import DEFAULT, Objective
 
+MODEL: Final = "model"
+AUTO: Final = "auto"
+"""`policy.name`, where it is no plain rule: the model; what the gate's verdict has chosen."""
 DEFAULT_MODEL: Final = "general"
 """The shipped model that is used unless another one is named."""
 DEFAULT_SHARE: Final = 0.1

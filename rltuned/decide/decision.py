@@ -17,7 +17,7 @@ from rltuned.core.config import PlacementApply, Stage
 from rltuned.core.safe_files import parse, plain
 from rltuned.core.tables import Floats, JobTable, Rows
 from rltuned.decide.loans import MOST_NAMED
-from rltuned.decide.place.problem import PlacementKind, SolveOutcome
+from rltuned.decide.place.outcome import PlacementKind, SolveOutcome
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
 from rltuned.decide.see.observation import STATE_COLUMNS

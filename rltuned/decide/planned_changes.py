@@ -1,7 +1,7 @@
 """What is written for a plan, with the placement of its front, in the order of writing; what is given back instead."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -10,8 +10,10 @@ from rltuned.core.config import PlacementApply
 from rltuned.core.pools import Pools
 from rltuned.core.tables import Ints, Rows, Snapshot
 from rltuned.decide.managed import ManagedJobs
-from rltuned.decide.place.problem import Placement
 from rltuned.decide.scope import Veto
+
+if TYPE_CHECKING:  # see `place_front`
+    from rltuned.decide.place.problem import Placement
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Front:
     """The K jobs that the placement is about."""
 
     rows: Rows  # (K,) rows of the job table in the planned order
-    placement: Placement | None
+    placement: "Placement | None"
     """Its jobs are positions in `rows`. None: placement is off, or there is no job."""
     isolate: frozenset[int]
     """Rows of the job table: jobs that the placement spreads onto idle nodes."""

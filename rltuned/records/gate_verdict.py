@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from rltuned.core.config import MODEL
 from rltuned.core.errors import RltunedError
 from rltuned.core.safe_files import parse
 
@@ -12,9 +13,8 @@ FORMAT: Final = "rltuned-verdict"
 VERSION: Final = 2
 MAX_BYTES: Final = 4 * 1024 * 1024  # a verdict with its evidence takes about 20 kB
 
-MODEL: Final = "model"
 SLURM: Final = "slurm"
-"""What a verdict can choose beside the name of a plain rule: the model, and to leave the order to Slurm."""
+"""What a verdict can choose beside `MODEL` and the name of a plain rule: to leave the order to Slurm."""
 
 DAY: Final = 86400.0
 MOST_GPUS_APART: Final = 0.25

@@ -12,7 +12,6 @@
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,16 +21,13 @@ from typing import Final, NamedTuple
 
 from rltuned.core.errors import LockedError, ModelError, RltunedError
 from rltuned.core.safe_files import read, write_atomic
+from rltuned.records.in_force import CURRENT, MODEL_FILE, NUMBER, VERDICT_FILE, target
 from rltuned.records.model_files import MODEL_MODE, json_bytes, load
 from rltuned.records.model_files import read as read_model
 
-CURRENT: Final = "current"
-MODEL_FILE: Final = "model.json"
-VERDICT_FILE: Final = "verdict.json"
 KEPT: Final = 10
 """Versions: the one in force, the one before it, and the newest of the others."""
 _KEPT_USES: Final = 100
-_NUMBER: Final = re.compile(r"\d{4,9}")
 
 
 @dataclass(frozen=True)
@@ -74,46 +70,6 @@ class Use(NamedTuple):
     """It may be given up by itself: no person has chosen it."""
 
 
-def store_of(model: str) -> Path | None:
-    """The store that the configuration's `policy.model` is in; None: it is in none."""
-    path = Path(model)
-    inside = path.is_absolute() and path.parent.name == CURRENT and path.name == MODEL_FILE
-    return path.parent.parent if inside else None
-
-
-def mark(model: str) -> tuple[int, ...] | None:
-    """Changes whenever the store that `model` is in has another version in force, or another verdict about it.
-
-    None: `model` is in no store. Opens no file: a cycle may ask each time.
-    """
-    if store_of(model) is None:
-        return None
-    found = [number_of(model)]
-    for path in (Path(model), Path(model).parent / VERDICT_FILE):
-        try:
-            status = path.stat()
-        except OSError:
-            found.append(0)
-        else:
-            found += (status.st_ino, status.st_mtime_ns, status.st_size)
-    return tuple(found)
-
-
-def number_of(model: str) -> int:
-    """The version in force of the store that `model` is in; 0: none."""
-    root = store_of(model)
-    return 0 if root is None else _target(root)
-
-
-def _target(root: Path) -> int:
-    """Number of the version that `current` names; 0: none."""
-    try:
-        name = (root / CURRENT).readlink().name
-    except OSError:
-        return 0
-    return int(name) if _NUMBER.fullmatch(name) else 0
-
-
 class ModelStore:
     """A store. Who changes it holds its lock (`locked`). What changes it raises a ModelError where that fails."""
 
@@ -153,7 +109,7 @@ class ModelStore:
         """From old to new; a directory that is no version is left out."""
         found = []
         paths = self._versions.iterdir() if self._versions.is_dir() else ()
-        for path in sorted(path for path in paths if _NUMBER.fullmatch(path.name)):
+        for path in sorted(path for path in paths if NUMBER.fullmatch(path.name)):
             with suppress(RltunedError):
                 facts = read(Facts, path / "version.json", "a version")
                 if facts is not None:
@@ -173,7 +129,7 @@ class ModelStore:
 
     def current(self) -> Version | None:
         """The one in force; None: none is."""
-        return self._named(_target(self.root))
+        return self._named(target(self.root))
 
     def uses(self) -> list[Use]:
         """From old to new; the last one is that of `current`, unless somebody else put that there. ModelError: the file
@@ -184,13 +140,13 @@ class ModelStore:
         except RltunedError as error:
             raise ModelError(f"{error}; delete it") from error
         # The program may have ended between the two files: what is written down last never came into force.
-        last = max((at for at, use in enumerate(found) if use.version == _target(self.root)), default=len(found))
+        last = max((at for at, use in enumerate(found) if use.version == target(self.root)), default=len(found))
         return found[: last + 1]
 
     def before(self) -> Version | None:
         """The version that was in force before the current one and was not given up for it, with its files."""
         uses = self.uses()
-        not_wanted = {uses[at - 1].version for at in range(1, len(uses)) if uses[at].back} | {_target(self.root)}
+        not_wanted = {uses[at - 1].version for at in range(1, len(uses)) if uses[at].back} | {target(self.root)}
         numbers = [use.version for use in reversed(uses) if use.version not in not_wanted]
         return next((version for version in map(self._named, numbers) if version is not None), None)
 

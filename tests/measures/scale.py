@@ -30,11 +30,11 @@ from typing import Any, Final
 import numpy as np
 from measures.printing_slurm import PrintingSlurm, let_a_minute_pass
 
-from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.lending import FILE_NAME
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
+from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import SystemClock
 from rltuned.controller.learnt.history import Known
@@ -44,7 +44,7 @@ from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config, CycleSection, SlurmSection, Stage, StateSection
 from rltuned.core.ended import EndedJob
 from rltuned.decide.loans import Book, Offer
-from rltuned.decide.place.problem import SolveOutcome
+from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.scope import Veto
 from rltuned.lab.benchmarks import NOW
 from rltuned.records.decisions import RECORD

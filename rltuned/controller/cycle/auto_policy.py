@@ -1,64 +1,26 @@
-"""The policy that a configuration names, loaded; where that is "auto", the one that a verdict of `rltuned gate` stands
-for, if it stands at all.
+"""What the policy "auto" stands for: what a verdict of `rltuned gate` has chosen, if it stands at all.
 
 A verdict counts for the model, the cluster and the time that it was made for (docs/good-for-us.md, decision 0093).
 Nothing here raises for a verdict's sake: a daemon with a bad verdict runs, and says so.
 """
 
-import enum
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
-from rltuned.core.config import DEFAULT_SHARE, Config, did_you_mean
-from rltuned.core.errors import ConfigError, ModelError, RltunedError
-from rltuned.core.tables import Snapshot
+from rltuned.controller.cycle.choice import Choice, Model, Standing, model_of
+from rltuned.core.config import MODEL, Config
+from rltuned.core.errors import ModelError, RltunedError
 from rltuned.decide.rank import Policy, by_name
-from rltuned.decide.rank.actor import Actor
 from rltuned.decide.rank.heuristics import RULES
-from rltuned.records import model_files as files
-from rltuned.records import store
-from rltuned.records.gate_verdict import DAY, MAX_BYTES, MODEL, SLURM, GateVerdict, parse_verdict
+from rltuned.records.gate_verdict import DAY, MAX_BYTES, SLURM, GateVerdict, parse_verdict
+from rltuned.records.in_force import VERDICT_FILE, store_of
 
-if TYPE_CHECKING:  # its metrics have a label for each `Standing`
-    from rltuned.controller.cycle.runtime import Runtime
-
-AUTO: Final = "auto"
 OWN: Final = "multifactor"  # the rule that leaves Slurm's order as it is
 SKEW: Final = DAY
 """Seconds: a verdict from further in the future was made by a clock that is wrong, or this one is."""
-
-
-class Standing(enum.StrEnum):
-    """What a verdict is worth now."""
-
-    UNUSED = "unused"
-    GOOD = "good"
-    MISSING = "missing"
-    UNREADABLE = "unreadable"
-    EXPIRED = "expired"
-    OTHER_CLUSTER = "other-cluster"
-    OTHER_MODEL = "other-model"
-    """It chose the model, and the model is another one by now, or is refused."""
-
-
-class Choice(NamedTuple):
-    """What is run, and why."""
-
-    runs: str  # `MODEL`, `SLURM`, or a rule's name
-    standing: Standing
-    why: str | None = None  # None: the configuration names it
-    share: float = DEFAULT_SHARE
-    """What a `lend.share` of "auto" stands for: that of the verdict, where that is gone by."""
-
-    def applied(self, config: Config) -> Config:
-        """The configuration that a plan gets: a `lend.share` of "auto" has become a number."""
-        if not isinstance(config.lend.share, str):
-            return config
-        return config.model_copy(update={"lend": config.lend.model_copy(update={"share": self.share})})
 
 
 class Refused(NamedTuple):
@@ -68,20 +30,33 @@ class Refused(NamedTuple):
     why: str
 
 
-class Model(NamedTuple):
-    """The one that the configuration names."""
-
-    actor: Actor
-    sha256: str
-    """Of its manifest."""
-
-
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """A verdict as it was found, beside the model that the configuration names."""
 
+    path: Path
     verdict: GateVerdict | Refused
     model: Model | ModelError
+
+    @property
+    def ends(self) -> float:
+        """When the verdict does, epoch seconds; NaN: there is none."""
+        return self.verdict.expires if isinstance(self.verdict, GateVerdict) else math.nan
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a verdict that is not good."""
+        return f"rltuned gate --from-sacct 30 --out {self.path} && systemctl reload rltuned"
+
+    def policies(self) -> dict[str, Policy]:
+        """All that may be run, by what a `Choice` runs."""
+        found: dict[str, Policy] = {SLURM: by_name(OWN)}
+        if not isinstance(self.verdict, Refused):
+            rules = {self.verdict.chosen, self.verdict.fallback} - {MODEL, SLURM}
+            found |= {rule: by_name(rule) for rule in rules}
+        if isinstance(self.model, Model):
+            found[MODEL] = self.model.actor
+        return found
 
     def choose(self, now: float, gpus: int) -> Choice:
         """What to run at this time on a cluster of so many GPUs, drained ones included."""
@@ -131,63 +106,14 @@ def evidence(config: Config) -> Evidence:
     except RltunedError as error:
         verdict = Refused(Standing.UNREADABLE, f"{path}: refused: {error}")
     try:
-        return Evidence(verdict, _model(config))
+        return Evidence(path, verdict, model_of(config))
     except ModelError as error:
-        return Evidence(verdict, error)
-
-
-def _model(config: Config) -> Model:
-    """The model for what the site wants. ModelError: it is refused."""
-    settings = config.policy
-    actor = replace(files.load(settings.model), objective=settings.objective)
-    return Model(actor, files.manifest_sha256(settings.model))
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What the configuration names, as things are on disk now: nothing can fail in a cycle."""
-
-    name: str
-    policies: Mapping[str, Policy]  # by what a `Choice` runs
-    evidence: Evidence | None = None  # which of several counts; None: there is one
-
-    @classmethod
-    def only(cls, policy: Policy) -> Self:
-        """This one, whatever the evidence says."""
-        return cls(policy.name, {policy.name: policy})
-
-    def choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
-        """What ranks the jobs of this snapshot."""
-        choice = Choice(self.name, Standing.UNUSED)
-        if self.evidence is not None:
-            choice = self.evidence.choose(snapshot.time, int(snapshot.nodes.gpus.sum()))
-        return self.policies[choice.runs], choice
-
-
-def load_policy(config: Config) -> Loaded:
-    """The policy that the configuration names. ConfigError, ModelError: there is none; never for "auto"."""
-    name = config.policy.name
-    if name == MODEL:
-        return Loaded.only(_model(config).actor)
-    if name in RULES:
-        return Loaded.only(by_name(name))
-    if name != AUTO:
-        known = (AUTO, MODEL, *sorted(RULES))
-        meant = did_you_mean(name, known)
-        raise ConfigError(f"policy.name: there is no policy '{name}'; there are {', '.join(known)}{meant}")
-    found = evidence(config)
-    policies: dict[str, Policy] = {SLURM: by_name(OWN)}
-    if not isinstance(found.verdict, Refused):
-        rules = {found.verdict.chosen, found.verdict.fallback} - {MODEL, SLURM}
-        policies |= {rule: by_name(rule) for rule in rules}
-    if isinstance(found.model, Model):
-        policies[MODEL] = found.model.actor
-    return Loaded(AUTO, policies, found)
+        return Evidence(path, verdict, error)
 
 
 def _file(config: Config) -> Path:
     model = config.policy.model
-    return (config.state.directory if store.store_of(model) is None else Path(model).parent) / store.VERDICT_FILE
+    return (config.state.directory if store_of(model) is None else Path(model).parent) / VERDICT_FILE
 
 
 def understood(path: Path) -> str:
@@ -209,72 +135,3 @@ def _verdict(path: Path) -> GateVerdict:
     if unknown := {found.chosen, found.fallback} - {MODEL, SLURM, *RULES}:
         raise RltunedError(f"there is no rule '{min(unknown)}'")
     return found
-
-
-@dataclass
-class PolicyChoice:
-    """The policy in force."""
-
-    runtime: "Runtime"
-    policy: Loaded
-    _chosen: Choice | None = None  # what the policy "auto" stood for in the last cycle
-    _store: object = None
-    """`store.mark` of the cycle before; None: there was none, or the policy is in no store."""
-
-    def replace(self, policy: Loaded) -> None:
-        """Put another policy into force."""
-        self.policy, self._chosen = policy, None
-
-    def follow_store(self) -> None:
-        """Take what `rltuned learn` or `rltuned model use` has brought into force; a bad one leaves the old one.
-
-        A version that changes while it is read shows another mark in the next cycle, and is read again.
-        """
-        config = self.runtime.config
-        section = config.policy
-        seen = store.mark(section.model) if section.name in {AUTO, MODEL} else None
-        if seen == self._store:
-            return
-        self._store, number = seen, store.number_of(section.model)
-        metrics, log = self.runtime.metrics, self.runtime.log
-        metrics.model_version.set(number)
-        if seen is None:
-            return
-        try:
-            policy = load_policy(config)
-            if policy.evidence is not None:
-                policy.evidence.refuse_bad()
-        except RltunedError as error:
-            metrics.reloads.labels("refused").inc()
-            log.error("model.refused", sentence="The old model stays in force.", reason=str(error))  # noqa: TRY400
-            return
-        self.replace(policy)
-        metrics.reloads.labels("applied").inc()
-        log.info("model.taken", sentence=f"The model store's version {number} is in force.", version=number)
-
-    def choose(self, snapshot: Snapshot) -> tuple[Policy, Choice]:
-        """Return the policy of this cycle; what "auto" has become is said once."""
-        config, metrics, log = self.runtime.config, self.runtime.metrics, self.runtime.log
-        policy, choice = self.policy.choose(snapshot)
-        last, self._chosen = self._chosen, choice
-        for one in Standing:
-            metrics.verdict.labels(one.value).set(one is choice.standing)
-        verdict = None if self.policy.evidence is None else self.policy.evidence.verdict
-        metrics.verdict_end.set(verdict.expires if isinstance(verdict, GateVerdict) else math.nan)
-        if last is not None and last._replace(why=choice.why) == choice:
-            return policy, choice
-        if choice.standing is Standing.GOOD:
-            log.info("policy.chosen", sentence=f"Policy '{policy.name}': {choice.why}")
-        elif choice.standing is not Standing.UNUSED:
-            log.warning(
-                "verdict.not_used",
-                sentence=f"Policy '{policy.name}': {choice.why}.",
-                standing=choice.standing.value,
-                remedy=remedy(config),
-            )
-        return policy, choice
-
-
-def remedy(config: Config) -> str:
-    """What to do about a verdict that is not good."""
-    return f"rltuned gate --from-sacct 30 --out {_file(config)} && systemctl reload rltuned"

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rltuned.controller.cycle.auto_policy import Loaded, load_policy
 from rltuned.controller.cycle.parts import Parts
+from rltuned.controller.cycle.policy import Loaded, load_policy
 from rltuned.controller.cycle.runtime import Cause
 from rltuned.controller.cycle.steps import Apply, Cycle, Forecast, GiveBack, MakePlan, Read, Reconcile, Tell
 from rltuned.controller.give_back import pause

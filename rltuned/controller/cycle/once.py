@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.lending import planned_on
+from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.health.clock import SystemClock
 from rltuned.controller.write.journal import Journal
 from rltuned.core.applied import AppliedChanges

@@ -3,10 +3,10 @@
 import random
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from rltuned.controller.cycle.auto_policy import Loaded, PolicyChoice
 from rltuned.controller.cycle.lending import Lending
+from rltuned.controller.cycle.policy import Loaded, PolicyChoice
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.cycle.state import State
 from rltuned.controller.cycle.undoing import Undoing
@@ -27,8 +27,10 @@ from rltuned.core.tables import Snapshot
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.rank import Policy
-from rltuned.decide.user_record import UserRecords
 from rltuned.slurm.port import SlurmReader, SlurmWriter
+
+if TYPE_CHECKING:  # see `Reporting.users`
+    from rltuned.decide.user_record import UserRecords
 
 Planner = Callable[[Snapshot, Policy, Config, AppliedChanges, Book], Plan]
 
@@ -54,7 +56,7 @@ class Parts:
     told: Callable[[], Told] = lambda: NOTHING_TOLD  # what accounting says of jobs that have ended
     start_times: StartTimes | None = None
     worker: ForecastWorker | None = None  # that `start_times` asks
-    publish: Callable[[UserRecords], None] | None = None
+    publish: "Callable[[UserRecords], None] | None" = None
     """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
     notifier: Notifier = field(default_factory=Notifier)
     primacy: Primacy = field(default_factory=lambda: Primacy(own_names()))

@@ -20,11 +20,12 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.date import DateTrigger
 
+import rltuned.slurm.snapshot  # noqa: F401 - what the first cycle reads with is loaded before it
 from rltuned import __version__
-from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
+from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import Clock, Moment, SystemClock
 from rltuned.controller.health.heartbeat import elsewhere
@@ -36,12 +37,11 @@ from rltuned.controller.tell.cycle_report import CycleOutcome, Notifier
 from rltuned.controller.tell.endpoint import serve as serve_metrics
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
-from rltuned.controller.tell.user_records import UserFiles
 from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config, Effective, SlurmSection
 from rltuned.core.errors import LockedError, SlurmUnavailableError
 from rltuned.core.safe_files import make_directory
-from rltuned.decide.place.problem import SolveOutcome
+from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.scope import Veto
 from rltuned.slurm.connect import open_reader, open_writer
 from rltuned.slurm.port import HistoryReader, SlurmReader, SlurmWriter
@@ -90,6 +90,9 @@ def serve(
         # A dry run has no lock, and may run beside the daemon whose directory it is.
         if not (once or dry_run):
             if config.users.directory is not None:
+                # Only here: most sites show users no records.
+                from rltuned.controller.tell.user_records import UserFiles  # noqa: PLC0415
+
                 publisher = UserFiles(config.users.directory, runtime)
                 stack.callback(publisher.close)
                 publish = publisher.publish

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from rltuned.controller.cycle.auto_policy import Choice
+from rltuned.controller.cycle.choice import Choice
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.runtime import WRITING, Cause, Refusal, Runtime
 from rltuned.controller.give_back import left_alone

@@ -10,7 +10,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltuned.controller.cycle.auto_policy import AUTO, Refused, Standing, evidence, remedy
+from rltuned.controller.cycle.auto_policy import Refused, evidence
+from rltuned.controller.cycle.choice import Standing
 from rltuned.controller.cycle.runtime import WRITING
 from rltuned.controller.give_back import pause
 from rltuned.controller.health.clock import Clock, Moment
@@ -25,7 +26,7 @@ from rltuned.controller.write.journal import FILE_NAME as JOURNAL
 from rltuned.controller.write.journal import Journal
 from rltuned.core import safe_files as files
 from rltuned.core.changes import JobStatus, Outcome
-from rltuned.core.config import Config, did_you_mean
+from rltuned.core.config import AUTO, Config, did_you_mean
 from rltuned.core.errors import JournalError, RltunedError, SlurmDeniedError, SlurmError, SlurmParseError
 from rltuned.core.installed import forecast_remedy, has_numba
 from rltuned.core.notation import compress
@@ -319,8 +320,8 @@ def loans(snapshot: Snapshot, config: Config) -> Finding:
 
 def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
     """What the policy "auto" stands for now, on a cluster of so many GPUs."""
-    found, todo = evidence(config), remedy(config)
-    verdict = found.verdict
+    found = evidence(config)
+    verdict, todo = found.verdict, found.remedy
     if gpus is None:  # Slurm does not say: the cluster is taken for the one that was judged
         gpus = 0 if isinstance(verdict, Refused) else verdict.cluster.gpus
     choice = found.choose(now, gpus)

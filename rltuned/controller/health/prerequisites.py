@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rltuned.controller.health.rpc_budget import LEAST_BURST, LOOK_RPCS, SHARE, SNAPSHOT_RPCS, STATUS_RPCS, Budget
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Config
-from rltuned.decide.rank.multifactor import FLAGS
 from rltuned.slurm.port import ClusterFacts, Privilege
 
 if TYPE_CHECKING:  # needs NumPy
@@ -55,7 +54,8 @@ def blocking(findings: Sequence[Finding]) -> list[Finding]:
 _Row = tuple[object, Severity, str, str, str]  # whether it is so, and the finding then
 _WATCH = "watch it in stage shadow first"
 _RECONFIGURE = "and run `scontrol reconfigure`"
-_NO_WEIGHTS = {"max_age", "half_life", *FLAGS}  # of `ClusterFacts.priority_weights`
+# Of `ClusterFacts.priority_weights`.
+_NO_WEIGHTS = {"max_age", "half_life", "favor_small", "small_relative_to_time", "max_tres"}
 
 
 def _table(facts: ClusterFacts) -> Iterator[Sequence[_Row]]:

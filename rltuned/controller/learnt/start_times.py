@@ -20,7 +20,6 @@ from rltuned.decide.decision import ProbeRecord, StartRecord
 from rltuned.decide.expect.predictions import EndedJobs
 from rltuned.decide.plan import Plan
 from rltuned.decide.rank.protocol import Policy
-from rltuned.simulate.forecast.arrivals import Submissions
 from rltuned.simulate.forecast.start_forecast import (
     FAR,
     NOTHING_KNOWN,
@@ -35,6 +34,7 @@ from rltuned.simulate.forecast.start_forecast import (
     sampled,
     start_request,
 )
+from rltuned.simulate.forecast.submissions import Submissions
 from rltuned.slurm import not_simulated
 
 FILE_NAME: Final = "start-times.json"

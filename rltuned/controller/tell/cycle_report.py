@@ -7,7 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rltuned.controller.cycle.runtime import WRITING, Refusal, Runtime
 from rltuned.controller.cycle.state import State
@@ -24,8 +24,10 @@ from rltuned.core.unread import RowKind, Unread
 from rltuned.decide.decision import OFF, DecisionRecord, StartRecord
 from rltuned.decide.entry import MAX_TEXT, CycleEntry, Seen, Wanted
 from rltuned.decide.plan import Plan
-from rltuned.decide.user_record import UserRecords
 from rltuned.records.decisions import DecisionLog, save
+
+if TYPE_CHECKING:  # see `Reporting.users`
+    from rltuned.decide.user_record import UserRecords
 
 AGAIN: Final = 3600.0
 """Seconds after which a cycle that is like one before is told at info again: a sign of life."""
@@ -131,7 +133,7 @@ class Reporting:
     journal: Journal
     state: State
     slurmctld: Slurmctld
-    publish: Callable[[UserRecords], None] | None
+    publish: "Callable[[UserRecords], None] | None"
     """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""
     _unread: set[tuple[RowKind, str]] = field(default_factory=set)
     _journal_alarms: tuple[str, ...] = ()
@@ -182,6 +184,9 @@ class Reporting:
         """The users' own records."""
         if self.publish is None:
             return
+        # Only here: most sites show users no records. `service` has loaded this with what publishes them.
+        from rltuned.decide.user_record import UserRecords  # noqa: PLC0415
+
         moves, interval = self.state.writes, self.runtime.config.cycle.interval
         try:
             self.publish(UserRecords(snapshot, interval=interval, plan=plan, moves=moves, starts=starts))

@@ -15,7 +15,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from rltuned import __version__
-from rltuned.controller.cycle.auto_policy import Standing
+from rltuned.controller.cycle.choice import Standing
 from rltuned.controller.health.rpc_budget import BreakerState
 from rltuned.core.changes import Field, Outcome
 from rltuned.core.config import Stage

@@ -6,7 +6,8 @@ import numpy as np
 
 from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.decide.place.integer_program import formulate
-from rltuned.decide.place.problem import Placement, PlacementKind, PlacementProblem, SolveOutcome, Way
+from rltuned.decide.place.outcome import PlacementKind, SolveOutcome
+from rltuned.decide.place.problem import Placement, PlacementProblem, Way
 from rltuned.decide.place.solve import solve
 from rltuned.decide.place.ways import CROWD, CROWDING, WaySet, enumerate_ways
 

@@ -1,6 +1,5 @@
 """What is placed, and the answer; from a snapshot and a ranking to the problem."""
 
-import enum
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,27 +8,11 @@ import numpy as np
 from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.pools import Pools
 from rltuned.core.tables import Bools, Codes, Floats, JobTable, Rows, Snapshot
+from rltuned.decide.place.outcome import PlacementKind, SolveOutcome
 
 LEAST_WEIGHT = 0.5
 """Weight of the last of many ranks, so that no penalty of a model outweighs starting a job (decision 0020)."""
 HALF_RANK = 16.0  # rank at which the weight is half-way between 1 and `LEAST_WEIGHT`
-
-
-class PlacementKind(enum.StrEnum):
-    """Kinds of placement (paper Algorithm 1)."""
-
-    PACK = "pack"  # by best fit, next to others
-    SPREAD = "spread"  # on idle nodes, which nobody else may join
-
-
-class SolveOutcome(enum.StrEnum):
-    """How the solver ended. Where it found no solution, or none better, the greedy one counts."""
-
-    OPTIMAL = "optimal"  # within the configured gap
-    FEASIBLE = "feasible"  # time limit; the best solution so far
-    TIMEOUT = "timeout"  # time limit without a solution
-    INFEASIBLE = "infeasible"  # no job can start now
-    ERROR = "error"  # the solver failed (numerically)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import swiglpk as glpk
 from rltuned.core.errors import PlacementError
 from rltuned.core.tables import Ints
 from rltuned.decide.place.integer_program import Model
-from rltuned.decide.place.problem import SolveOutcome
+from rltuned.decide.place.outcome import SolveOutcome
 
 GUARD: Final = 0.15
 """Share of the limit kept back: GLPK looks at its clock between nodes of the tree and rounds of cuts, not within."""

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.core.tables import Floats, Ints, Rows
-from rltuned.decide.place.problem import PlacementKind, PlacementProblem
+from rltuned.decide.place.outcome import PlacementKind
+from rltuned.decide.place.problem import PlacementProblem
 
 WASTE: Final = 0.1
 """Most that spread pays, per GPU of the job, for GPUs of its nodes that nobody else can use meanwhile."""

@@ -23,10 +23,10 @@ from typing import Any, Final, Self
 import numpy as np
 import prometheus_client
 
-from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
+from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.clock import Clock
@@ -45,7 +45,7 @@ from rltuned.core.tables import Floats, Snapshot
 from rltuned.core.wording import duration
 from rltuned.decide.decision import record
 from rltuned.decide.loans import Book
-from rltuned.decide.place.problem import SolveOutcome
+from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.plan import Plan
 from rltuned.decide.rank import Policy
 from rltuned.decide.scope import Veto

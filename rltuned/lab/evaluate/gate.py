@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from rltuned import __version__
-from rltuned.core.config import DEFAULT_SHARE, Config
+from rltuned.core.config import DEFAULT_SHARE, MODEL, Config
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES
 from rltuned.lab.evaluate.evaluation import Evaluation, ready
@@ -26,7 +26,7 @@ from rltuned.lab.evaluate.measure import Measured
 from rltuned.lab.evaluate.policies import model_path
 from rltuned.lab.evaluate.windows import Split, recent
 from rltuned.records import model_files as files
-from rltuned.records.gate_verdict import FORMAT, MODEL, SLURM, VERSION
+from rltuned.records.gate_verdict import FORMAT, SLURM, VERSION
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rltuned.core.config import DEFAULT_MODEL, SlurmSection
+from rltuned.core.config import DEFAULT_MODEL, MODEL, SlurmSection
 from rltuned.core.errors import EvaluationError, ModelError, RltunedError
 from rltuned.core.safe_files import encode, read, write_atomic
 from rltuned.core.workers.pool import WorkerPool
@@ -31,7 +31,7 @@ from rltuned.lab.train import command
 from rltuned.lab.train.curriculum import Site
 from rltuned.lab.train.training import train
 from rltuned.records import model_files as files
-from rltuned.records.gate_verdict import DAY, MODEL
+from rltuned.records.gate_verdict import DAY
 from rltuned.records.store import ModelStore, Version
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload

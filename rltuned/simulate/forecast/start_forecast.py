@@ -18,7 +18,7 @@ from rltuned.decide.plan import Plan
 from rltuned.decide.rank.actor import on_means
 from rltuned.decide.rank.protocol import Policy
 from rltuned.decide.scope import Veto
-from rltuned.simulate.forecast.arrivals import Submissions
+from rltuned.simulate.forecast.submissions import Submissions
 
 GRAIN: Final = 60.0  # seconds: waits that differ by less than this are as good as equal
 HORIZON: Final = 4 * 86_400.0

@@ -14,8 +14,9 @@ from rltuned.core.pools import job_pools
 from rltuned.core.tables import Bools, Category, Floats, Ints, Rows, Snapshot
 from rltuned.core.taken import taken_gpus
 from rltuned.simulate import kernel as k
-from rltuned.simulate.forecast.arrivals import DAY, ArrivalModel, Submissions
+from rltuned.simulate.forecast.arrivals import DAY, ArrivalModel
 from rltuned.simulate.forecast.start_forecast import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
+from rltuned.simulate.forecast.submissions import Submissions
 from rltuned.simulate.initial_state import ArrivalRoom, ask, initial_state, unstarted
 from rltuned.simulate.requests import capacity
 from rltuned.simulate.scenarios import Scenario, SimulatedQueue, expected_scenario, sampled_scenarios, size

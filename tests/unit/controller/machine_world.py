@@ -29,10 +29,10 @@ import rltuned.controller.give_back.left_alone
 import rltuned.controller.health.lock
 import rltuned.controller.write.journal
 import rltuned.core.safe_files
-from rltuned.controller.cycle.auto_policy import Loaded
 from rltuned.controller.cycle.lending import FILE_NAME as LOANS_NAME
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
+from rltuned.controller.cycle.policy import Loaded
 from rltuned.controller.cycle.runtime import WRITING, Runtime
 from rltuned.controller.cycle.service import open_journal
 from rltuned.controller.give_back import pause

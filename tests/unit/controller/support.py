@@ -14,9 +14,9 @@ from typing import Any
 
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.controller.cycle.auto_policy import load_policy
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
+from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.give_back.batches import RestoreReport, restore
 from rltuned.controller.health.rpc_budget import Budget
@@ -28,7 +28,7 @@ from rltuned.controller.write.journal import Journal
 from rltuned.controller.write.reconcile import Reconciler, view
 from rltuned.core.changes import Change, Field, SiteFactor
 from rltuned.core.config import Config
-from rltuned.decide.place.problem import SolveOutcome
+from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.scope import Veto
 
 

@@ -7,12 +7,15 @@ import pytest
 from unit.controller.test_loop import house
 from unit.rank.conftest import saved
 
-from rltuned.controller.cycle.auto_policy import Choice, Standing, evidence, load_policy
+from rltuned.controller.cycle.auto_policy import evidence
+from rltuned.controller.cycle.choice import Choice, Standing
+from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.health.checks import examine
 from rltuned.controller.health.prerequisites import Severity
 from rltuned.core.config import (
     DEFAULT_MODEL,
     DEFAULT_SHARE,
+    MODEL,
     Config,
     EstimatesSection,
     LendSection,
@@ -25,7 +28,7 @@ from rltuned.core.objective import Objective
 from rltuned.decide.explain import explain
 from rltuned.records import model_files as files
 from rltuned.records.decisions import load
-from rltuned.records.gate_verdict import DAY, MODEL, SLURM
+from rltuned.records.gate_verdict import DAY, SLURM
 from rltuned.records.store import ModelStore
 
 NOW = 1e9

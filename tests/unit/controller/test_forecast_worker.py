@@ -17,9 +17,9 @@ from unit.controller.faulty_workers import READY as READY_HERE
 from unit.controller.faulty_workers import faulty
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
 
-from rltuned.controller.cycle.auto_policy import Loaded
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
+from rltuned.controller.cycle.policy import Loaded
 from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.checks import forecast
 from rltuned.controller.health.prerequisites import Severity

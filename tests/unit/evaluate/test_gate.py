@@ -18,7 +18,7 @@ from unit.slurm.standin import CONFIG, NODES, PARTITIONS, StandIn, job
 from rltuned.cli.common import processes, slurmctld_runs
 from rltuned.cli.main import cli
 from rltuned.core.changes import OverSubscribe
-from rltuned.core.config import DEFAULT_SHARE, Config, SlurmSection, resolve
+from rltuned.core.config import DEFAULT_SHARE, MODEL, Config, SlurmSection, resolve
 from rltuned.core.errors import EvaluationError, WorkloadError
 from rltuned.core.objective import Objective
 from rltuned.core.taken import alone
@@ -35,7 +35,7 @@ from rltuned.lab.evaluate.frontier_picture import draw
 from rltuned.lab.evaluate.measure import duration
 from rltuned.lab.evaluate.windows import RECENT, Split, recent
 from rltuned.records import model_files as files
-from rltuned.records.gate_verdict import MODEL, SLURM, parse_verdict
+from rltuned.records.gate_verdict import SLURM, parse_verdict
 from rltuned.records.model_files import TrainingPart
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker

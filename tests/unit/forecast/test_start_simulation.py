@@ -12,10 +12,11 @@ from rltuned.core.tables import Category
 from rltuned.decide.decision import ProbeRecord
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.forecast.arrivals import DAY, HOUR, ArrivalModel, Submissions
+from rltuned.simulate.forecast.arrivals import DAY, HOUR, ArrivalModel
 from rltuned.simulate.forecast.start_forecast import Probe, StartRequest, probes_of
 from rltuned.simulate.forecast.start_offer import Asked, offer_of
 from rltuned.simulate.forecast.start_simulation import StartSimulation
+from rltuned.simulate.forecast.submissions import Submissions
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.values import Backfill

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from rltuned.decide.place.problem import Placement, PlacementKind, PlacementProblem, Way
+from rltuned.decide.place.outcome import PlacementKind
+from rltuned.decide.place.problem import Placement, PlacementProblem, Way
 
 
 def verify(problem: PlacementProblem, placement: Placement) -> tuple[str, ...]:

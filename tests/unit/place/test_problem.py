@@ -8,8 +8,9 @@ from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
 from rltuned.core.tables import Partition, Snapshot
+from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.place.placing import place
-from rltuned.decide.place.problem import SolveOutcome, build
+from rltuned.decide.place.problem import build
 
 NOW = 1_000_000.0
 PENDING, RUNNING = int(JobState.PENDING), int(JobState.RUNNING)

@@ -9,8 +9,9 @@ from unit.place.instances import random_problem
 from unit.place.proof import verify
 
 from rltuned.core.tables import Bools
+from rltuned.decide.place.outcome import PlacementKind, SolveOutcome
 from rltuned.decide.place.placing import isolated, place, worth
-from rltuned.decide.place.problem import Placement, PlacementKind, PlacementProblem, SolveOutcome, Way
+from rltuned.decide.place.problem import Placement, PlacementProblem, Way
 from rltuned.decide.place.ways import enumerate_ways
 
 PACK, SPREAD = PlacementKind.PACK, PlacementKind.SPREAD

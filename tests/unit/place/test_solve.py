@@ -9,7 +9,7 @@ from unit.place.instances import random_problem
 
 from rltuned.core.errors import PlacementError
 from rltuned.decide.place.integer_program import Model, formulate
-from rltuned.decide.place.problem import SolveOutcome
+from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.place.solve import solve
 from rltuned.decide.place.ways import enumerate_ways
 

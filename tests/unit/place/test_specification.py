@@ -10,8 +10,9 @@ from unit.place.proof import verify
 from unit.place.specification import Shape, Specification
 
 from rltuned.decide.place.integer_program import formulate
+from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.place.placing import choose, concrete, place, worth
-from rltuned.decide.place.problem import Placement, SolveOutcome
+from rltuned.decide.place.problem import Placement
 from rltuned.decide.place.solve import solve
 from rltuned.decide.place.ways import WaySet, enumerate_ways
 

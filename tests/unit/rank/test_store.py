@@ -10,7 +10,8 @@ from unit.rank.conftest import saved
 from rltuned.cli.main import cli
 from rltuned.core.errors import LockedError, ModelError
 from rltuned.records import model_files as files
-from rltuned.records.store import KEPT, ModelStore, mark, number_of, store_of
+from rltuned.records.in_force import mark, number_of, store_of
+from rltuned.records.store import KEPT, ModelStore
 
 
 @pytest.fixture

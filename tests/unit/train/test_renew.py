@@ -14,6 +14,7 @@ from unit.evaluate.small import Recording, bursts, jobs_of, settings
 from unit.evaluate.test_gate import TRAINING, cooked
 
 from rltuned.cli.main import cli
+from rltuned.core.config import MODEL
 from rltuned.core.errors import EvaluationError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.lab.evaluate import live
@@ -21,7 +22,7 @@ from rltuned.lab.evaluate.bootstrap import Comparison
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, Start
 from rltuned.lab.evaluate.windows import Split, bounds
 from rltuned.lab.train import renew
-from rltuned.records.gate_verdict import DAY, MODEL, SLURM, parse_verdict
+from rltuned.records.gate_verdict import DAY, SLURM, parse_verdict
 from rltuned.records.store import ModelStore
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.write import write_csv

@@ -1,0 +1,53 @@
+"""What ranks the jobs of a cycle, and why."""
+
+import enum
+from dataclasses import replace
+from typing import NamedTuple
+
+from rltuned.core.config import DEFAULT_SHARE, Config
+from rltuned.decide.rank.actor import Actor
+from rltuned.records import model_files as files
+
+
+class Standing(enum.StrEnum):
+    """What a verdict is worth now."""
+
+    UNUSED = "unused"
+    GOOD = "good"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+    EXPIRED = "expired"
+    OTHER_CLUSTER = "other-cluster"
+    OTHER_MODEL = "other-model"
+    """It chose the model, and the model is another one by now, or is refused."""
+
+
+class Choice(NamedTuple):
+    """What is run, and why."""
+
+    runs: str  # `MODEL`, `SLURM`, or a rule's name
+    standing: Standing
+    why: str | None = None  # None: the configuration names it
+    share: float = DEFAULT_SHARE
+    """What a `lend.share` of "auto" stands for: that of the verdict, where that is gone by."""
+
+    def applied(self, config: Config) -> Config:
+        """The configuration that a plan gets: a `lend.share` of "auto" has become a number."""
+        if not isinstance(config.lend.share, str):
+            return config
+        return config.model_copy(update={"lend": config.lend.model_copy(update={"share": self.share})})
+
+
+class Model(NamedTuple):
+    """The one that the configuration names."""
+
+    actor: Actor
+    sha256: str
+    """Of its manifest."""
+
+
+def model_of(config: Config) -> Model:
+    """The model for what the site wants. ModelError: it is refused."""
+    settings = config.policy
+    actor = replace(files.load(settings.model), objective=settings.objective)
+    return Model(actor, files.manifest_sha256(settings.model))
