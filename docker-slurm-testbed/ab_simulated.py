@@ -24,7 +24,7 @@ from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
 from rltuned.controller.cycle.policy import load_policy
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.learnt.history import RunTimes
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics

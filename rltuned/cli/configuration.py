@@ -59,8 +59,8 @@ def config_check(path: Path | None, config_path: Path | None, *, as_json: bool) 
 
 def _of_this_host(effective: Effective) -> list[str]:
     """Remarks about what may not work on this host; ConfigError has a line for each mistake."""
-    from rltuned.controller.health.checks import scope_names
     from rltuned.controller.health.prerequisites import Severity
+    from rltuned.controller.shown.checks import scope_names
     from rltuned.slurm.connect import open_reader
 
     config, wrong, remarks = effective.config, [], []

@@ -173,7 +173,7 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
     from rltuned.cli import show
     from rltuned.controller.health.clock import SystemClock
     from rltuned.controller.health.prerequisites import Severity
-    from rltuned.controller.health.status import look
+    from rltuned.controller.shown.status import look
 
     found = look(of_daemon(load(config_path).config), SystemClock())
     if as_json:
@@ -194,9 +194,9 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
     its remedy. Exit code 10: one of them is an error.
     """
     from rltuned.cli import show
-    from rltuned.controller.health.checks import examine
     from rltuned.controller.health.clock import SystemClock
     from rltuned.controller.health.prerequisites import Severity
+    from rltuned.controller.shown.checks import examine
     from rltuned.core.safe_files import user_of
     from rltuned.slurm.connect import open_reader
 
@@ -219,7 +219,7 @@ def doctor(config_path: Path | None, *, as_json: bool) -> None:
 @json_option
 def plan(config_path: Path | None, user: str, partition: str, limit: int, *, as_json: bool) -> None:
     """One cycle, printed as a diff against Slurm's own order. Writes nothing."""
-    from rltuned.controller.cycle import once
+    from rltuned.controller.shown import once
 
     made = once.plan(of_daemon(load(config_path).config), remark, user=user, partition=partition)
     if as_json:
@@ -254,7 +254,7 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
     if fresh and at is not None:
         raise click.UsageError("--fresh reads Slurm now, --at asks about the past: give one of them")
     from rltuned.cli import show
-    from rltuned.controller.cycle import once
+    from rltuned.controller.shown import once
     from rltuned.decide.explain import Verdict
     from rltuned.records import published
 
@@ -351,8 +351,8 @@ def when(
     if job_id is not None and asked:
         raise click.UsageError(f"{', '.join(map('--{}'.format, asked))}: of a job that is not submitted, without JOBID")
     from rltuned.cli import show
-    from rltuned.controller.cycle import once
     from rltuned.controller.health.clock import SystemClock
+    from rltuned.controller.shown import once
     from rltuned.records import published
     from rltuned.simulate.forecast.start_offer import Asked
 

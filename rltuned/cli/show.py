@@ -15,7 +15,7 @@ from rltuned.core.wording import duration, gpu_hours, moment, plain, table, wait
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
     from rltuned.controller.health.prerequisites import Finding
-    from rltuned.controller.health.status import Status
+    from rltuned.controller.shown.status import Status
     from rltuned.decide.decision import ProbeRecord
     from rltuned.decide.explain import Explanation
     from rltuned.decide.user_record import UserRecord
@@ -62,7 +62,7 @@ def plan_diff(console: Console, plan: Mapping[str, Any], limit: int) -> None:
 
 
 def status(console: Console, found: "Status") -> None:
-    """`controller.health.status.Status`: a line for each thing, and one for each alarm."""
+    """`controller.shown.status.Status`: a line for each thing, and one for each alarm."""
     last, said = found.last, {item.subject: item for item in found.findings}
     stage, cycle, raised = f"{found.configured} is configured", "-", "-"
     if last is None:

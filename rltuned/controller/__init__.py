@@ -1,11 +1,14 @@
 """What runs on slurmctld's host: everything that has a clock, a disk or a socket.
 
-- `cycle`: the process and its loop: read, reconcile, plan, apply, report; and what is shown without a daemon.
-- `write`: from a plan to Slurm: the journal, what is ours on a job, one batch of changes.
+Each room knows those below it:
+
+- `shown`: what people are shown beside the daemon: doctor, status, plan, explain.
+- `cycle`: the process and its loop: read, reconcile, plan, apply, report.
 - `give_back`: the way back, with or without a living daemon.
-- `health`: what must hold so that it may write: lock, heartbeat, slurmctld, prerequisites; and the clock.
-- `learnt`: what is kept of jobs that have ended: run times, start times.
-- `tell`: what people and machines get to see: log, metrics, user records.
+- `write`: from a plan to Slurm: the journal, what is ours on a job, one batch of changes. `learnt`: what is kept of
+  jobs that have ended: run times, start times. `users`: what users see of their own jobs.
+- `health`: what must hold so that it may write: lock, heartbeat, slurmctld, prerequisites; what all parts share.
+- `tell`: the log and the metrics.
 
 The safety argument stands on three rules. (1) Before the first write of a cycle, each intended value is on disk, and
 who lends for it; so whatever happens then, each value that can be on a job is known to be ours, and is lent for. (2)

@@ -87,7 +87,7 @@ class CycleEntry:
     format: Literal[2] = FORMAT
     time: float  # of its end, epoch seconds
     outcome: str
-    """done, shed, waiting, standby or failed (`controller.tell.cycle_report.CycleOutcome`)."""
+    """done, shed, waiting, standby or failed (`controller.cycle.report.CycleOutcome`)."""
     stage: Stage
     held_back: str  # why that is not the configured stage; "" where it is
     sentence: str

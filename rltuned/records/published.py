@@ -1,4 +1,4 @@
-"""What the daemon publishes for users (`controller.tell.user_records`), as their commands read it."""
+"""What the daemon publishes for users (`controller.users.user_records`), as their commands read it."""
 
 import contextlib
 import os

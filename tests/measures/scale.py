@@ -35,11 +35,11 @@ from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
 from rltuned.controller.cycle.policy import load_policy
-from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import SystemClock
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.learnt.history import Known
-from rltuned.controller.tell.cycle_report import CycleOutcome
 from rltuned.controller.tell.metrics import PHASES, Metrics
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config, CycleSection, SlurmSection, Stage, StateSection
 from rltuned.core.ended import EndedJob

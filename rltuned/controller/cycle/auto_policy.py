@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rltuned.controller.cycle.choice import Choice, Model, Standing, model_of
+from rltuned.controller.cycle.choice import Choice, Model, model_of
+from rltuned.controller.tell.states import Standing
 from rltuned.core.config import MODEL, Config
 from rltuned.core.errors import ModelError, RltunedError
 from rltuned.decide.rank import Policy, by_name

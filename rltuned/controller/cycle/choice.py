@@ -1,25 +1,12 @@
 """What ranks the jobs of a cycle, and why."""
 
-import enum
 from dataclasses import replace
 from typing import NamedTuple
 
+from rltuned.controller.tell.states import Standing
 from rltuned.core.config import DEFAULT_SHARE, Config
 from rltuned.decide.rank.actor import Actor
 from rltuned.records import model_files as files
-
-
-class Standing(enum.StrEnum):
-    """What a verdict is worth now."""
-
-    UNUSED = "unused"
-    GOOD = "good"
-    MISSING = "missing"
-    UNREADABLE = "unreadable"
-    EXPIRED = "expired"
-    OTHER_CLUSTER = "other-cluster"
-    OTHER_MODEL = "other-model"
-    """It chose the model, and the model is another one by now, or is refused."""
 
 
 class Choice(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.write.apply import Result
 from rltuned.controller.write.journal import Journal
 from rltuned.core.applied import NONE_KNOWN, AppliedChanges, LargestRequests, Request

@@ -10,13 +10,14 @@ from typing import Final
 
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.policy import Loaded, load_policy
-from rltuned.controller.cycle.runtime import Cause
+from rltuned.controller.cycle.report import CycleReport
 from rltuned.controller.cycle.steps import Apply, Cycle, Forecast, GiveBack, MakePlan, Read, Reconcile, Tell
 from rltuned.controller.give_back import pause
 from rltuned.controller.give_back.by_daemon import MOST_NAMED
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import Condition
-from rltuned.controller.tell.cycle_report import CycleOutcome, CycleReport
+from rltuned.controller.health.runtime import Cause
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.core.config import Config, Stage
 from rltuned.core.errors import (
     RltunedError,

@@ -5,20 +5,20 @@ from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, cast
 
+from rltuned.controller.cycle.execution import Execution
 from rltuned.controller.cycle.lending import Lending
 from rltuned.controller.cycle.policy import Loaded, PolicyChoice
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.cycle.report import Notifier, Reporting
 from rltuned.controller.cycle.state import State
 from rltuned.controller.cycle.undoing import Undoing
 from rltuned.controller.give_back.by_daemon import DaemonRestore
 from rltuned.controller.health.liveness import Liveness, Watched
 from rltuned.controller.health.primacy import Primacy, own_names
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.health.slurmctld import Slurmctld
 from rltuned.controller.learnt.forecast_worker import ForecastWorker
 from rltuned.controller.learnt.start_times import StartTimes
-from rltuned.controller.tell.cycle_report import Notifier, Reporting
 from rltuned.controller.tell.metrics import Starts
-from rltuned.controller.write.execution import Execution
 from rltuned.controller.write.journal import Journal
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.config import Config
@@ -69,7 +69,7 @@ class Parts:
         self._written: SlurmWriter | None = None
         self.liveness = Liveness(runtime, silent=dry_run)
         self.watched = cast("SlurmReader", Watched(self.reader, self.liveness))
-        self.slurmctld = Slurmctld(runtime, journal, self.watched, self.reader, self.primacy, self.rng)
+        self.slurmctld = Slurmctld(runtime, journal.refuse_other, self.watched, self.reader, self.primacy, self.rng)
         self.state = State(runtime, self.liveness, self.slurmctld, dry_run=dry_run)
         self.restoring = DaemonRestore(
             runtime=runtime,

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from rltuned.controller.cycle.choice import Choice, Standing, model_of
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.cycle.choice import Choice, model_of
+from rltuned.controller.health.runtime import Runtime
+from rltuned.controller.tell.states import Standing
 from rltuned.core.config import AUTO, MODEL, Config, did_you_mean
 from rltuned.core.errors import ConfigError, RltunedError
 from rltuned.core.tables import Snapshot

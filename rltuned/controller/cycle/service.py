@@ -26,17 +26,18 @@ from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
 from rltuned.controller.cycle.policy import load_policy
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.cycle.report import Notifier
 from rltuned.controller.health.clock import Clock, Moment, SystemClock
 from rltuned.controller.health.heartbeat import elsewhere
 from rltuned.controller.health.lock import NEEDS_LOCKS, Lock, holder
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.learnt.forecast_worker import ForecastWorker
 from rltuned.controller.learnt.history import Known, RunTimes
 from rltuned.controller.learnt.start_times import StartTimes
-from rltuned.controller.tell.cycle_report import CycleOutcome, Notifier
 from rltuned.controller.tell.endpoint import serve as serve_metrics
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.journal import Journal
 from rltuned.core.config import Config, Effective, SlurmSection
 from rltuned.core.errors import LockedError, SlurmUnavailableError
@@ -91,7 +92,7 @@ def serve(
         if not (once or dry_run):
             if config.users.directory is not None:
                 # Only here: most sites show users no records.
-                from rltuned.controller.tell.user_records import UserFiles  # noqa: PLC0415
+                from rltuned.controller.users.user_records import UserFiles  # noqa: PLC0415
 
                 publisher = UserFiles(config.users.directory, runtime)
                 stack.callback(publisher.close)

@@ -1,7 +1,7 @@
 """Whether the daemon may write to Slurm, as it is now."""
 
-from rltuned.controller.cycle.runtime import ALARMS, WANTED, WRITING, Cause, Refusal, Runtime, may_write
 from rltuned.controller.health.liveness import Liveness
+from rltuned.controller.health.runtime import ALARMS, WANTED, WRITING, Cause, Refusal, Runtime, may_write
 from rltuned.controller.health.slurmctld import Slurmctld
 from rltuned.core.config import Stage
 

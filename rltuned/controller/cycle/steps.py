@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from rltuned.controller.cycle.choice import Choice
 from rltuned.controller.cycle.parts import Parts
-from rltuned.controller.cycle.runtime import WRITING, Cause, Refusal, Runtime
+from rltuned.controller.cycle.report import CycleReport, sentence_of
 from rltuned.controller.give_back import left_alone
 from rltuned.controller.health.liveness import OUTDATED, Liveness
 from rltuned.controller.health.rpc_budget import SNAPSHOT_RPCS
+from rltuned.controller.health.runtime import WRITING, Cause, Refusal, Runtime
 from rltuned.controller.learnt.forecast_worker import forecasts
-from rltuned.controller.tell.cycle_report import CycleOutcome, CycleReport, sentence_of
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.apply import Result
 from rltuned.controller.write.claims import Entry, settling_seconds
 from rltuned.controller.write.reconcile import Reconciler, orphans, undone, view
@@ -106,7 +107,7 @@ class Read(Step):
             slurmctld.budget.spend(SNAPSHOT_RPCS, clock.monotonic())
             parts.reporting.unread(snapshot.unread)
         slurmctld.hint(snapshot.health)
-        slurmctld.refuse_hidden(snapshot)
+        parts.restoring.refuse_hidden(snapshot)
         if slurmctld.facts is not None:
             snapshot = replace(snapshot, scheduler=slurmctld.facts.scheduler)
         for tier, waited in parts.starts.since_last(snapshot):

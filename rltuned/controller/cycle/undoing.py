@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.cycle.execution import Execution
 from rltuned.controller.give_back.by_daemon import MOST_NAMED
 from rltuned.controller.health.rpc_budget import LEAST_BURST, STATUS_RPCS, Budget
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.write.apply import Result
-from rltuned.controller.write.execution import Execution
 from rltuned.controller.write.journal import Journal
 from rltuned.controller.write.reconcile import undone
 from rltuned.core.changes import TAKEN, Change, Field, Outcome

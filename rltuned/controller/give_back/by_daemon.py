@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.controller.cycle.runtime import Runtime
-from rltuned.controller.give_back.batches import Leftover, RestoreReport, restore
+from rltuned.controller.give_back.batches import Leftover, RestoreReport, hidden, restore
 from rltuned.controller.health.rpc_budget import STATUS_RPCS
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.health.slurmctld import Slurmctld
 from rltuned.controller.write.claims import which_slurmctld
 from rltuned.controller.write.journal import Journal
@@ -92,6 +92,24 @@ class DaemonRestore:
             if (job in waiting or snapshot.is_unread(job))
             and (entry.carries or (entry.applied.oversubscribe is not None and job not in self.retries.final))
         ]
+
+    def refuse_hidden(self, snapshot: Snapshot) -> None:
+        """Where all jobs of the journal are gone at once, raise SlurmDeniedError if this user may not see them."""
+        gone, jobs, slurmctld = 0, snapshot.jobs, self.slurmctld
+        for job, entry in self.journal.entries.items():
+            if entry.carries:
+                row = jobs.row_of.get(job)
+                # Another cluster has jobs of the same ids.
+                same = row is not None and jobs.submit_time[row] == entry.submit_time
+                if same or job in snapshot.arrays or snapshot.is_unread(job):
+                    return  # nearly always the first one
+                gone += 1
+        if not gone:
+            return
+        slurmctld.forget_facts()
+        slurmctld.refresh_facts()
+        if slurmctld.facts is not None and slurmctld.facts.hides_jobs:
+            raise hidden(slurmctld.facts.user)
 
     def leaving(self, snapshot: Snapshot, withdraw: Iterable[int], undone: Collection[int] = ()) -> list[int]:
         """Find the jobs that carry a value of ours which the plan does not want, or can `withdraw`; and those that were

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
+from rltuned.controller.health.runtime import Runtime
 from rltuned.core.errors import SlurmUnavailableError
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 

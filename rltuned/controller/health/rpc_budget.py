@@ -5,11 +5,11 @@ sleep without a word when its bucket is empty; 256 updates then take two minutes
 does not fit waits for the next batch, of this cycle (`Execution._spread`) or of the next one.
 """
 
-import enum
 import random
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from rltuned.controller.tell.states import BreakerState
 from rltuned.core.config import WriteSection
 from rltuned.slurm.port import ClusterFacts, Privilege
 
@@ -85,14 +85,6 @@ class Budget:
 IN_A_ROW: Final = 3  # failed cycles that open the breaker
 LONGEST: Final = 900.0  # longest wait of the open breaker, seconds
 DOUBLINGS: Final = 4  # where cycles are short: 16 of them
-
-
-class BreakerState(enum.StrEnum):
-    """Of the circuit breaker."""
-
-    CLOSED = "closed"
-    OPEN = "open"  # too many failed in a row: wait
-    HALF_OPEN = "half-open"  # one cycle is tried
 
 
 @dataclass(slots=True)

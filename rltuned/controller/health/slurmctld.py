@@ -1,15 +1,14 @@
 """What the daemon knows of slurmctld: its configuration, how it is, how much may be asked of it, and where it runs."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from rltuned.controller.cycle.runtime import Cause, Refusal, Runtime
-from rltuned.controller.give_back.batches import hidden
 from rltuned.controller.health.prerequisites import Finding, blocking, prerequisites
 from rltuned.controller.health.primacy import Primacy
 from rltuned.controller.health.rpc_budget import Breaker, Budget
-from rltuned.controller.write.journal import Journal
+from rltuned.controller.health.runtime import Cause, Refusal, Runtime
 from rltuned.core.errors import JournalError, SlurmError
 from rltuned.core.scheduler import Health
 from rltuned.core.tables import Snapshot
@@ -25,14 +24,16 @@ class Slurmctld:
     def __init__(
         self,
         runtime: Runtime,
-        journal: Journal,
+        refuse_other: Callable[[str], None],
         reader: SlurmReader,
         backend: SlurmReader,
         primacy: Primacy,
         rng: random.Random,
     ) -> None:
-        """`backend`: what `reader` wraps: a `ControllerReader` where it can tell which controllers are up."""
-        self._runtime, self._journal = runtime, journal
+        """`refuse_other`: raises JournalError where what is known is of another cluster than the one of this name.
+        `backend`: what `reader` wraps: a `ControllerReader` where it can tell which controllers are up.
+        """
+        self._runtime, self._refuse_other = runtime, refuse_other
         self._reader, self._backend, self._rng = reader, backend, rng
         self.primacy = primacy
         self.facts: ClusterFacts | None = None
@@ -119,28 +120,10 @@ class Slurmctld:
         if self.facts is None:
             return
         try:
-            self._journal.refuse_other(self.facts.cluster_name)
+            self._refuse_other(self.facts.cluster_name)
         except JournalError:
             self.forget_facts()
             raise
-
-    def refuse_hidden(self, snapshot: Snapshot) -> None:
-        """Where all jobs of the journal are gone at once, raise SlurmDeniedError if this user may not see them."""
-        gone, jobs = 0, snapshot.jobs
-        for job, entry in self._journal.entries.items():
-            if entry.carries:
-                row = jobs.row_of.get(job)
-                # Another cluster has jobs of the same ids.
-                same = row is not None and jobs.submit_time[row] == entry.submit_time
-                if same or job in snapshot.arrays or snapshot.is_unread(job):
-                    return  # nearly always the first one
-                gone += 1
-        if not gone:
-            return
-        self.forget_facts()
-        self.refresh_facts()
-        if self.facts is not None and self.facts.hides_jobs:
-            raise hidden(self.facts.user)
 
     # --- how it is
 

@@ -20,8 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import Clock, SystemClock
+from rltuned.controller.health.runtime import Runtime
 from rltuned.core.config import ForecastSection
 from rltuned.core.installed import forecast_remedy, has_numba
 from rltuned.core.tables import Category

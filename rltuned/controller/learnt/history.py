@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.health.runtime import Runtime
 from rltuned.core.config import EstimatesSection
 from rltuned.core.ended import EndedJob
 from rltuned.core.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError

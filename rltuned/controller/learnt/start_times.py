@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import Field
 
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.health.runtime import Runtime
 from rltuned.core.errors import RltunedError
 from rltuned.core.safe_files import read, write
 from rltuned.core.tables import Bools, Category, Floats, Rows, Snapshot

@@ -1,1 +1,1 @@
-"""What a cycle did, and who is told: the log, metrics, systemd, the decision log, and each user of the own jobs."""
+"""What the daemon shows: the log, the metrics and their endpoint; and the states that both name (`states`)."""

@@ -15,8 +15,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from rltuned import __version__
-from rltuned.controller.cycle.choice import Standing
-from rltuned.controller.health.rpc_budget import BreakerState
+from rltuned.controller.tell.states import BreakerState, CycleOutcome, Standing
 from rltuned.core.changes import Field, Outcome
 from rltuned.core.config import Stage
 from rltuned.core.tables import Ints, Snapshot
@@ -24,7 +23,6 @@ from rltuned.core.unread import RowKind
 from rltuned.decide.plan import Plan
 
 PHASES: Final = ("read", "reconcile", "plan", "apply", "forecast", "report", "total")
-CYCLES: Final = ("done", "shed", "waiting", "standby", "failed")
 ERRORS: Final = ("unavailable", "parse", "denied", "other")
 TIERS: Final = ("first", "second", "third", "lower")
 """Priority tiers by rank among all partitions of the cluster, the highest first: a closed set whatever the numbers."""
@@ -54,7 +52,7 @@ class Metrics:
         self._vetoes = tuple(vetoes)
         self.build = gauge("build_info", "Version of rltuned; always 1.", version=[__version__])
         self.build.labels(__version__).set(1)
-        self.cycles = counter("cycles", "Cycles by how they ended.", outcome=CYCLES)
+        self.cycles = counter("cycles", "Cycles by how they ended.", outcome=CycleOutcome)
         self.seconds = histogram("cycle_duration_seconds", "Duration of a cycle, by phase.", BUCKETS, phase=PHASES)
         self.overruns = counter("cycle_overruns", "Cycles that were due while the one before still ran.")
         self.last_cycle = gauge("last_cycle_timestamp_seconds", "When the last cycle ended, however it ended.")

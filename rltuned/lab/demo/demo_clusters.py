@@ -27,10 +27,10 @@ from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
 from rltuned.controller.cycle.policy import load_policy
-from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.clock import Clock
 from rltuned.controller.health.lock import Lock
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.learnt.history import RunTimes
 from rltuned.controller.tell.endpoint import serve
 from rltuned.controller.tell.logs import make

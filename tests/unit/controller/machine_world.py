@@ -33,15 +33,16 @@ from rltuned.controller.cycle.lending import FILE_NAME as LOANS_NAME
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.policy import Loaded
-from rltuned.controller.cycle.runtime import WRITING, Runtime
+from rltuned.controller.cycle.report import CycleReport
 from rltuned.controller.cycle.service import open_journal
 from rltuned.controller.give_back import pause
 from rltuned.controller.give_back.batches import RestoreReport
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.lock import FILE_NAME as LOCK_NAME
-from rltuned.controller.tell.cycle_report import CycleOutcome, CycleReport
+from rltuned.controller.health.runtime import WRITING, Runtime
 from rltuned.controller.tell.metrics import Metrics
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.journal import FILE_NAME, Journal
 from rltuned.core.changes import Field, Outcome
 from rltuned.core.config import (

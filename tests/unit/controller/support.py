@@ -17,9 +17,9 @@ from unit.controller.model_slurm import ModelSlurm, VirtualClock
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.policy import load_policy
-from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.give_back.batches import RestoreReport, restore
 from rltuned.controller.health.rpc_budget import Budget
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
 from rltuned.controller.write.apply import Applier, Result

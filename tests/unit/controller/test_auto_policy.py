@@ -8,10 +8,11 @@ from unit.controller.test_loop import house
 from unit.rank.conftest import saved
 
 from rltuned.controller.cycle.auto_policy import evidence
-from rltuned.controller.cycle.choice import Choice, Standing
+from rltuned.controller.cycle.choice import Choice
 from rltuned.controller.cycle.policy import load_policy
-from rltuned.controller.health.checks import examine
 from rltuned.controller.health.prerequisites import Severity
+from rltuned.controller.shown.checks import examine
+from rltuned.controller.tell.states import Standing
 from rltuned.core.config import (
     DEFAULT_MODEL,
     DEFAULT_SHARE,

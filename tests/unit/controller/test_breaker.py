@@ -1,6 +1,7 @@
 import random
 
-from rltuned.controller.health.rpc_budget import Breaker, BreakerState
+from rltuned.controller.health.rpc_budget import Breaker
+from rltuned.controller.tell.states import BreakerState
 
 
 def breaker():

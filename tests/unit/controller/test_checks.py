@@ -6,12 +6,12 @@ from unit.controller.model_slurm import NODES, ModelSlurm, VirtualClock
 from unit.controller.support import Bench
 from unit.controller.test_loop import ALL, house, showing
 
-from rltuned.controller.health.checks import examine
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import Condition, beat
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.health.prerequisites import Severity, blocking, prerequisites
-from rltuned.controller.tell.user_records import MARK
+from rltuned.controller.shown.checks import examine
+from rltuned.controller.users.user_records import MARK
 from rltuned.core import pools
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import (

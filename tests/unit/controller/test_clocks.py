@@ -5,8 +5,8 @@ import pytest
 from unit.controller.support import Bench
 from unit.controller.test_loop import house
 
-from rltuned.controller.cycle.runtime import Cause
 from rltuned.controller.health.heartbeat import HEARTBEAT_NAME
+from rltuned.controller.health.runtime import Cause
 from rltuned.controller.write.claims import SETTLE_SECONDS
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Outcome

@@ -11,7 +11,7 @@ from unit.controller.test_loop import house
 from unit.slurm.standin import StandIn, job
 
 from rltuned.cli.main import cli
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Stage
 from rltuned.core.errors import ExitCode, RltunedError, SlurmUnavailableError

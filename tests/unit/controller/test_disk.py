@@ -17,7 +17,7 @@ from rltuned.controller.cycle import lending
 from rltuned.controller.health import heartbeat
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.learnt import history, start_times
-from rltuned.controller.tell import user_records
+from rltuned.controller.users import user_records
 from rltuned.controller.write.journal import FILE_NAME, Journal
 from rltuned.core import safe_files
 from rltuned.core.config import UsersSection

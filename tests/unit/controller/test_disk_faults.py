@@ -21,7 +21,7 @@ from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import beat
 from rltuned.controller.health.lock import Lock, holder
 from rltuned.controller.health.prerequisites import Severity
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Field
 from rltuned.core.errors import LockedError, StateError

@@ -20,14 +20,14 @@ from unit.controller.model_slurm import ModelSlurm, VirtualClock
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.policy import Loaded
-from rltuned.controller.cycle.runtime import Runtime
-from rltuned.controller.health.checks import forecast
 from rltuned.controller.health.prerequisites import Severity
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.learnt import forecast_worker as module
 from rltuned.controller.learnt.forecast_worker import CACHE, READY, ForecastWorker, forecasts, needed, work
 from rltuned.controller.learnt.start_times import StartTimes
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.shown.checks import forecast
 from rltuned.controller.tell.metrics import Metrics
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.config import Config, ForecastSection, StateSection, resolve

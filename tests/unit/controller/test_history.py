@@ -11,7 +11,7 @@ from unit.controller.model_slurm import ModelSlurm, VirtualClock
 
 from rltuned.cli.show import explanation
 from rltuned.controller.cycle.planning import planned
-from rltuned.controller.cycle.runtime import Runtime
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.learnt import history
 from rltuned.controller.learnt.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
 from rltuned.controller.tell.metrics import Metrics

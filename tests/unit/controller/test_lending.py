@@ -5,9 +5,9 @@ from unit.controller.model_slurm import WAITED, ModelSlurm, VirtualClock
 from unit.controller.test_loop import Deaf, again, house
 
 from rltuned.controller.cycle.lending import FILE_NAME, read_book
-from rltuned.controller.health.checks import examine
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.health.prerequisites import Severity
+from rltuned.controller.shown.checks import examine
 from rltuned.core.changes import Outcome
 from rltuned.core.config import LendSection, Stage
 from rltuned.core.errors import RltunedError, SlurmUnavailableError

@@ -16,18 +16,17 @@ from unit.controller.support import files_no_longer_than, make_daemon
 
 from rltuned.controller.cycle.lending import read_book
 from rltuned.controller.cycle.loop import Daemon
-from rltuned.controller.cycle.runtime import Cause
 from rltuned.controller.give_back import pause
 from rltuned.controller.give_back.by_command import restore_queue
-from rltuned.controller.health.checks import examine, remains
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import read_heartbeat
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.health.prerequisites import Severity
-from rltuned.controller.health.rpc_budget import BreakerState
+from rltuned.controller.health.runtime import Cause
 from rltuned.controller.health.slurmctld import FACTS_SECONDS
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.shown.checks import examine, remains
 from rltuned.controller.tell.logs import make
+from rltuned.controller.tell.states import BreakerState, CycleOutcome
 from rltuned.core.changes import Field, Outcome
 from rltuned.core.config import (
     Config,

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from rltuned.controller.cycle.runtime import WANTED, Cause, Refusal, may_write
+from rltuned.controller.health.runtime import WANTED, Cause, Refusal, may_write
 
 ORDER = [
     *("dry-run", "standby", "lock-lost", "paused", "demoted", "unseen", "prerequisite"),

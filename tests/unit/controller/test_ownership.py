@@ -19,9 +19,9 @@ from rltuned.cli import common
 from rltuned.cli.main import main
 from rltuned.controller.cycle.service import serve
 from rltuned.controller.give_back.by_command import restore_queue
-from rltuned.controller.health.checks import examine
 from rltuned.controller.health.lock import Lock, holder
 from rltuned.controller.health.prerequisites import Severity
+from rltuned.controller.shown.checks import examine
 from rltuned.controller.write.journal import Journal
 from rltuned.core import safe_files as files
 from rltuned.core.config import Config, CycleSection, Effective, PolicySection, StateSection

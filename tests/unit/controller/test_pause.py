@@ -17,7 +17,7 @@ from rltuned.controller.health import clock as clocks
 from rltuned.controller.health.clock import Moment, SystemClock
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.health.prerequisites import Severity
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.core.config import Stage
 from rltuned.core.errors import RltunedError
 from rltuned.decide.explain import explain

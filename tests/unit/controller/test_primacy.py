@@ -9,10 +9,10 @@ from unit.controller.support import make_daemon
 from unit.controller.test_loop import House, config
 
 from rltuned.controller.give_back.by_command import restore_queue
-from rltuned.controller.health.checks import controllers, examine
 from rltuned.controller.health.prerequisites import Severity, blocking, prerequisites
 from rltuned.controller.health.primacy import HANDOVER, Primacy, look_once
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.shown.checks import controllers, examine
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.core.config import Stage
 from rltuned.slurm.port import Controller
 

@@ -5,8 +5,8 @@ import pytest
 from unit.controller.support import Bench, files_no_longer_than
 
 from rltuned.controller.give_back import batches
-from rltuned.controller.health.checks import Remains, remains
 from rltuned.controller.health.rpc_budget import Budget
+from rltuned.controller.shown.checks import Remains, remains
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Change, Field, OverSubscribe
 from rltuned.core.workers.progress import ProgressLines

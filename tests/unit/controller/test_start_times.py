@@ -13,7 +13,7 @@ from unit.simulate.house import House, busy_slurm, config
 from rltuned.cli.main import main
 from rltuned.controller.learnt.forecast_worker import needed
 from rltuned.controller.learnt.start_times import FILE_NAME, Kept, StartTimes
-from rltuned.controller.tell.user_records import write_all_records
+from rltuned.controller.users.user_records import write_all_records
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide.user_record import UserRecord, UserRecords
@@ -211,12 +211,12 @@ def test_users_ask_when_their_own_jobs_start_and_nothing_else(memory_path, tmp_p
     records = house.published[-1]
     user = next(name for name in records.users if any(job.start for job in records.record(name).jobs))
     own = next(job for job in records.record(user).jobs if job.start)
-    monkeypatch.setattr("rltuned.controller.tell.user_records.uid_of", lambda name: 7 if name == user else None)
-    monkeypatch.setattr("rltuned.controller.tell.user_records._let_in", lambda *_, **__: None)
+    monkeypatch.setattr("rltuned.controller.users.user_records.uid_of", lambda name: 7 if name == user else None)
+    monkeypatch.setattr("rltuned.controller.users.user_records._let_in", lambda *_, **__: None)
     monkeypatch.setattr("os.geteuid", lambda: 7)
     shared = tmp_path / "users"
     shared.mkdir(mode=0o711)
-    monkeypatch.setattr("rltuned.controller.tell.user_records._open_ours", lambda path: __import__("os").open(path, 0))
+    monkeypatch.setattr("rltuned.controller.users.user_records._open_ours", lambda path: __import__("os").open(path, 0))
     assert write_all_records(shared, records) is None
     path = tmp_path / "config.toml"
     path.write_text(f'[state]\ndirectory = "/nowhere"\nmirror = ""\n[users]\ndirectory = "{shared}"\n')

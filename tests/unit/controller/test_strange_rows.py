@@ -6,9 +6,9 @@ import pytest
 from unit.controller.support import Bench
 from unit.controller.test_loop import house
 
-from rltuned.controller.health.checks import examine
 from rltuned.controller.health.prerequisites import Severity
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.shown.checks import examine
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.claims import SETTLE_SECONDS
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Config, StateSection

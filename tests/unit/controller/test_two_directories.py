@@ -2,7 +2,7 @@
 
 from unit.controller.test_loop import ALL, again, house
 
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.tell.states import CycleOutcome
 
 
 def test_of_two_daemons_none_touches_what_the_other_wrote_and_the_second_says_so(tmp_path):

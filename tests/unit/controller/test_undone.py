@@ -9,11 +9,11 @@ from unit.controller.support import Bench
 from unit.controller.test_loop import ALL, LIMITED, Deaf, again, house
 
 from rltuned.cli.show import explanation
-from rltuned.controller.cycle.runtime import Cause
-from rltuned.controller.health.checks import examine
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.health.prerequisites import Severity
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.health.runtime import Cause
+from rltuned.controller.shown.checks import examine
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.claims import Entry
 from rltuned.core.changes import Applied, Field, JobStatus, Outcome, OverSubscribe
 from rltuned.core.config import Stage

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from unit.controller.test_loop import ALL, house
 
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.tell.states import CycleOutcome
 
 RELEASES = ((22, 5), (24, 11), (26, 5))
 

@@ -25,14 +25,14 @@ from unit.controller.test_service import CONFIG, Process
 from unit.decide.conftest import NOW, make_snapshot, pending
 
 from rltuned.cli.main import main
-from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.health.clock import SystemClock
-from rltuned.controller.tell import registrations
-from rltuned.controller.tell import user_records as module
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
-from rltuned.controller.tell.registrations import lately_running, name_of, registered, uid_of
-from rltuned.controller.tell.user_records import UserFiles, access_list, write_all_records
+from rltuned.controller.users import registrations
+from rltuned.controller.users import user_records as module
+from rltuned.controller.users.registrations import lately_running, name_of, registered, uid_of
+from rltuned.controller.users.user_records import UserFiles, access_list, write_all_records
 from rltuned.core.changes import JobState
 from rltuned.core.config import Config, Stage, UsersSection, resolve
 from rltuned.core.errors import ConfigError, RltunedError

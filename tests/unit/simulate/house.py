@@ -9,7 +9,7 @@ import numpy as np
 from unit.controller.support import make_daemon
 
 from rltuned.controller.cycle.loop import Daemon
-from rltuned.controller.tell.cycle_report import CycleReport
+from rltuned.controller.cycle.report import CycleReport
 from rltuned.core.config import (
     Config,
     CycleSection,

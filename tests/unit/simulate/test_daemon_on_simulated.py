@@ -8,7 +8,7 @@ from unit.simulate.house import House, busy_slurm, config
 
 from rltuned.controller.cycle.lending import FILE_NAME
 from rltuned.controller.give_back.by_command import restore_queue
-from rltuned.controller.tell.cycle_report import CycleOutcome
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.core.changes import Field, Outcome
 from rltuned.decide.scope import Veto
 from rltuned.lab.demo.people import NO_ONE

@@ -5,10 +5,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rltuned.controller.health.checks import kept
 from rltuned.controller.health.clock import Clock
 from rltuned.controller.health.lock import Holder
 from rltuned.controller.health.prerequisites import Finding, Severity
+from rltuned.controller.shown.checks import kept
 from rltuned.core.config import Config, Stage
 from rltuned.core.errors import RltunedError
 from rltuned.decide.entry import CycleEntry

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rltuned.controller.cycle.runtime import Runtime
-from rltuned.controller.tell.registrations import lately_running, name_of, registered, uid_of
+from rltuned.controller.health.runtime import Runtime
+from rltuned.controller.users.registrations import lately_running, name_of, registered, uid_of
 from rltuned.core.safe_files import encode, write_all
 from rltuned.decide.user_record import UserRecords
 from rltuned.records.published import MARK, NAME, Mark

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rltuned.controller.cycle.runtime import Runtime
 from rltuned.controller.cycle.state import State
 from rltuned.controller.give_back.by_daemon import DaemonRestore
+from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.write.apply import Applier, Result
 from rltuned.core.changes import NOT_RAISED, SENT, TAKEN, Change, Field, Outcome, OverSubscribe
 from rltuned.core.errors import JournalError, SlurmError

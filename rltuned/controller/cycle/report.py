@@ -1,7 +1,6 @@
 """What a cycle did, and who is told: the log, the metrics, systemd, the decision record and log, the users."""
 
 import contextlib
-import enum
 import re
 import socket
 from collections import Counter
@@ -9,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from rltuned.controller.cycle.runtime import WRITING, Refusal, Runtime
 from rltuned.controller.cycle.state import State
 from rltuned.controller.health.lock import holder
+from rltuned.controller.health.runtime import WRITING, Refusal, Runtime
 from rltuned.controller.health.slurmctld import Slurmctld
 from rltuned.controller.tell.metrics import show
+from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.apply import Result
 from rltuned.controller.write.journal import Journal
 from rltuned.core.changes import Outcome
@@ -32,16 +32,6 @@ if TYPE_CHECKING:  # see `Reporting.users`
 AGAIN: Final = 3600.0
 """Seconds after which a cycle that is like one before is told at info again: a sign of life."""
 _NUMBERS: Final = re.compile(r"[0-9.,]+")
-
-
-class CycleOutcome(enum.StrEnum):
-    """How a cycle ended."""
-
-    DONE = "done"
-    SHED = "shed"  # slurmctld is under load: planned, but wrote nothing
-    WAITING = "waiting"  # the circuit breaker is open
-    STANDBY = "standby"  # slurmctld runs on another host, and nothing of ours is out: nothing was read
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)

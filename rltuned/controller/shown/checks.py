@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltuned.controller.cycle.auto_policy import Refused, evidence
-from rltuned.controller.cycle.choice import Standing
-from rltuned.controller.cycle.runtime import WRITING
 from rltuned.controller.give_back import pause
 from rltuned.controller.health.clock import Clock, Moment
 from rltuned.controller.health.heartbeat import Heartbeat, elsewhere, is_fresh, read_heartbeat
@@ -21,6 +19,8 @@ from rltuned.controller.health.lock import NEEDS_LOCKS, Holder, holder
 from rltuned.controller.health.lock import trouble as lock_trouble
 from rltuned.controller.health.prerequisites import Finding, Severity, prerequisites
 from rltuned.controller.health.primacy import Primacy, look_once, own_names
+from rltuned.controller.health.runtime import WRITING
+from rltuned.controller.tell.states import Standing
 from rltuned.controller.write.claims import ISOLATED
 from rltuned.controller.write.journal import FILE_NAME as JOURNAL
 from rltuned.controller.write.journal import Journal
