@@ -34,6 +34,7 @@ change each minute by what jobs age, and each that falls behind another one woul
 _WIDEST: Final = 2**32 - 1000  # Slurm's priorities are 32 bits wide
 _ROUNDING: Final = 1e-6  # GPU-seconds
 _FIRST: Final = np.iinfo(np.int64).max  # a key ahead of every job's
+_Whole = Any  # a whole number, or (n,) of them
 
 
 class Stop(enum.IntEnum):
@@ -111,13 +112,13 @@ def raise_jobs(
     (w,) its scores, higher first; `seconds`: (w,) that each is charged for before it has ended; `book`: of loans, after
     this reading.
     """
-    rule = _Rule(managed, book, settings)
-    wanted = managed.at[window[_wanted(managed, rule.same, window, scores)]]
-    cost = np.zeros(len(rule.ids))
+    cost = np.zeros(len(managed.scope.rows))
     cost[managed.at[window]] = seconds
+    rule = _Rule(managed, cost, book, settings)
+    wanted = managed.at[window[_wanted(managed, rule.same, window, scores)]]
     left_out: set[int] = set()
     while True:
-        attempt = _Attempt(rule, cost, left_out)
+        attempt = _Attempt(rule, left_out)
         attempt.run(wanted)
         values, without_room = attempt.values()
         if not without_room:
@@ -129,7 +130,7 @@ def raise_jobs(
     return Raised(
         target=target,
         raises=tuple(attempt.raises),
-        offers={int(rule.ids[one.at]): rule.offer(one, cost) for one in attempt.raises},
+        offers={int(rule.ids[one.at]): rule.offer(one) for one in attempt.raises},
         stop=attempt.stop[managed.at],
         stopped_by=attempt.stopped_by[managed.at],
         lendable=rule.lendable,
@@ -159,23 +160,14 @@ def _alike(columns: Sequence[npt.NDArray[Any]]) -> Ints:
     return same
 
 
-class _Queue(NamedTuple):
-    """The jobs of one tier that could run where one kind of job can run, in Slurm's own order; one whose priority
-    differs between its partitions stands in two places.
-    """
-
-    at: Rows  # positions among the pending jobs
-    behind: Ints  # −`_Rule.key`, ascending
-    twice: bool  # whether a job stands in two places
-
-
 class _Rule:
     """What does not change while jobs are raised in one cycle. P pending jobs."""
 
-    def __init__(self, managed: ManagedJobs, book: Book, settings: LendSection) -> None:
+    def __init__(self, managed: ManagedJobs, cost: Floats, book: Book, settings: LendSection) -> None:
+        """`cost`: (P,) seconds that each is charged for."""
         scope, jobs = managed.scope, managed.snapshot.jobs
         rows = scope.rows
-        self.managed, self.scope, self.tie, self.most = managed, scope, managed.tie, settings.most
+        self.managed, self.scope, self.cost, self.tie, self.most = managed, scope, cost, managed.tie, settings.most
         self.ids, self.user, self.pool = jobs.job_id[rows], jobs.user.codes[rows], managed.all_pools.pool_of
         self.total: Floats = managed.size * managed.tasks
         self.unit = len(rows) + 2
@@ -194,22 +186,44 @@ class _Rule:
         nodes = managed.all_pools.nodes.astype(np.float32)
         self.share_nodes: Bools = nodes @ nodes.T > 0.5
         """(K, K) whether two pools have a node in common."""
-        self._queues: dict[tuple[int, bool, int], _Queue] = {}
+        self._queues: dict[tuple[int, bool, int], tuple[Rows, Ints]] = {}
 
-    def offer(self, one: Raise, cost: Floats) -> Offer:
-        """What a raised job borrows when it starts; `cost`: (P,) seconds that each is charged for."""
+    def offer(self, one: Raise) -> Offer:
+        """What a raised job borrows when it starts."""
         jobs, at = self.managed.snapshot.jobs, one.at
         submitted, tasks = jobs.submit_time[self.scope.rows], int(jobs.array_tasks[self.scope.rows[at]])
         parts = (Part(int(self.ids[by]), int(submitted[by]), round(gpus, 6)) for by, gpus in one.lenders)
         able, size = int(self.managed.tasks[at]), float(self.managed.size[at])
-        return Offer(int(submitted[at]), max(tasks, 1), able, size, float(cost[at]), tuple(parts))
+        return Offer(int(submitted[at]), max(tasks, 1), able, size, float(self.cost[at]), tuple(parts))
 
-    def key(self, priority: Ints, at: Rows) -> Ints:
+    def key(self, priority: _Whole, at: Rows | int) -> _Whole:
         """Priority and tie-break of the jobs at these positions as one number, the higher ahead."""
         return priority * self.unit - self.tie[at]
 
-    def queue(self, at: int) -> _Queue:
-        """Whom a job meets on its way ahead."""
+    def least(self, at: int, key: _Whole) -> _Whole:
+        """The least priority with which that job is ahead of this key …"""
+        return (key + self.tie[at]) // self.unit + 1
+
+    def highest(self, at: int, key: _Whole) -> _Whole:
+        """… and the highest with which it is behind it."""
+        return (key + self.tie[at] - 1) // self.unit
+
+    def barrier(self, at: int, who: Rows) -> tuple[int, Stop, int]:
+        """How many of those whom a job meets it may not pass, whatever they lend; why, and the id of the last one."""
+        lent = self.exhausted[who] & (self.user[who] != self.user[at])
+        sibling = self.same[who] == self.same[at]
+        decided = ~self.scope.passable[who] | (self.scope.most_decided[who] > self.scope.decided[at])
+        closed = np.flatnonzero(lent | sibling | decided)
+        if not len(closed):
+            return 0, Stop.FRONT, 0
+        last = int(closed[-1])
+        why = Stop.LENT if lent[last] else Stop.SIBLING if sibling[last] else Stop.DECIDED
+        return last + 1, why, int(self.ids[who[last]])
+
+    def queue(self, at: int) -> tuple[Rows, Ints]:
+        """Positions of those whom a job meets on its way, and their keys below 0, ascending: all of its tier that could
+        run where it can, in Slurm's own order; one whose priority differs between its partitions stands in two places.
+        """
         tier, reserved, pool = where = int(self.scope.tier[at]), bool(self.reservation[at]), int(self.pool[at])
         if where not in self._queues:
             in_tier = self.managed.snapshot.by_partitions(
@@ -221,7 +235,7 @@ class _Rule:
             job = np.concatenate((members, several))
             behind = -np.concatenate((self.high[members], self.low[several]))
             order = np.argsort(behind, kind="stable")
-            self._queues[where] = _Queue(job[order], behind[order], bool(len(several)))
+            self._queues[where] = job[order], behind[order]
         return self._queues[where]
 
     def meet(self, one: int, others: Rows) -> Bools:
@@ -241,16 +255,12 @@ class _Rule:
 class _Attempt:
     """Raises one job after the other."""
 
-    def __init__(self, rule: _Rule, cost: Floats, left_out: set[int]) -> None:
-        """`cost`: (P,) seconds that each is charged for. `left_out`: positions of jobs that are not raised: there is no
-        room for them between two priorities.
-        """
-        self.rule, self.cost, self.left_out, self.raises = rule, cost, left_out, list[Raise]()
-        self.left: Floats = rule.lendable.copy()
+    def __init__(self, rule: _Rule, left_out: set[int]) -> None:
+        """`left_out`: positions of jobs that are not raised: there is no room for them between two priorities."""
+        self.rule, self.left_out, self.raises = rule, left_out, list[Raise]()
+        self.left: Floats = rule.lendable - sum(rule.promised.values())
         """(P,) GPU-seconds that each can still lend. What was promised to a job that could not be given back stays
         promised until it is."""
-        for promised in rule.promised.values():
-            self.left -= promised
         self.raised, self.kept = np.zeros((2, len(rule.ids)), dtype=np.bool_)
         """(P,) who goes ahead; who is wanted, and has nobody to pass."""
         self.stop = np.full(len(rule.ids), Stop.UNSEEN, dtype=np.int8)
@@ -296,80 +306,81 @@ class _Attempt:
             self.kept[at] = self.stop[at] == Stop.FRONT
             return False
         for lender, gpus in found.lenders:
-            self.left[lender] -= gpus * self.cost[at]
+            self.left[lender] -= gpus * rule.cost[at]
         self.raises.append(found)
         self.raised[at] = True
         return True
 
     def _found(self, at: int) -> Raise | None:
         """How far ahead a job can go; notes what stops it."""
-        rule, scope, queue = self.rule, self.rule.scope, self.rule.queue(at)
-        ahead = int(np.searchsorted(queue.behind, -rule.low[at], side="left"))
-        who = queue.at[:ahead]
+        # Whom it meets, and those of them that it may pass: all behind the last one that it may not.
+        rule, size, current, base = self.rule, self.rule.total[at], self.rule.current[at], self.rule.scope.base[at]
+        who, key = self._met(at)
+        begin, self.stop[at], self.stopped_by[at] = rule.barrier(at, who)
+        if begin == len(who):
+            return None
+        top = rule.highest(at, key[begin - 1]) if begin else _FIRST
+        who, key = who[begin:], key[begin:]
+        # The first of them before whom it can stand: all from there on lend enough, and a priority lies there.
+        gpus, last, lent = self._lent(at, who, key)
+        low, high, free = self._between(at, key, top)
+        able = lent & free
+        nth = int(able.argmax()) if able.any() else len(who)
+        if nth:
+            stopped = (Stop.AHEAD, 0) if lent[nth - 1] else (Stop.LENT, rule.ids[who[nth - 1]])
+            self.stop[at], self.stopped_by[at] = stopped
+        # It keeps its place where most of those that it could pass would still be before it.
+        stands = int(np.searchsorted(-key, -rule.key(current, at)))  # behind so many
+        keeps = current > base and stands < len(who) and bool(able[stands])
+        if keeps and 2 * nth > stands and low[stands] <= current <= high[stands]:
+            self.stop[at] = Stop.FEW if nth < stands else self.stop[at]
+            nth = stands
+        if nth == len(who) or low[nth] <= base:  # of several partitions, it stands in the best one already
+            return None
+        who, gpus = who[nth : last[nth] + 1], gpus[nth : last[nth] + 1]
+        used = np.minimum(gpus, size - (np.cumsum(gpus) - gpus))  # until its size is covered
+        lenders = tuple((lender, most) for lender, most in zip(who.tolist(), used.tolist(), strict=True) if most > 0)
+        return Raise(at, int(low[nth]), int(high[nth]), int(who[0]), lenders)
+
+    def _met(self, at: int) -> tuple[Rows, Ints]:
+        """Who is ahead of a job, the first first, and neither raised nor wanted more; with their keys."""
+        who, behind = self.rule.queue(at)
+        ahead = int(np.searchsorted(behind, -self.rule.low[at], side="left"))
+        who, key = who[:ahead], -behind[:ahead]
         here = ~self.raised[who] & ~self.kept[who] & (who != at)
-        who, key = who[here], -queue.behind[:ahead][here]
-        others = rule.user[who] != rule.user[at]
-        closed = ~scope.passable[who] | (scope.most_decided[who] > scope.decided[at]) | (others & rule.exhausted[who])
-        closed |= rule.same[who] == rule.same[at]
-        total = len(who)
-        begin = int(np.flatnonzero(closed)[-1]) + 1 if closed.any() else 0
-        lends = others.copy()
-        if queue.twice:  # a job lends once, in the last place in which it is passed
-            lends[:] = False
-            lends[total - 1 - np.unique(who[::-1], return_index=True)[1]] = True
-            lends &= others
-        gpus = np.where(lends, rule.total[who], 0.0)
-        seconds, size = float(self.cost[at]), float(rule.total[at])
-        gaps = np.append(np.flatnonzero(lends & (self.left[who] < gpus * seconds - _ROUNDING)), total)
-        covered = np.concatenate(([0.0], np.cumsum(gpus)))
-        starts = np.arange(begin, total)
-        # The lender that covers what is left of the size, from each start on; `total` where all together do not.
-        last = np.searchsorted(covered[1:], covered[starts] + size - _ROUNDING)
-        payer = np.minimum(last, total - 1)
-        part = covered[starts] + size - covered[payer]
-        next_gap = gaps[np.searchsorted(gaps, starts)]
-        partly = (next_gap == last) & (self.left[who[payer]] >= part * seconds - _ROUNDING)
-        lent = (next_gap > last) | (next_gap >= total) | partly
-        low = (key[starts] + rule.tie[at]) // rule.unit + 1
-        high = np.append(_FIRST, -((-key[:-1] - rule.tie[at]) // rule.unit) - 1)[starts]
+        return who[here], key[here]
+
+    def _lent(self, at: int, who: Rows, key: Ints) -> tuple[Floats, Ints, Bools]:
+        """(n,) the GPUs that each of those whom a job may pass lends. And, by which of them it passes first: (n,) the
+        last that lends, n where all together do not cover its size; (n,) whether all of these can lend that.
+        """
+        rule, n, seconds, size = self.rule, len(who), self.rule.cost[at], self.rule.total[at]
+        # One in two places lends once, in the last in which it is passed.
+        last_place = (key == rule.low[who]) | (rule.low[who] <= rule.low[at])
+        gpus = np.where(last_place & (rule.user[who] != rule.user[at]), rule.total[who], 0.0)
+        short = (gpus > 0) & (self.left[who] < gpus * seconds - _ROUNDING)
+        covered, shorts = (np.concatenate(([0.0], np.cumsum(each))) for each in (gpus, short))
+        last = np.searchsorted(covered[1:], covered[:-1] + size - _ROUNDING)
+        payer = np.minimum(last, n - 1)
+        part = np.minimum(covered[:-1] + size - covered[payer], gpus[payer])
+        pays = (last == n) | (self.left[who[payer]] >= part * seconds - _ROUNDING)
+        return gpus, last, (shorts[last] == shorts[:-1]) & pays
+
+    def _between(self, at: int, key: Ints, top: int) -> tuple[Ints, Ints, Bools]:
+        """(n,) the least priority with which a job is ahead of each of those whom it may pass; (n,) the highest with
+        which it passes nobody else, `top` for the first of them; (n,) whether there is one between the two.
+        """
+        rule = self.rule
+        low, high = rule.least(at, key), np.append(top, rule.highest(at, key[:-1]))
         # Who is wanted more and has nobody to pass stays ahead.
         kept = np.flatnonzero(self.kept & (rule.high >= rule.low[at]))
         if len(kept := kept[rule.meet(at, kept)]):
-            high = np.minimum(high, (rule.high[kept].min() + rule.tie[at] - 1) // rule.unit)
-        able = lent & (low <= high)  # else no priority lies between these two
-        # It stays behind the raised jobs that it may not pass.
+            high = np.minimum(high, rule.highest(at, rule.high[kept].min()))
+        # So do the raised jobs that it may not pass.
         ends = [one for one in self.raises if one.high < _FIRST]
         before = np.array([one.at for one in ends], dtype=np.intp)
-        top = rule.key(np.array([one.high for one in ends], dtype=np.int64), before)
-        able &= low * rule.unit - rule.tie[at] < top[rule.bars(at, before)].min(initial=_FIRST)
-        found = np.flatnonzero(able)
-        start = begin + int(found[0]) if len(found) else total
-        self._note(at, who, begin, start)
-        if start > begin and lent[start - begin - 1]:
-            self.stop[at], self.stopped_by[at] = Stop.AHEAD, 0
-        stands = int(np.searchsorted(-key, rule.tie[at] - rule.current[at] * rule.unit))  # behind so many
-        nth, here = start - begin, stands - begin
-        may = rule.current[at] > scope.base[at] and 0 <= here < len(able) and bool(able[here])
-        if may and 2 * nth > here and low[here] <= rule.current[at] <= high[here]:
-            # Most of those that it could pass would still be before it.
-            self.stop[at] = Stop.FEW if nth < here else self.stop[at]
-            nth, start = here, begin + here
-        if start == total or low[nth] <= scope.base[at]:  # of several partitions, it stands in the best one already
-            return None
-        end = min(int(last[nth]) + 1, total)
-        lenders = _lenders(who[start:end], gpus[start:end], size)
-        return Raise(at, int(low[nth]), int(high[nth]), int(who[start]), lenders)
-
-    def _note(self, at: int, who: Rows, begin: int, start: int) -> None:
-        """Why the job goes no further ahead than before `who[start]`; those before `begin` may not be passed."""
-        rule, before = self.rule, int(who[start - 1]) if start else -1
-        if not start:
-            self.stop[at] = Stop.FRONT
-        elif start > begin or (rule.exhausted[before] and rule.user[before] != rule.user[at]):
-            self.stop[at] = Stop.LENT
-        else:
-            self.stop[at] = Stop.SIBLING if rule.same[before] == rule.same[at] else Stop.DECIDED
-        self.stopped_by[at] = rule.ids[before] if start else 0
+        ahead = rule.key(np.array([one.high for one in ends], dtype=np.int64), before)
+        return low, high, (low <= high) & (rule.key(low, at) < ahead[rule.bars(at, before)].min(initial=_FIRST))
 
     def values(self) -> tuple[Ints, list[int]]:
         """Priorities of the raised jobs, in the order of `raises`; and those that there is no room for: a job that is
@@ -386,7 +397,7 @@ class _Attempt:
         without_room = [
             one.at
             for nth, one in enumerate(raises)
-            if any(key[nth] > other for other in compress(key[:nth], rule.bars(one.at, at[:nth])))
+            if key[nth] > min(compress(key[:nth], rule.bars(one.at, at[:nth])), default=_FIRST)
         ]
         return np.array(value, dtype=np.int64), without_room
 
@@ -406,14 +417,3 @@ class _Attempt:
             value[nth] = now if keep and least <= now <= one.high else min(least + spare, one.high)
             key[nth] = value[nth] * rule.unit - ties[nth]
         return value, key
-
-
-def _lenders(who: Rows, gpus: Floats, size: float) -> tuple[tuple[int, float], ...]:
-    """Who lends how many GPUs until this size is covered."""
-    found: list[tuple[int, float]] = []
-    for at, most in zip(who.tolist(), gpus.tolist(), strict=True):
-        used = min(most, size)
-        if used > 0:
-            found.append((at, used))
-            size -= used
-    return tuple(found)

@@ -31,17 +31,19 @@ class Mutant(NamedTuple):
 MUTANTS = (
     # --- the rule
     Mutant("what was lent is ignored", RAISING, "return part - book.lent(jobs, rows)", "return part"),
-    Mutant("one that has lent its part is passed", RAISING, " | (others & rule.exhausted[who])", ""),
-    Mutant("more was decided, and it is passed", RAISING, " | (scope.most_decided[who] > scope.decided[at])", ""),
-    Mutant("out of scope, and it is passed", RAISING, "closed = ~scope.passable[who] |", "closed ="),
-    Mutant("one that cannot lend is passed", RAISING, "lent = (next_gap > last) |", "lent = (next_gap >= 0) |"),
-    Mutant("two borrow the same", RAISING, "self.left[lender] -= gpus * self.cost[at]", "pass"),
+    Mutant("one that has lent its part is passed", RAISING, "(lent | sibling | decided)", "(sibling | decided)"),
+    Mutant(
+        "more was decided, and it is passed", RAISING, " | (self.scope.most_decided[who] > self.scope.decided[at])", ""
+    ),
+    Mutant("out of scope, and it is passed", RAISING, "decided = ~self.scope.passable[who] |", "decided ="),
+    Mutant("one that cannot lend is passed", RAISING, "(shorts[last] == shorts[:-1]) & pays", "pays"),
+    Mutant("two borrow the same", RAISING, "self.left[lender] -= gpus * rule.cost[at]", "pass"),
     Mutant(
         "promises are forgotten", LOANS, "for job, one in self.offers.items() if one.unwanted}", "for job, one in ()}"
     ),
     Mutant("a promise is kept by the job itself", RAISING, "self.left += own", "pass"),
     Mutant("the median alone is charged", RAISING, "np.maximum(predicted, OF_LIMIT * limit)", "predicted"),
-    Mutant("siblings pass each other", RAISING, "closed |= rule.same[who] == rule.same[at]", ""),
+    Mutant("siblings pass each other", RAISING, "sibling = self.same[who] == self.same[at]", "sibling = who < 0"),
     Mutant(
         "siblings are raised in the order of the policy", RAISING, "np.lexsort((by_slurm, same[at]))", "order[places]"
     ),
@@ -70,22 +72,32 @@ MUTANTS = (
     Mutant(
         "it stands behind whom it passes",
         RAISING,
-        "low = (key[starts] + rule.tie[at]) // rule.unit + 1",
-        "low = (key[starts] + rule.tie[at]) // rule.unit",
+        "return (key + self.tie[at]) // self.unit + 1",
+        "return (key + self.tie[at]) // self.unit",
     ),
-    Mutant("it passes one more", RAISING, "able = lent & (low <= high)", "high += 1; able = lent & (low <= high)"),
+    Mutant(
+        "it passes one more",
+        RAISING,
+        "(key + self.tie[at] - 1) // self.unit",
+        "(key + self.tie[at] - 1) // self.unit + 1",
+    ),
     Mutant(
         "it is written anew in each cycle",
         RAISING,
         "now if keep and least <= now <= one.high else min(least + spare, one.high)",
         "min(least + spare, one.high)",
     ),
-    Mutant("own jobs lend", RAISING, "gpus = np.where(lends,", "gpus = np.where(True,"),
-    Mutant("a job in two places lends twice", RAISING, "if queue.twice:", "if False:"),
+    Mutant("own jobs lend", RAISING, "last_place & (rule.user[who] != rule.user[at])", "last_place"),
+    Mutant(
+        "a job in two places lends twice",
+        RAISING,
+        "(key == rule.low[who]) | (rule.low[who] <= rule.low[at])",
+        "who >= 0",
+    ),
     Mutant("the best place alone counts", RAISING, "members[self.low[members] < self.high[members]]", "members[:0]"),
-    Mutant("an offer without a raise", RAISING, "if start == total or low[nth] <=", "if start == total or 0 >="),
-    Mutant("a raised job moves for each", RAISING, "if may and 2 * nth > here", "if may and nth > here"),
-    Mutant("it keeps a place that is not lent", RAISING, " and bool(able[here])", ""),
+    Mutant("an offer without a raise", RAISING, "if nth == len(who) or low[nth] <=", "if nth == len(who) or 0 >="),
+    Mutant("a raised job moves for each", RAISING, "if keeps and 2 * nth > stands", "if keeps and nth > stands"),
+    Mutant("it keeps a place that is not lent", RAISING, " and bool(able[stands])", ""),
     Mutant("one user takes all", RAISING, "of_user[user] >= half or ", ""),
     Mutant("who goes ahead is replaced", RAISING, "(new and free <= 0", "(False and free <= 0"),
     Mutant("raises in other pools are in the way", RAISING, "free <= 0 and there[rule.pool[at]]", "free <= 0"),
