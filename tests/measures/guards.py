@@ -284,7 +284,7 @@ GUARDS: tuple[Guard, ...] = (
           "        if dry_run:\n", "        if False:\n", "A dry run writes nothing.",
           ("controller/test_loop.py::test_a_dry_run_constructs_no_writer_yet_plans_measures_and_records",)),
     Guard("a dry run has no sign of life", "controller/cycle/parts.py",
-          "Liveness(runtime, silent=dry_run)", "Liveness(runtime)",
+          "Liveness(runtime, self._condition, silent=dry_run)", "Liveness(runtime, self._condition)",
           "The dead-man timer helps a daemon that nobody replaces.",
           ("controller/test_loop.py::test_a_dry_run_shows_no_sign_of_life_to_the_dead_man_timer_which_has_to_give_leftovers_back",)),
     Guard("on standby", "controller/cycle/steps.py",

@@ -13,9 +13,7 @@ from rltuned.controller.cycle.policy import Loaded, load_policy
 from rltuned.controller.cycle.report import CycleReport
 from rltuned.controller.cycle.steps import Apply, Cycle, Forecast, GiveBack, MakePlan, Read, Reconcile, Tell
 from rltuned.controller.give_back import pause
-from rltuned.controller.give_back.by_daemon import MOST_NAMED
 from rltuned.controller.health.clock import Moment
-from rltuned.controller.health.heartbeat import Condition
 from rltuned.controller.health.runtime import Cause
 from rltuned.controller.tell.states import CycleOutcome
 from rltuned.core.config import Config, Stage
@@ -95,7 +93,6 @@ class Daemon:
             self.liveness.progress()
             self._look_at_lock()
             self._look_at_pause()
-            self._note_condition()
             self.parts.choice.follow_store()
             report = self._guarded(cycle)
             self._ended(report)
@@ -222,12 +219,6 @@ class Daemon:
         retries.keep(self.journal.entries)
         self.runtime.metrics.unable.set(liveness.unable)
         self.runtime.metrics.unreturned.set(len(retries.waiting))
-        self._note_condition()
-
-    def _note_condition(self) -> None:
-        """For the heartbeat."""
-        unreturned = tuple(self.restoring.retries.waiting[:MOST_NAMED])
-        self.liveness.condition = Condition(writing=self.state.writes, unreturned=unreturned)
 
     # --- life
 

@@ -11,7 +11,8 @@ from rltuned.controller.cycle.policy import Loaded, PolicyChoice
 from rltuned.controller.cycle.report import Notifier, Reporting
 from rltuned.controller.cycle.state import State
 from rltuned.controller.cycle.undoing import Undoing
-from rltuned.controller.give_back.by_daemon import DaemonRestore
+from rltuned.controller.give_back.by_daemon import MOST_NAMED, DaemonRestore
+from rltuned.controller.health.heartbeat import Condition
 from rltuned.controller.health.liveness import Liveness, Watched
 from rltuned.controller.health.primacy import Primacy, own_names
 from rltuned.controller.health.runtime import Runtime
@@ -67,7 +68,7 @@ class Parts:
         """Reads nothing of Slurm's yet."""
         runtime, journal, dry_run = self.runtime, self.journal, self.writer is None
         self._written: SlurmWriter | None = None
-        self.liveness = Liveness(runtime, silent=dry_run)
+        self.liveness = Liveness(runtime, self._condition, silent=dry_run)
         self.watched = cast("SlurmReader", Watched(self.reader, self.liveness))
         self.slurmctld = Slurmctld(runtime, journal.refuse_other, self.watched, self.reader, self.primacy, self.rng)
         self.state = State(runtime, self.liveness, self.slurmctld, dry_run=dry_run)
@@ -85,6 +86,11 @@ class Parts:
         self.lending = Lending(runtime, journal, keep=not dry_run)
         self.undoing = Undoing(runtime, journal)
         self.starts = Starts()
+
+    def _condition(self) -> Condition:
+        """How the daemon is at this moment, for the heartbeat."""
+        unreturned = tuple(self.restoring.retries.waiting[:MOST_NAMED])
+        return Condition(self.state.writes, self.liveness.inactive, unreturned)
 
     def write(self) -> SlurmWriter:
         """The writer; RltunedError in a dry run."""

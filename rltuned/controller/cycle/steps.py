@@ -176,8 +176,6 @@ class Reconcile(Step):
             strays = len(self._orphans) if known else None
             parts.state.put(Cause.STANDBY, primacy.why(strays, runtime.clock.monotonic()))
         cycle.stage = parts.state.stage
-        # What a stage that has just fallen gives back may take long: the sign of life says from here on what it is.
-        cycle.liveness.condition = replace(cycle.liveness.condition, writing=cycle.writes)
         return None
 
     def _look_for_orphans(self, snapshot: Snapshot) -> None:

@@ -6,7 +6,6 @@ A reading of Slurm from before that time must not be acted on: what it shows has
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,13 +26,12 @@ OUTDATED: Final = "the dead-man timer may have been at work since the reading"
 class Liveness:
     """The daemon's signs of life, and the time in which it gave none. All times are monotonic seconds."""
 
-    def __init__(self, runtime: Runtime, *, silent: bool = False) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, condition: Callable[[], Condition], *, silent: bool = False) -> None:
+        """`condition`: asked at each beat."""
+        self._runtime, self._condition = runtime, condition
         now = runtime.clock.monotonic()
         self.silent = silent
         """Without a writer or a lock: a heartbeat would keep the dead-man timer from giving back."""
-        self.condition = Condition(writing=False)
-        """What the heartbeat says, beside how long the daemon has been inactive."""
         self.in_cycle = False
         self.outdated = True
         """The dead-man timer may have given jobs back since the last reading. True at the start: it may have found no
@@ -61,8 +59,7 @@ class Liveness:
         if self.silent or now - self._beat_at < BEAT_SECONDS:
             return
         self._beat_at = now
-        condition = replace(self.condition, inactive=self.inactive)
-        if beat(self._directories(), Moment.of(self._runtime.clock), self.stale_after, condition):
+        if beat(self._directories(), Moment.of(self._runtime.clock), self.stale_after, self._condition()):
             self.outdated |= self.stale_after < now - self._shown_at < math.inf
             self._shown_at = now
 
