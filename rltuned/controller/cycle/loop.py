@@ -87,7 +87,7 @@ class Daemon:
             self._overrun("the cycle before still runs")
             return None
         clock, interval = self.runtime.clock, self.config.cycle.interval
-        cycle = Cycle(self.runtime, self.liveness, clock.monotonic())
+        cycle = Cycle(clock.monotonic())
         try:
             self.liveness.in_cycle = True
             self.liveness.progress()

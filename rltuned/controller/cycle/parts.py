@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rltuned.controller.cycle.execution import Execution
 from rltuned.controller.cycle.lending import Lending
@@ -13,7 +13,7 @@ from rltuned.controller.cycle.state import State
 from rltuned.controller.cycle.undoing import Undoing
 from rltuned.controller.give_back.by_daemon import MOST_NAMED, DaemonRestore
 from rltuned.controller.health.heartbeat import Condition
-from rltuned.controller.health.liveness import Liveness, Watched
+from rltuned.controller.health.liveness import Liveness, WatchedReader
 from rltuned.controller.health.primacy import Primacy, own_names
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.health.slurmctld import Slurmctld
@@ -69,8 +69,8 @@ class Parts:
         runtime, journal, dry_run = self.runtime, self.journal, self.writer is None
         self._written: SlurmWriter | None = None
         self.liveness = Liveness(runtime, self._condition, silent=dry_run)
-        self.watched = cast("SlurmReader", Watched(self.reader, self.liveness))
-        self.slurmctld = Slurmctld(runtime, journal.refuse_other, self.watched, self.reader, self.primacy, self.rng)
+        self.watched = WatchedReader(self.reader, self.liveness)
+        self.slurmctld = Slurmctld(runtime, journal.refuse_other, self.watched, self.primacy, self.rng)
         self.state = State(runtime, self.liveness, self.slurmctld, dry_run=dry_run)
         self.restoring = DaemonRestore(
             runtime=runtime,
@@ -97,5 +97,5 @@ class Parts:
         if self._written is None:
             if self.writer is None:
                 raise RltunedError("a dry run has no writer")
-            self._written = cast("SlurmWriter", Watched(self.writer(), self.liveness))
+            self._written = self.writer()
         return self._written

@@ -13,9 +13,9 @@ from rltuned.controller.cycle.choice import Choice
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.report import CycleReport, sentence_of
 from rltuned.controller.give_back import left_alone
-from rltuned.controller.health.liveness import OUTDATED, Liveness
+from rltuned.controller.health.liveness import OUTDATED
 from rltuned.controller.health.rpc_budget import SNAPSHOT_RPCS
-from rltuned.controller.health.runtime import WRITING, Cause, Refusal, Runtime
+from rltuned.controller.health.runtime import WRITING, Cause, Refusal
 from rltuned.controller.learnt.forecast_worker import forecasts
 from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.apply import Result
@@ -33,50 +33,36 @@ from rltuned.decide.plan import Plan
 from rltuned.decide.rank import Policy
 
 
-@dataclass
 class Cycle:
-    """What is known in one cycle."""
+    """What is known in one cycle. What has no value here, the step that is named puts into it."""
 
-    runtime: Runtime
-    liveness: Liveness
-    began: float  # monotonic seconds
-    phases: dict[str, float] = field(default_factory=dict)  # seconds that each has taken
-    # read
-    snapshot: Snapshot = field(init=False)
-    read_at: float = 0.0  # by the steady clock
-    silent: bool = False  # the dead-man timer may have given jobs back since the reading before
-    # reconcile
-    refusal: Refusal | None = None
-    """Why nothing is written in this cycle, although its stage writes."""
-    stage: Stage = Stage.SHADOW  # in force in this cycle
-    # give back, apply
-    restored: tuple[int, ...] = ()
-    acted: bool = False  # see `CycleReport`
-    # plan
-    policy: Policy = field(init=False)
-    choice: Choice = field(init=False)
-    book: Book = field(init=False)  # of loans, before the plan
-    made: Plan = field(init=False)
-    # apply, forecast
-    results: list[Result] = field(default_factory=list)
-    starts: StartRecord | None = None
+    def __init__(self, began: float) -> None:
+        self.began = began  # monotonic seconds
+        self.phases: dict[str, float] = {}  # seconds that each has taken
+        # read
+        self.snapshot: Snapshot
+        self.read_at = 0.0  # by the steady clock
+        self.silent = False  # the dead-man timer may have given jobs back since the reading before
+        # reconcile
+        self.refusal: Refusal | None = None
+        """Why nothing is written in this cycle, although its stage writes."""
+        self.stage = Stage.SHADOW  # in force in this cycle
+        # give back, apply
+        self.restored: tuple[int, ...] = ()
+        self.acted = False  # see `CycleReport`
+        # plan
+        self.policy: Policy
+        self.choice: Choice
+        self.book: Book  # of loans, before the plan
+        self.made: Plan
+        # apply, forecast
+        self.results: list[Result] = []
+        self.starts: StartRecord | None = None
 
     @property
     def writes(self) -> bool:
         """Whether its stage writes to Slurm."""
         return self.stage in WRITING
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Measure how long this takes; its end is a sign that the loop moves."""
-        clock = self.runtime.clock
-        began = clock.monotonic()
-        try:
-            yield
-        finally:
-            self.phases[name] = seconds = clock.monotonic() - began
-            self.runtime.metrics.seconds.labels(name).observe(seconds)
-            self.liveness.progress()
 
 
 @dataclass
@@ -89,6 +75,18 @@ class Step(ABC):
     def run(self, cycle: Cycle) -> CycleReport | None:
         """Do it. The cycle ends with the report, if there is one."""
 
+    @contextmanager
+    def phase(self, cycle: Cycle, name: str) -> Iterator[None]:
+        """Measure how long this takes; its end is a sign that the loop moves."""
+        clock = self.parts.runtime.clock
+        began = clock.monotonic()
+        try:
+            yield
+        finally:
+            cycle.phases[name] = seconds = clock.monotonic() - began
+            self.parts.runtime.metrics.seconds.labels(name).observe(seconds)
+            self.parts.liveness.progress()
+
 
 class Read(Step):
     """Seven commands, unless slurmctld runs elsewhere and nothing of ours is out."""
@@ -97,12 +95,12 @@ class Read(Step):
         """SlurmError: the cluster could not be read."""
         parts = self.parts
         clock, metrics, slurmctld = parts.runtime.clock, parts.runtime.metrics, parts.slurmctld
-        with cycle.phase("read"):
+        with self.phase(cycle, "read"):
             if slurmctld.refresh_facts():
                 parts.restoring.retries.soon()
             if slurmctld.elsewhere() and (standby := self._stands_by()):
                 return standby
-            cycle.read_at, cycle.silent = clock.steady(), cycle.liveness.begin_reading()
+            cycle.read_at, cycle.silent = clock.steady(), parts.liveness.begin_reading()
             snapshot = parts.watched.snapshot(clock.time())
             slurmctld.budget.spend(SNAPSHOT_RPCS, clock.monotonic())
             parts.reporting.unread(snapshot.unread)
@@ -142,7 +140,7 @@ class Reconcile(Step):
         parts = self.parts
         runtime, journal, snapshot = parts.runtime, parts.journal, cycle.snapshot
         primacy = parts.slurmctld.primacy
-        with cycle.phase("reconcile"):
+        with self.phase(cycle, "reconcile"):
             calculated = bool(snapshot.jobs.site_known.any())
             parts.restoring.calculated = calculated
             journal.look_again()
@@ -154,7 +152,7 @@ class Reconcile(Step):
                     seen,
                     cycle.read_at,
                     calculated=calculated,
-                    silent=cycle.silent or cycle.liveness.outdated,
+                    silent=cycle.silent or parts.liveness.outdated,
                     settling=settling_seconds(parts.slurmctld.facts),
                 )
                 if primacy.stands_by:
@@ -254,7 +252,7 @@ class MakePlan(Step):
         """Any error of `plan` is a defect."""
         parts = self.parts
         lending = parts.lending
-        with cycle.phase("plan"):
+        with self.phase(cycle, "plan"):
             cycle.policy, cycle.choice = parts.choice.choose(cycle.snapshot)
             applied = replace(parts.journal.applied(), largest=lending.largest, undone=parts.undoing.found)
             config, cycle.book = cycle.choice.applied(parts.runtime.config), lending.book
@@ -269,7 +267,7 @@ class Apply(Step):
     def run(self, cycle: Cycle) -> CycleReport | None:
         """SlurmError: the jobs could not be read."""
         parts = self.parts
-        liveness = cycle.liveness
+        liveness = parts.liveness
         cycle.refusal = cycle.refusal or parts.slurmctld.overloaded(cycle.snapshot)
         # After a long time without a plan the dead-man timer may be at work this very moment. This cycle only ends that
         # time, by its heartbeat; the next one writes, on what it finds then.
@@ -278,7 +276,7 @@ class Apply(Step):
         if cycle.refusal is None and liveness.outdated:
             cycle.refusal = Refusal(Cause.OUTDATED, OUTDATED)
         if cycle.writes and cycle.refusal is None:
-            with cycle.phase("apply"):
+            with self.phase(cycle, "apply"):
                 self._carry_out(cycle)
         parts.lending.take_in(cycle.made, parts.journal, cycle.book, cycle.results)
         parts.undoing.wrote(cycle.results, cycle.restored)
@@ -306,7 +304,7 @@ class Forecast(Step):
     def run(self, cycle: Cycle) -> CycleReport | None:
         """Raises nothing."""
         parts, facts = self.parts, self.parts.slurmctld.facts
-        with cycle.phase("forecast"):
+        with self.phase(cycle, "forecast"):
             if parts.start_times is not None and forecasts(parts.runtime.config.forecast):
                 settings = () if facts is None else facts.not_simulated
                 cycle.starts = parts.start_times.look(cycle.made, cycle.policy, settings, moves=cycle.writes)
@@ -322,7 +320,7 @@ class Tell(Step):
         """Raises nothing."""
         parts = self.parts
         worker, refusal, pending = parts.worker, cycle.refusal, len(cycle.snapshot.jobs.pending)
-        with cycle.phase("report"):
+        with self.phase(cycle, "report"):
             record = record_of(
                 cycle.made,
                 stage=cycle.stage,

@@ -6,14 +6,17 @@ A reading of Slurm from before that time must not be acted on: what it shows has
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
 from rltuned.controller.health.runtime import Runtime
+from rltuned.core.changes import JobStatus
 from rltuned.core.errors import SlurmUnavailableError
-from rltuned.slurm.port import SlurmReader, SlurmWriter
+from rltuned.core.tables import Snapshot
+from rltuned.slurm.port import ClusterFacts, Controller, ControllerReader, SlurmReader
 
 STALE_SECONDS: Final = 300.0  # least age at which the heartbeat counts as stale
 BEAT_SECONDS: Final = 5.0
@@ -21,6 +24,8 @@ STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
 
 OUTDATED: Final = "the dead-man timer may have been at work since the reading"
+
+_Answer = TypeVar("_Answer")
 
 
 class Liveness:
@@ -106,21 +111,41 @@ class Liveness:
         return [root for root in (state.directory, state.mirror) if root is not None]
 
 
-class Watched:
-    """A reader or a writer of Slurm's, of which each answer shows that the loop moves."""
+@dataclass(frozen=True, slots=True)
+class WatchedReader:
+    """A reader of which each answer shows that the loop moves; that a write does, its reading back shows."""
 
-    def __init__(self, port: SlurmReader | SlurmWriter, liveness: Liveness) -> None:
-        self._port, self._liveness = port, liveness
+    reader: SlurmReader
+    liveness: Liveness
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """The port's method. SlurmUnavailableError also where the status of jobs came too late."""
-        ask = getattr(self._port, name)
+    def ping(self) -> None:
+        """See `SlurmReader`, as for the others."""
+        self.reader.ping()
+        self.liveness.progress()
 
-        def watched(*arguments: object) -> Any:
-            answer = ask(*arguments)
-            self._liveness.progress()
-            if name == "status" and self._liveness.outdated:
-                raise SlurmUnavailableError(f"the jobs' status came too late: {OUTDATED}")
-            return answer
+    def facts(self, known: ClusterFacts | None = None) -> ClusterFacts:
+        """As there."""
+        return self._heard(self.reader.facts(known))
 
-        return watched
+    def backfills(self) -> bool:
+        """As there."""
+        return self._heard(self.reader.backfills())
+
+    def snapshot(self, now: float) -> Snapshot:
+        """As there."""
+        return self._heard(self.reader.snapshot(now))
+
+    def status(self, job_ids: Sequence[int] | None = None) -> dict[int, JobStatus]:
+        """As there. SlurmUnavailableError also where it came too late."""
+        seen = self._heard(self.reader.status(job_ids))
+        if self.liveness.outdated:
+            raise SlurmUnavailableError(f"the jobs' status came too late: {OUTDATED}")
+        return seen
+
+    def controllers(self, facts: ClusterFacts) -> tuple[Controller, ...]:
+        """See `ControllerReader`; none where the reader cannot tell."""
+        return self._heard(self.reader.controllers(facts)) if isinstance(self.reader, ControllerReader) else ()
+
+    def _heard(self, answer: _Answer) -> _Answer:
+        self.liveness.progress()
+        return answer

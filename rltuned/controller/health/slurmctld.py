@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from rltuned.controller.health.liveness import WatchedReader
 from rltuned.controller.health.prerequisites import Finding, blocking, prerequisites
 from rltuned.controller.health.primacy import Primacy
 from rltuned.controller.health.rpc_budget import Breaker, Budget
@@ -12,7 +13,7 @@ from rltuned.controller.health.runtime import Cause, Refusal, Runtime
 from rltuned.core.errors import JournalError, SlurmError
 from rltuned.core.scheduler import Health
 from rltuned.core.tables import Snapshot
-from rltuned.slurm.port import ClusterFacts, ControllerReader, Privilege, SlurmReader
+from rltuned.slurm.port import ClusterFacts, Privilege
 
 FACTS_SECONDS: Final = 300.0
 """How long facts of the cluster are taken for true when nothing hints at a change."""
@@ -25,16 +26,12 @@ class Slurmctld:
         self,
         runtime: Runtime,
         refuse_other: Callable[[str], None],
-        reader: SlurmReader,
-        backend: SlurmReader,
+        reader: WatchedReader,
         primacy: Primacy,
         rng: random.Random,
     ) -> None:
-        """`refuse_other`: raises JournalError where what is known is of another cluster than the one of this name.
-        `backend`: what `reader` wraps: a `ControllerReader` where it can tell which controllers are up.
-        """
-        self._runtime, self._refuse_other = runtime, refuse_other
-        self._reader, self._backend, self._rng = reader, backend, rng
+        """`refuse_other`: raises JournalError where what is known is of another cluster than the one of this name."""
+        self._runtime, self._refuse_other, self._reader, self._rng = runtime, refuse_other, reader, rng
         self.primacy = primacy
         self.facts: ClusterFacts | None = None
         self.lacking: list[Finding] = []  # prerequisites that keep the daemon from writing
@@ -157,16 +154,13 @@ class Slurmctld:
 
     def elsewhere(self) -> bool:
         """Whether slurmctld runs on another host now, if that is a question. SlurmError: nobody can be asked."""
-        facts, backend, primacy = self.facts, self._backend, self.primacy
-        if facts is None or not primacy.concerns(facts.controllers) or not isinstance(backend, ControllerReader):
+        facts, primacy = self.facts, self.primacy
+        if facts is None or not primacy.concerns(facts.controllers):
             return False
-        changed = primacy.look(backend.controllers(facts), self._runtime.clock.monotonic())
+        changed = primacy.look(self._reader.controllers(facts), self._runtime.clock.monotonic())
         self._runtime.metrics.standby.set(primacy.stands_by)
         if changed:
-            doing = (
-                "What this daemon has written is given back."
-                if primacy.stands_by
-                else "This daemon writes, once it may."
-            )
+            gains, loses = "This daemon writes, once it may.", "What this daemon has written is given back."
+            doing = loses if primacy.stands_by else gains
             self._runtime.log.warning("primacy.changed", sentence=f"slurmctld runs on {primacy.acting}. {doing}")
         return primacy.stands_by
