@@ -106,104 +106,20 @@ class RestoreReport:
         return ", ".join([f"{len(self.restored)} jobs restored{named}", *parts])
 
 
-def restore(
-    journal: Journal,
-    reader: SlurmReader,
-    writer: SlurmWriter,
-    budget: Budget,
-    clock: Clock,
-    *,
-    job_ids: Collection[int] | None = None,
-    orphans: bool = False,
-    hands_off: bool = False,
-    record: bool = True,
-    facts: ClusterFacts | None = None,
-    calculated: bool = False,
-    progress: Progress | None = None,
-    outlast: bool = False,
-) -> RestoreReport:
-    """Undo, verify, report. Idempotent. Slow but finishing under Slurm's RPC limiter: waits for the `budget`.
-
-    `job_ids`: only these jobs; None: all of the journal. `orphans`: also clear the SiteFactor of pending jobs where the
-    journal does not know or explain it. `hands_off`: leave the restored jobs alone from now on (an admin asked for
-    these very jobs). `record`: bring the journal up to date; not beside a living daemon, which sees the jobs changed
-    and leaves them alone. `facts`: how the cluster is configured; None: read when it matters. `calculated`: sprio
-    listed a job: slurmctld has calculated priorities since it started. `outlast`: where a pass of backfill goes on,
-    wait for its end, and look once more: it may put back what was written; not of a daemon, which looks in each cycle.
-    SlurmError: the queue could not be read; what was written so far is journalled as far as possible.
-    """
-    slurm = _Slurm(reader, writer, budget, clock, facts, calculated)
-    known, began, settling = journal.entries, clock.steady(), settling_seconds(facts)
-    others = _unknown(journal, slurm, job_ids, everything=orphans)
-    unknown = set(job_ids or ()) - known.keys() - others.keys()
-    strange = [others.pop(job) for job in list(others) if others[job].strange]
-    strangers = {job: status.site_factor for job, status in others.items() if status.site_factor}
-    before = {job: entry.dated(began) for job, entry in known.items() if job_ids is None or job in job_ids}
-    if orphans:
-        for job, factor in strangers.items():
-            before[job] = Entry(Applied(job, others[job].submit_time, site_factor=factor))
-    work = _Work(journal if record else None, slurm, dict(before))
-    left = [*work.run(progress, outlast=outlast), *map(_not_understood, strange)]
-    entries, stuck = work.entries, {item.job_id for item in left}
-    foreign = {job for job, entry in entries.items() if entry.applied.foreign}
-    proven = {job for job in entries if not before[job].claims and began - before[job].touched >= settling}
-    # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
-    marked = others.keys() - entries.keys() if hands_off else frozenset[int]()
-    marks = [Entry(Applied(job, others[job].submit_time, foreign=True)) for job in sorted(marked)]
-    # A job that was cancelled just now comes back when slurmctld is killed before it saves that.
-    missing = [
-        _unproven(before[job], began)
-        for job in sorted(work.missing)
-        if before[job].claims or began - before[job].touched < SETTLE_SECONDS
-    ]
-    work.note(
-        [*work.kept(left, proven, hands_off=hands_off), *marks, *missing],
-        [*work.gone, *(job for job in entries if job not in stuck and job not in foreign)],
-    )
-    undone = {job for job in entries if before[job].claims or job in work.written}
-    return RestoreReport(
-        restored=tuple(sorted(undone - stuck - strangers.keys() - foreign)),
-        left=tuple(sorted(left, key=lambda item: (item.job_id, item.field))),
-        gone=tuple(sorted(work.gone)),
-        running=tuple(sorted(work.running)),
-        foreign=tuple(sorted(foreign)),
-        orphans=() if orphans else tuple(sorted(strangers)),
-        cleared_orphans=tuple(sorted(strangers.keys() - stuck)) if orphans else (),
-        marked=tuple(sorted(marked)),
-        unknown=tuple(sorted(unknown)),
-        journal_trouble=work.trouble,
-        outlasted=slurm.outlasted,
-    )
-
-
-def _unknown(
-    journal: Journal, slurm: "_Slurm", job_ids: Collection[int] | None, *, everything: bool
-) -> dict[int, JobStatus]:
-    """Jobs unknown to the journal: of those asked for, or (None, `everything`) pending ones of the queue, and those
-    whose value it does not explain.
-    """
-    known = journal.entries
-    asked = None if job_ids is None else sorted(set(job_ids) - known.keys())
-    if not asked and not (asked is None and everything):
-        return {}
-    return {
-        job: status
-        for job, status in slurm.read(asked).items()
-        if status.pending or (status.strange and asked is not None)
-        if job not in known or (asked is None and journal.is_orphan(job, status.site_factor))
-    }
-
-
 @dataclass(slots=True)
-class _Slurm:
-    """What a restore asks of Slurm, and what it has said. Waits for the budget."""
+class Slurm:
+    """What a restore asks of Slurm, and what that has said. Waits for the budget."""
 
     reader: SlurmReader
     writer: SlurmWriter
     budget: Budget
     clock: Clock
-    facts: ClusterFacts | None
-    calculated: bool
+    facts: ClusterFacts | None = None  # how the cluster is configured; None: read when it matters
+    calculated: bool = False
+    """sprio listed a job: slurmctld has calculated priorities since it started."""
+    outlasts: bool = False
+    """Where a pass of backfill goes on, its end is waited for, and looked once more: it may put back what was written.
+    Not of a daemon, which looks in each cycle."""
     answers: dict[tuple[int, Field], str | None] = field(default_factory=dict)
     """What it said to a write; None where it took it without a word."""
     started: float = 0.0
@@ -211,6 +127,7 @@ class _Slurm:
     outlasted: float = 0.0  # seconds that `outlast` has taken
 
     def pause(self, rpcs: int) -> None:
+        """Wait for so many."""
         seconds = self.budget.wait(rpcs, self.clock.monotonic())
         if seconds > 0:
             self.clock.sleep(seconds)
@@ -224,6 +141,7 @@ class _Slurm:
         return seen
 
     def write(self, changes: Sequence[Change]) -> None:
+        """Send these, and note in `answers` what it says."""
         self.budget.spend(0, self.clock.monotonic(), writes=len(changes))
         try:
             for answer in self.writer.write(changes):
@@ -238,6 +156,7 @@ class _Slurm:
         return self.answers.get((job, of), "") is None
 
     def cluster(self) -> ClusterFacts | None:
+        """Its facts, where they can be had."""
         if self.facts is None:
             with contextlib.suppress(SlurmError):
                 self.facts = self.reader.facts()
@@ -272,12 +191,85 @@ class _Slurm:
         return was
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be given back."""
+
+    job_ids: Collection[int] | None = None  # these jobs only; None: all of the journal
+    orphans: bool = False  # clear the SiteFactor of pending jobs, too, where the journal does not know or explain it
+    hands_off: bool = False  # leave the jobs alone from now on: an admin asked for these very jobs
+
+    def unknown(self, journal: Journal, slurm: Slurm) -> dict[int, JobStatus]:
+        """Jobs unknown to the journal: those asked for, as far as they are pending or not understood; or, of orphans,
+        the pending ones of the queue, and those whose value it does not explain.
+        """
+        known = journal.entries
+        if self.job_ids is not None:
+            ids = sorted(set(self.job_ids) - known.keys())
+            seen = slurm.read(ids) if ids else {}
+            return {job: status for job, status in seen.items() if status.pending or status.strange}
+        seen = slurm.read(None) if self.orphans else {}
+        pending = ((job, status) for job, status in seen.items() if status.pending)
+        return {job: one for job, one in pending if job not in known or journal.is_orphan(job, one.site_factor)}
+
+
+def restore(journal: Journal, slurm: Slurm, asked: Asked, progress: Progress | None = None) -> RestoreReport:
+    """Undo, verify, report. Idempotent. Slow but finishing under Slurm's RPC limiter: waits for the budget.
+
+    A journal that was opened for reading is not brought up to date: it is a living daemon's, which sees the jobs
+    changed and leaves them alone. SlurmError: the queue could not be read; what was written so far is journalled as far
+    as possible.
+    """
+    known, began, settling = journal.entries, slurm.clock.steady(), settling_seconds(slurm.facts)
+    others, job_ids = asked.unknown(journal, slurm), asked.job_ids
+    unknown = set(job_ids or ()) - known.keys() - others.keys()
+    strange = [others.pop(job) for job in list(others) if others[job].strange]
+    strangers = {job: status.site_factor for job, status in others.items() if status.site_factor}
+    before = {job: entry.dated(began) for job, entry in known.items() if job_ids is None or job in job_ids}
+    if asked.orphans:
+        for job, factor in strangers.items():
+            before[job] = Entry(Applied(job, others[job].submit_time, site_factor=factor))
+    work = _Work(journal, slurm, dict(before))
+    left = [*work.run(progress), *map(_not_understood, strange)]
+    entries, stuck = work.entries, {item.job_id for item in left}
+    foreign = {job for job, entry in entries.items() if entry.applied.foreign}
+    proven = {job for job in entries if not before[job].claims and began - before[job].touched >= settling}
+    # What carried nothing of ours is marked all the same: an admin asked to leave it alone.
+    marked = others.keys() - entries.keys() if asked.hands_off else frozenset[int]()
+    marks = [Entry(Applied(job, others[job].submit_time, foreign=True)) for job in sorted(marked)]
+    # A job that was cancelled just now comes back when slurmctld is killed before it saves that.
+    missing = [
+        _unproven(before[job], began)
+        for job in sorted(work.missing)
+        if before[job].claims or began - before[job].touched < SETTLE_SECONDS
+    ]
+    work.note(
+        [*work.kept(left, proven, hands_off=asked.hands_off), *marks, *missing],
+        [*work.gone, *(job for job in entries if job not in stuck and job not in foreign)],
+    )
+    undone = {job for job in entries if before[job].claims or job in work.written}
+    cleared = strangers.keys() if asked.orphans else frozenset[int]()
+    return RestoreReport(
+        restored=tuple(sorted(undone - stuck - strangers.keys() - foreign)),
+        left=tuple(sorted(left, key=lambda item: (item.job_id, item.field))),
+        gone=tuple(sorted(work.gone)),
+        running=tuple(sorted(work.running)),
+        foreign=tuple(sorted(foreign)),
+        orphans=tuple(sorted(strangers.keys() - cleared)),
+        cleared_orphans=tuple(sorted(cleared - stuck)),
+        marked=tuple(sorted(marked)),
+        unknown=tuple(sorted(unknown)),
+        journal_trouble=work.trouble,
+        outlasted=slurm.outlasted,
+    )
+
+
 @dataclass(slots=True)
 class _Work:
     """The jobs of a restore."""
 
-    journal: Journal | None  # None: it is not brought up to date
-    slurm: _Slurm
+    journal: Journal
+    slurm: Slurm
     entries: dict[int, Entry]  # kept up to date; jobs that are gone or run are taken out
     trouble: str = ""
     gone: set[int] = field(default_factory=set)
@@ -288,9 +280,9 @@ class _Work:
     ids_go_on: bool = False
     """A job of the journal was seen with the submit time that the journal has: slurmctld did not lose its state."""
 
-    def run(self, progress: Progress | None, *, outlast: bool) -> list[Leftover]:
+    def run(self, progress: Progress | None) -> list[Leftover]:
         """Work the jobs off, batch by batch: read, judge, write."""
-        slurm, clock, entries = self.slurm, self.slurm.clock, self.entries
+        slurm, clock, entries, outlast = self.slurm, self.slurm.clock, self.entries, self.slurm.outlasts
         left: dict[int, list[Leftover]] = {}
         tries = dict.fromkeys(entries, 0)
         total, todo = len(entries), deque(entries)
@@ -420,7 +412,7 @@ class _Work:
         """Bring the journal up to date; the way back does not stop for a full disk."""
         forgotten = set(forget) - {entry.job_id for entry in entries}
         try:
-            if self.journal is not None:
+            if not self.journal.read_only:
                 self.journal.update(entries, sorted(forgotten))
         except JournalError as error:
             self.trouble = str(error)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from rltuned.controller.give_back import left_alone
-from rltuned.controller.give_back.batches import Progress, RestoreReport, restore
+from rltuned.controller.give_back.batches import Asked, Progress, RestoreReport, Slurm, restore
 from rltuned.controller.health.clock import Clock, Moment, SystemClock
 from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, fresh_heartbeat
 from rltuned.controller.health.lock import Lock, holder
@@ -59,14 +59,13 @@ def restore_queue(
     if if_stale is not None and _daemon_is_able(config, if_stale, clock, connect_reader):
         return None
     with ExitStack() as stack:
-        record = _locked(config, stack, clock, beside_daemon=bool(job_ids) or if_stale is not None)
+        locked = _locked(config, stack, clock, beside_daemon=bool(job_ids) or if_stale is not None)
         try:
-            open_journal = Journal.open if record else Journal.read
-            journal = open_journal(state.directory, state.mirror)
+            journal = (Journal.open if locked else Journal.read)(state.directory, state.mirror)
         except JournalError:
             if not orphans:
                 raise
-            journal, record = Journal(), False
+            journal = Journal()
         stack.callback(journal.close)
         if not orphans and not job_ids and not journal.entries:
             return RestoreReport()
@@ -81,26 +80,15 @@ def restore_queue(
         except JournalError:
             if not orphans:
                 raise
-            journal, record = Journal(), False
-        if job_ids and not record:
+            journal = Journal()
+        if job_ids and journal.read_only:
             asked = left_alone.ask(state.directory, job_ids)
             # Nothing was changed, so nothing was asked for: but what an earlier restore asked for still is.
             stack.push(lambda kind, *_: left_alone.answered(state.directory, asked) if kind is not None else None)
         try:
-            report = restore(
-                journal,
-                reader,
-                connect_writer(config.slurm),
-                Budget.of(config.write, facts),
-                clock,
-                job_ids=job_ids or None,
-                orphans=orphans,
-                hands_off=bool(job_ids),
-                record=record,
-                facts=facts,
-                progress=progress,
-                outlast=True,
-            )
+            budget = Budget.of(config.write, facts)
+            slurm = Slurm(reader, connect_writer(config.slurm), budget, clock, facts, outlasts=True)
+            report = restore(journal, slurm, Asked(job_ids or None, orphans, hands_off=bool(job_ids)), progress)
         except SlurmError as error:
             kept = sum(entry.carries for entry in journal.entries.values())
             if not kept:
@@ -110,7 +98,7 @@ def restore_queue(
                 " Slurm answers, as does `rltuned restore`"
             ) from error
         with suppress(JournalError, SlurmError):
-            if record and not job_ids and facts is not None:
+            if not journal.read_only and not job_ids and facts is not None:
                 primacy = look_once(reader, facts, names or own_names())
                 if primacy is not None and primacy.stands_by:
                     journal.update((), report.restored)  # the same value again is of the other host's daemon

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.controller.give_back.batches import Leftover, RestoreReport, hidden, restore
+from rltuned.controller.give_back.batches import Asked, Leftover, RestoreReport, Slurm, hidden, restore
 from rltuned.controller.health.rpc_budget import STATUS_RPCS
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.health.slurmctld import Slurmctld
@@ -155,17 +155,9 @@ class DaemonRestore:
         return report.restored, {*jobs}.difference(tried).union(report.gone, report.running, report.foreign, left)
 
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
-        report = restore(
-            self.journal,
-            self.reader,
-            writer,
-            self.slurmctld.budget,
-            self.runtime.clock,
-            job_ids=jobs,
-            calculated=self.calculated,
-            facts=self.slurmctld.facts,
-            progress=lambda _done, _total: self.progress(),
-        )
+        slurmctld = self.slurmctld
+        slurm = Slurm(self.reader, writer, slurmctld.budget, self.runtime.clock, slurmctld.facts, self.calculated)
+        report = restore(self.journal, slurm, Asked(jobs), lambda _done, _total: self.progress())
         if self.slurmctld.primacy.stands_by:
             # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
             with suppress(JournalError):

@@ -161,6 +161,11 @@ class Journal:
             )
 
     @property
+    def read_only(self) -> bool:
+        """Whether it is there to be read only: nothing is learned, and every write raises."""
+        return self.on_disk and not self._copies
+
+    @property
     def writable(self) -> bool:
         """Whether at least one copy took the last write."""
         return any(not copy.error for copy in self._copies)
@@ -257,7 +262,7 @@ class Journal:
     def _commit(self, records: Sequence[dict[str, Any]]) -> None:
         if not records or not self.on_disk:
             return
-        if not self._copies:
+        if self.read_only:
             raise JournalError("the journal was opened for reading only")
         self.used = True
         if any(copy.error for copy in self._copies) or self._lines > 4 * len(self._entries) + COMPACT_LINES:

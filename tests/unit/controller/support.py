@@ -17,7 +17,7 @@ from unit.controller.model_slurm import ModelSlurm, VirtualClock
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.policy import load_policy
-from rltuned.controller.give_back.batches import RestoreReport, restore
+from rltuned.controller.give_back.batches import Asked, RestoreReport, Slurm, restore
 from rltuned.controller.health.rpc_budget import Budget
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.tell.logs import make
@@ -162,16 +162,10 @@ class Bench:
         self.clock.sleep(60.0)
         return results
 
-    def restore(self, budget: Budget | None = None, **values: object) -> RestoreReport:
-        slurm = self.slurm
-        return restore(
-            self.journal,
-            slurm.reader(),
-            slurm.writer(),
-            budget or unlimited(),
-            self.clock,
-            **values,  # type: ignore[arg-type]
-        )
+    def restore(self, budget: Budget | None = None, asked: Asked | None = None, **values: object) -> RestoreReport:
+        facts, reader, writer = values.pop("facts", None), self.slurm.reader(), self.slurm.writer()
+        slurm = Slurm(reader, writer, budget or unlimited(), self.clock, facts)
+        return restore(self.journal, slurm, asked or Asked(), **values)
 
     def forgets_everything(self) -> bool:
         """Whether the next restore, once slurmctld has surely saved its state, finds nothing and empties the
