@@ -42,172 +42,144 @@ def prerequisites(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEn
 
     `cycles`: the last ones, where there are any.
     """
-    rows = (next((row for row in group if row[0]), None) for group in _table(facts))
-    return [*(Finding(*row[1:]) for row in rows if row is not None), *_limiter(facts, config, cycles)]
+    first = [_release(facts), _privilege(facts), _priorities(facts), _scheduler(facts)]
+    return [*first, *_others(facts), _accounting(facts), _limiter(facts, config, cycles)]
 
 
 def blocking(findings: Sequence[Finding]) -> list[Finding]:
     """Those that forbid writing."""
-    return [finding for finding in findings if finding.severity is Severity.ERROR]
+    return [finding for finding in findings if finding.severity is _ERROR]
 
 
-_Row = tuple[object, Severity, str, str, str]  # whether it is so, and the finding then
+_OK, _NOTE, _WARNING, _ERROR = Severity
 _WATCH = "watch it in stage shadow first"
 _RECONFIGURE = "and run `scontrol reconfigure`"
 # Of `ClusterFacts.priority_weights`.
 _NO_WEIGHTS = {"max_age", "half_life", "favor_small", "small_relative_to_time", "max_tres"}
 
 
-def _table(facts: ClusterFacts) -> Iterator[Sequence[_Row]]:
-    """Groups of rows: of each the first that holds is said."""
-    ok, note, warning, error = Severity
+def _release(facts: ClusterFacts) -> Finding:
     name = f"Slurm {facts.version} ({facts.cluster_name})"
     on_clusters, on_answers = (", ".join(f"{major}.{minor:02}" for major, minor in of) for of in (TRIED, READ))
-    answers_only = f"{name}, tested on its answers only; clusters were of {on_clusters}"
-    untested = f"{name} was not tested; tested are {on_clusters} on clusters, {on_answers} on their answers"
-    yield (
-        (facts.release in TRIED, ok, "release", f"{name}, tested on clusters", ""),
-        (facts.release in READ, note, "release", answers_only, _WATCH),
-        (True, warning, "release", untested, _WATCH),
-    )
+    if facts.release in TRIED:
+        return Finding(_OK, "release", f"{name}, tested on clusters")
+    if facts.release in READ:
+        cause = f"{name}, tested on its answers only; clusters were of {on_clusters}"
+        return Finding(_NOTE, "release", cause, _WATCH)
+    cause = f"{name} was not tested; tested are {on_clusters} on clusters, {on_answers} on their answers"
+    return Finding(_WARNING, "release", cause, _WATCH)
+
+
+def _privilege(facts: ClusterFacts) -> Finding:
+    if facts.privilege is not Privilege.NONE:
+        return Finding(_OK, "privilege", f"{facts.user} is {facts.privilege}")
     remedy = f"sacctmgr modify user {facts.user} set AdminLevel=Operator (or `add user` first)"
     if not facts.accounting:
         remedy = "without slurmdbd only root and SlurmUser may; run rltuned as SlurmUser"
     elif not facts.accounting_reachable:
         remedy = "slurmdbd does not answer, so the privilege is unknown: start it, or run rltuned as SlurmUser"
-    none = facts.privilege is Privilege.NONE
-    yield (
-        (none, error, "privilege", f"{facts.user} may not change other users' jobs", remedy),
-        (True, ok, "privilege", f"{facts.user} is {facts.privilege}", ""),
-    )
-    yield (
-        (
-            *(facts.priority_type != "priority/multifactor", error, "priority plugin"),
-            f"PriorityType is {facts.priority_type or 'unset'}: there are no priorities to hand out",
-            "set PriorityType=priority/multifactor in slurm.conf and restart slurmctld",
-        ),
-        (
-            *(facts.site_factor_plugin, error, "site factor plugin"),
-            f"PrioritySiteFactorPlugin={facts.site_factor_plugin} overwrites the site factors that rltuned sets",
-            "remove it from slurm.conf",
-        ),
-        (
-            *("INCR_ONLY" in facts.priority_flags, error, "priority flags"),
-            (
-                "PriorityFlags=INCR_ONLY: a job keeps the highest priority that it ever had, until somebody changes it;"
-                " what rltuned changes could not be given back"
-            ),
-            f"remove INCR_ONLY from PriorityFlags {_RECONFIGURE}",
-        ),
-        (
-            *(not facts.priority_weights.keys() - _NO_WEIGHTS, warning, "priority weights"),
-            (
-                "each PriorityWeight is 0, as by default: every term of every job's priority is 0, which looks like an"
-                " explicit priority (no-priority), so rltuned can raise no job"
-            ),
-            f"set PriorityWeightAge=1000 (or others) in slurm.conf {_RECONFIGURE}",
-        ),
-        (True, ok, "priority plugin", facts.priority_type, ""),
-    )
-    scheduler = facts.scheduler_type or "unset"
-    yield (
-        (
-            *(facts.scheduler_type != "sched/backfill", warning, "scheduler"),
-            f"SchedulerType is {scheduler}: jobs behind a large one wait although they fit",
-            "set SchedulerType=sched/backfill",
-        ),
-        (
-            *("bf_continue" not in facts.scheduler_parameters, error, "backfill"),
-            "SchedulerParameters lacks bf_continue: each update of a job makes backfill start over",
-            f"add bf_continue to SchedulerParameters {_RECONFIGURE}",
-        ),
-        (True, ok, "backfill", "sched/backfill with bf_continue", ""),
-    )
-    # What lets others change what rltuned writes, or with it; what else follows priority than the order of starts.
-    yield (
-        (
-            *("enable_user_top" in facts.scheduler_parameters, error, "scontrol top"),
-            (
-                "SchedulerParameters=enable_user_top: with `scontrol top` a user moves any job to the place of their"
-                " own best one, also where rltuned has lent that place to a small job"
-            ),
-            f"remove enable_user_top from SchedulerParameters {_RECONFIGURE}",
-        ),
-    )
-    yield (
-        (
-            *(facts.preempts_by, error, "preemption"),
-            (
-                f"{facts.preempts_by}: a job stops running ones of lower priority, so one that rltuned has raised would"
-                " stop others"
-            ),
-            (
-                "take PRIORITY and WITHIN out of each PreemptMode: slurm.conf, `scontrol show partition`,"
-                " `sacctmgr show qos format=name,preemptmode`"
-            ),
-        ),
-    )
-    yield (
-        (
-            *(facts.job_submit_plugins, note, "job_submit plugins"),
-            (
-                f"JobSubmitPlugins={facts.job_submit_plugins}: they run on each of rltuned's writes; the first one"
-                " after a start is of one job, which is compared before and after"
-            ),
-            "let them pass updates by this user as is",
-        ),
-    )
-    yield (
-        (
-            *(facts.federation, error, "federation"),
-            f"the cluster is in the federation '{facts.federation}': its jobs have siblings in other clusters",
-            "rltuned stays in stage shadow here: it was never tried with siblings",
-        ),
-    )
-    gpus = any(tres.startswith("gres/gpu") for tres in facts.accounting_tres)
-    yield (
-        (
-            *(not facts.accounting, error, "accounting"),
-            "there is no slurmdbd: no operators, no fair share, and Slurm does not count GPUs as TRES",
-            "set AccountingStorageType=accounting_storage/slurmdbd and AccountingStorageTRES=gres/gpu",
-        ),
-        (
-            *(not facts.accounting_reachable, warning, "accounting"),
-            "slurmdbd does not answer",
-            "look at slurmdbd's log",
-        ),
-        (
-            *(facts.free_accounts, warning, "accounting"),
-            "users may give jobs any account: each is charged and compared by what it says",
-            "set AccountingStorageEnforce=associations",
-        ),
-        (
-            *(not gpus, warning, "accounting"),
-            "AccountingStorageTRES has no gres/gpu: GPUs are read from each job's request, which is less exact",
-            "add gres/gpu to AccountingStorageTRES",
-        ),
-        (True, ok, "accounting", "slurmdbd answers, GPUs are TRES", ""),
-    )
+    return Finding(_ERROR, "privilege", f"{facts.user} may not change other users' jobs", remedy)
 
 
-def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]") -> list[Finding]:
+def _priorities(facts: ClusterFacts) -> Finding:
+    if facts.priority_type != "priority/multifactor":
+        cause = f"PriorityType is {facts.priority_type or 'unset'}: there are no priorities to hand out"
+        remedy = "set PriorityType=priority/multifactor in slurm.conf and restart slurmctld"
+        return Finding(_ERROR, "priority plugin", cause, remedy)
+    if facts.site_factor_plugin:
+        cause = f"PrioritySiteFactorPlugin={facts.site_factor_plugin} overwrites the site factors that rltuned sets"
+        return Finding(_ERROR, "site factor plugin", cause, "remove it from slurm.conf")
+    if "INCR_ONLY" in facts.priority_flags:
+        cause = (
+            "PriorityFlags=INCR_ONLY: a job keeps the highest priority that it ever had, until somebody changes it;"
+            " what rltuned changes could not be given back"
+        )
+        return Finding(_ERROR, "priority flags", cause, f"remove INCR_ONLY from PriorityFlags {_RECONFIGURE}")
+    if not facts.priority_weights.keys() - _NO_WEIGHTS:
+        cause = (
+            "each PriorityWeight is 0, as by default: every term of every job's priority is 0, which looks like an"
+            " explicit priority (no-priority), so rltuned can raise no job"
+        )
+        remedy = f"set PriorityWeightAge=1000 (or others) in slurm.conf {_RECONFIGURE}"
+        return Finding(_WARNING, "priority weights", cause, remedy)
+    return Finding(_OK, "priority plugin", facts.priority_type)
+
+
+def _scheduler(facts: ClusterFacts) -> Finding:
+    if facts.scheduler_type != "sched/backfill":
+        cause = f"SchedulerType is {facts.scheduler_type or 'unset'}: jobs behind a large one wait although they fit"
+        return Finding(_WARNING, "scheduler", cause, "set SchedulerType=sched/backfill")
+    if "bf_continue" not in facts.scheduler_parameters:
+        cause = "SchedulerParameters lacks bf_continue: each update of a job makes backfill start over"
+        return Finding(_ERROR, "backfill", cause, f"add bf_continue to SchedulerParameters {_RECONFIGURE}")
+    return Finding(_OK, "backfill", "sched/backfill with bf_continue")
+
+
+def _others(facts: ClusterFacts) -> Iterator[Finding]:
+    """What lets others change what rltuned writes, or with it; what else follows priority than the order of starts."""
+    if "enable_user_top" in facts.scheduler_parameters:
+        cause = (
+            "SchedulerParameters=enable_user_top: with `scontrol top` a user moves any job to the place of their own"
+            " best one, also where rltuned has lent that place to a small job"
+        )
+        remedy = f"remove enable_user_top from SchedulerParameters {_RECONFIGURE}"
+        yield Finding(_ERROR, "scontrol top", cause, remedy)
+    if facts.preempts_by:
+        cause = (
+            f"{facts.preempts_by}: a job stops running ones of lower priority, so one that rltuned has raised would"
+            " stop others"
+        )
+        remedy = (
+            "take PRIORITY and WITHIN out of each PreemptMode: slurm.conf, `scontrol show partition`,"
+            " `sacctmgr show qos format=name,preemptmode`"
+        )
+        yield Finding(_ERROR, "preemption", cause, remedy)
+    if facts.job_submit_plugins:
+        cause = (
+            f"JobSubmitPlugins={facts.job_submit_plugins}: they run on each of rltuned's writes; the first one after a"
+            " start is of one job, which is compared before and after"
+        )
+        yield Finding(_NOTE, "job_submit plugins", cause, "let them pass updates by this user as is")
+    if facts.federation:
+        cause = f"the cluster is in the federation '{facts.federation}': its jobs have siblings in other clusters"
+        remedy = "rltuned stays in stage shadow here: it was never tried with siblings"
+        yield Finding(_ERROR, "federation", cause, remedy)
+
+
+def _accounting(facts: ClusterFacts) -> Finding:
+    if not facts.accounting:
+        cause = "there is no slurmdbd: no operators, no fair share, and Slurm does not count GPUs as TRES"
+        remedy = "set AccountingStorageType=accounting_storage/slurmdbd and AccountingStorageTRES=gres/gpu"
+        return Finding(_ERROR, "accounting", cause, remedy)
+    if not facts.accounting_reachable:
+        return Finding(_WARNING, "accounting", "slurmdbd does not answer", "look at slurmdbd's log")
+    if facts.free_accounts:
+        cause = "users may give jobs any account: each is charged and compared by what it says"
+        return Finding(_WARNING, "accounting", cause, "set AccountingStorageEnforce=associations")
+    if not any(tres.startswith("gres/gpu") for tres in facts.accounting_tres):
+        cause = "AccountingStorageTRES has no gres/gpu: GPUs are read from each job's request, which is less exact"
+        return Finding(_WARNING, "accounting", cause, "add gres/gpu to AccountingStorageTRES")
+    return Finding(_OK, "accounting", "slurmdbd answers, GPUs are TRES")
+
+
+def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]") -> Finding:
     subject = "RPC limiter"
     if not facts.rate_limiter:
-        return [Finding(Severity.OK, subject, "off")]
+        return Finding(_OK, subject, "off")
     if facts.privilege is Privilege.SLURM_USER:
-        return [Finding(Severity.OK, subject, "on, but SlurmUser and root are exempt")]
+        return Finding(_OK, subject, "on, but SlurmUser and root are exempt")
     on = f"on (bucket {facts.rate_bucket}, {facts.rate_refill:g}/s)"
     budget = Budget.of(config.write, facts)
     if budget.burst < LEAST_BURST:
         cause = f"{on}: so small that rltuned writes one change at a time"
         remedy = f"raise rl_bucket_size to at least {math.ceil(LEAST_BURST / SHARE)}"
-        return [Finding(Severity.WARNING, subject, cause, remedy)]
+        return Finding(_WARNING, subject, cause, remedy)
     cause = f"{on}: rltuned stays below it with at most {budget.burst:.0f} RPCs at once and {budget.rate:g}/s"
     wanted = max((entry.wanted.changes + entry.restored for entry in cycles if entry.wanted is not None), default=0)
     if not cycles:
-        return [Finding(Severity.NOTE, subject, cause, "after some cycles doctor says which rl_bucket_size would fit")]
+        return Finding(_NOTE, subject, cause, "after some cycles doctor says which rl_bucket_size would fit")
     if not wanted:
-        return [Finding(Severity.OK, subject, f"{cause}; in the last hour nothing was to be written")]
+        return Finding(_OK, subject, f"{cause}; in the last hour nothing was to be written")
     cause += f"; in the last hour a cycle wanted at most {wanted} changes"
     least = wanted + SNAPSHOT_RPCS + 2 * (LOOK_RPCS + STATUS_RPCS)  # what is given back has a batch of its own
     remedy = f"rl_bucket_size={math.ceil(least / SHARE)} lets so many into one cycle"
@@ -216,8 +188,8 @@ def _limiter(facts: ClusterFacts, config: Config, cycles: "Sequence[CycleEntry]"
         worst = max(written, key=lambda results: results.get(Outcome.THROTTLED, 0))
         left = worst.get(Outcome.THROTTLED, 0)
         if not left:
-            return [Finding(Severity.OK, subject, f"{cause}, and all of each cycle fitted")]
+            return Finding(_OK, subject, f"{cause}, and all of each cycle fitted")
         cause += f"; of {sum(worst.values())} changes {sum(worst.values()) - left} fitted, the head of the queue first"
     elif budget.burst >= least:
-        return [Finding(Severity.OK, subject, cause)]
-    return [Finding(Severity.NOTE, subject, cause, remedy)]
+        return Finding(_OK, subject, cause)
+    return Finding(_NOTE, subject, cause, remedy)
