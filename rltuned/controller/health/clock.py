@@ -8,11 +8,15 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Annotated, Final, Protocol, Self
+
+from pydantic import Field
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux has it; elsewhere no daemon runs."""
+Seconds = Annotated[float, Field(ge=0.0, le=1e11)]
+"""What a clock may have shown, as it is read from a file: no calendar goes much further."""
 
 
 class Clock(Protocol):
@@ -55,8 +59,8 @@ class SystemClock:
 class Moment:
     """When something happened, so that another process, maybe on another host, can tell how long ago that was."""
 
-    time: float  # epoch seconds by the wall clock
-    monotonic: float  # see `Clock`
+    time: Seconds  # since the epoch, by the wall clock
+    monotonic: Seconds  # see `Clock`
     host: str
     boot: str  # of the machine since its last start; "" where it is hidden (``ProcSubset=pid``)
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
+from rltuned.controller.health.clock import Seconds
 from rltuned.core.errors import LockedError, RltunedError, StateError
 from rltuned.core.safe_files import (
     FILE_MODE,
@@ -38,7 +39,7 @@ class Holder:
     pid: int
     host: str
     user: str
-    since: float  # epoch seconds
+    since: Seconds  # since the epoch
     purpose: str  # the command, "run" or "restore"
 
     def __str__(self) -> str:

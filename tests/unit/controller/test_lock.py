@@ -77,6 +77,15 @@ def test_a_full_disk_does_not_cost_the_lock(tmp_path):
         Lock.acquire(tmp_path, "run", 2.0)
 
 
+def test_a_holder_that_began_at_no_time_of_a_calendar_is_an_unknown_process(tmp_path):
+    with Lock.acquire(tmp_path, "run", 1.0):
+        path = tmp_path / "lock"
+        path.write_text(path.read_text().replace('"since":1.0', f'"since":{10**10 * 31_557_600}.0'))
+        assert "process 0 of ?" in str(holder(tmp_path))
+        with pytest.raises(LockedError, match="unknown process"):
+            Lock.acquire(tmp_path, "restore", 2.0)
+
+
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="file"):
