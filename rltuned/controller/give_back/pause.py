@@ -82,10 +82,6 @@ def asked(state: Path, now: Moment, *, tidy: bool = False) -> Pause | None:
     except RltunedError as error:
         return Pause(trouble=str(error))
     found = None if file is None else Pause(file.began, file.seconds)
-    try:
-        _ = found is not None and found.sentence(now)
-    except (OverflowError, OSError, ValueError) as error:  # a time that no calendar has
-        return Pause(trouble=f"{state / FILE_NAME}: cannot be used: {error}")
     if found is None or found.in_force(now):
         return found
     if tidy:

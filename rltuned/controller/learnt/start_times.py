@@ -53,7 +53,8 @@ _ORDER: Final = (
 )
 """Columns of `Seen` in the file."""
 _May = float | None
-_Row = tuple[int, float, str, str, str, int, int, int, int, float, _May, float, _May, _May]
+_Count = Annotated[int, Field(ge=-(2**31), lt=2**31)]  # what a column holds
+_Row = tuple[int, float, str, str, str, _Count, _Count, _Count, _Count, float, _May, float, _May, _May]
 
 
 @dataclass(frozen=True)
@@ -291,7 +292,7 @@ class StartTimes:
             found = read(_File, self._path, "start times", MAX_BYTES)
             if found is not None:
                 self.seen, self._kept = Seen.of(found.submitted), found.kept
-        except (RltunedError, OverflowError) as error:  # a number that its column cannot hold
+        except RltunedError as error:
             self._runtime.log.warning("forecast.unreadable", sentence="It is learnt anew.", reason=str(error))
 
     def save(self) -> None:
