@@ -88,11 +88,9 @@ def learn(
     with usage():
         settings = gate.asked(config, given(options))
     with store.locked(), progress_bar() as progress:
-        made = renew.learn(
-            store,
-            settings,
-            config.slurm,
-            minutes=minutes,
+        run = renew.Run(
+            store=store,
+            settings=settings,
             pool=WorkerPool(processes(workers, MOST_WORKERS)),
             now=SystemClock().time(),
             revision=revision(),
@@ -101,6 +99,7 @@ def learn(
             tell=remark,
             progress=progress,
         )
+        made = renew.learn(run, config.slurm, minutes)
     if as_json:
         emit(made.as_dict())
     else:

@@ -84,24 +84,32 @@ class Renewal(NamedTuple):
         }
 
 
-def learn(
-    store: ModelStore,
-    settings: EvaluationSettings,
-    slurm: SlurmSection,
-    *,
-    minutes: float,
-    pool: WorkerPool,
-    now: float,
-    revision: str,
-    tell: Callable[[str], None],
-    progress: Progress,
-    **how: Any,
-) -> Renewal:
-    """`renew`, in a store that is locked, of the jobs and the cluster that the settings name, with a candidate that is
-    trained for so many `minutes` on 2 cores; without one where these are 0, or TensorFlow is missing.
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one run is given, in a store that is locked."""
+
+    store: ModelStore
+    settings: EvaluationSettings  # of the gate
+    pool: WorkerPool  # that simulates
+    now: float  # epoch seconds
+    revision: str
+    length: int | None = None  # jobs of a window; None: as `recent`
+    valid_days: float = gate.VALID_DAYS
+    tell: Callable[[str], None] = lambda _: None
+    """Gets a sentence about what does not stop the run."""
+    progress: Progress = silent
+
+    @property
+    def work(self) -> Path:
+        """The working directory (`moment`), deleted at the end."""
+        return self.store.root / "work"
+
+
+def learn(run: Run, slurm: SlurmSection, minutes: float) -> Renewal:
+    """`renew`, of the jobs and the cluster that the settings name, with a candidate that is trained for so many
+    `minutes` on 2 cores; without one where these are 0, or TensorFlow is missing.
     """
-    work = store.root / "work"
-    settings, jobs, shape = site.of_settings(settings, slurm, moment(work, now), tell, progress)
+    settings, jobs, shape = site.of_settings(run.settings, slurm, moment(run.work, run.now), run.tell, run.progress)
 
     def trainer(jobs: Workload, shape: ClusterShape, out: Path) -> Path:
         asked = command.settings(
@@ -112,31 +120,17 @@ def learn(
             asked,
             out,
             command="rltuned learn",
-            revision=revision,
-            processes=pool.processes,
+            revision=run.revision,
+            processes=run.pool.processes,
             resume=True,
             seconds=60.0 * minutes,
-            progress=progress,
+            progress=run.progress,
         ).path
 
     why_not = "" if minutes else "--budget 0"
     if minutes and find_spec("tensorflow") is None:
         why_not = "TensorFlow is not installed on this host (docs/learning.md)"
-    return renew(
-        store,
-        settings,
-        jobs,
-        shape,
-        trainer=trainer,
-        pool=pool,
-        now=now,
-        revision=revision,
-        work=work,
-        why_not=why_not,
-        tell=tell,
-        progress=progress,
-        **how,
-    )
+    return renew(replace(run, settings=settings), jobs, shape, trainer, why_not)
 
 
 def moment(work: Path, now: float) -> float:
@@ -205,35 +199,18 @@ def watched(
     return last.version
 
 
-def renew(
-    store: ModelStore,
-    settings: EvaluationSettings,
-    jobs: Workload,
-    shape: ClusterShape,
-    *,
-    trainer: Trainer,
-    pool: WorkerPool,
-    now: float,
-    revision: str,
-    work: Path,
-    length: int | None = None,
-    valid_days: float = gate.VALID_DAYS,
-    why_not: str = "",
-    tell: Callable[[str], None] = lambda _: None,
-    progress: Progress = silent,
-) -> Renewal:
-    """One run, in a store that is locked, on a site's history and cluster.
+def renew(run: Run, jobs: Workload, shape: ClusterShape, trainer: Trainer, why_not: str = "") -> Renewal:
+    """One run on a site's history and cluster; its settings are those of `site.of_settings`.
 
-    `settings`: of the gate (`site.of_settings`), which simulates with `pool`, in windows of `length` jobs (None: as
-    `recent`). `now`: epoch seconds. `work`: the working directory (`moment`), deleted at the end. `why_not`: why there
-    is to be no candidate; "": there is to be one. `tell` gets a sentence about what does not stop the run.
+    `why_not`: why there is to be no candidate; "": there is to be one.
 
     Raises:
         EvaluationError: too little history for a verdict; what is in force stays.
         ModelError: the store cannot be used.
     """
-    given_up = watched(store, now, tell, partial(live.look, settings, jobs, shape, revision))
-    current = in_force(store, now, tell)
+    store, settings, now, revision, length = run.store, run.settings, run.now, run.revision, run.length
+    given_up = watched(store, now, run.tell, partial(live.look, settings, jobs, shape, revision))
+    current = in_force(store, now, run.tell)
     why_not = why_not or paused(store, now)
     known = current.learned_until - jobs.source.start
     begin = int(np.searchsorted(jobs.submit_time, known, side="right")) if current.learned_until else 0
@@ -241,16 +218,16 @@ def renew(
     def judged(model: Path, name: str) -> gate.Verdict:
         asked = replace(settings, model=str(model), split=split)
         evaluation = gate.prepare(asked, jobs, shape, revision, length, begin)
-        measured = evaluate(evaluation, pool, work / f"{name}.json", progress=progress)
-        return gate.verdict(evaluation, measured, now, valid_days)
+        measured = evaluate(evaluation, run.pool, run.work / f"{name}.json", progress=run.progress)
+        return gate.verdict(evaluation, measured, now, run.valid_days)
 
     # What one of the two has learned from must not judge it, and both are judged on the same jobs.
     split, candidate = Split.ALL, None
-    with _kept(work, [jobs.source.sha256, current.manifest_sha256, revision, length, settings.as_dict()]):
+    with _kept(run.work, [jobs.source.sha256, current.manifest_sha256, revision, length, settings.as_dict()]):
         if not why_not:
             try:
                 recent(len(jobs), Split.TEST, length, settings.windows, settings.warm_jobs, begin)
-                candidate, split = trainer(jobs, shape, work / "training"), Split.TEST
+                candidate, split = trainer(jobs, shape, run.work / "training"), Split.TEST
             except EvaluationError as error:
                 why_not = str(error)
         verdict = judged(current.model, "current")

@@ -54,19 +54,10 @@ def no_trainer(jobs, shape, out):
 
 
 def run(store, trainer=no_trainer, *, jobs=JOBS, shape="1x1", pool=None, why_not="", now=NOW, **values):
-    return renew.renew(
-        store,
-        asked(**values),
-        jobs,
-        parse_shape(shape),
-        trainer=trainer,
-        pool=pool or WorkerPool(1),
-        now=now,
-        revision="revision",
-        work=store.root / "work",
-        length=14,
-        why_not=why_not,
+    given = renew.Run(
+        store=store, settings=asked(**values), pool=pool or WorkerPool(1), now=now, revision="revision", length=14
     )
+    return renew.renew(given, jobs, parse_shape(shape), trainer, why_not)
 
 
 def trainer_of(tmp_path, name, jobs=JOBS, **weights):
