@@ -154,7 +154,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         reader=_OperatorReader(runner),
         writer=lambda: ScontrolWriter(runner),
         journal=Journal.open(config.state.directory, config.state.mirror),
-        planner=partial(planned, known),
+        planner=partial(planned, known.predicted),
         rng=random.Random(0),
     )
     daemon = Daemon(parts)

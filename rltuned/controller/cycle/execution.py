@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rltuned.controller.cycle.state import State
 from rltuned.controller.give_back.by_daemon import DaemonRestore
+from rltuned.controller.health.liveness import Liveness
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.write.apply import Applier, Result
 from rltuned.core.changes import NOT_RAISED, SENT, TAKEN, Change, Field, Outcome, OverSubscribe
@@ -29,6 +30,7 @@ class Execution:
     """Writes what plans want, within the budget."""
 
     runtime: Runtime
+    liveness: Liveness
     restoring: DaemonRestore
     writer: Callable[[], SlurmWriter]
     state: State
@@ -124,7 +126,7 @@ class Execution:
         until = clock.monotonic() + seconds
         while (left := until - clock.monotonic()) > 0 and not self.stopping.is_set():
             clock.sleep(min(left, 0.5))
-            self.restoring.progress()
+            self.liveness.progress()
         return not self.stopping.is_set()
 
     def _tell(self, plan: Plan, results: Sequence[Result]) -> None:

@@ -3,15 +3,17 @@
 import random
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rltuned.controller.cycle.execution import Execution
 from rltuned.controller.cycle.lending import Lending
+from rltuned.controller.cycle.planning import planned
 from rltuned.controller.cycle.policy import Loaded, PolicyChoice
 from rltuned.controller.cycle.report import Notifier, Reporting
 from rltuned.controller.cycle.state import State
 from rltuned.controller.cycle.undoing import Undoing
-from rltuned.controller.give_back.by_daemon import MOST_NAMED, DaemonRestore
+from rltuned.controller.give_back.by_daemon import MOST_NAMED, DaemonRestore, Retries
 from rltuned.controller.health.heartbeat import Condition
 from rltuned.controller.health.liveness import Liveness, WatchedReader
 from rltuned.controller.health.primacy import Primacy, own_names
@@ -26,7 +28,7 @@ from rltuned.core.config import Config
 from rltuned.core.errors import RltunedError
 from rltuned.core.tables import Snapshot
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told
-from rltuned.decide.plan import Plan, plan
+from rltuned.decide.plan import Plan
 from rltuned.decide.rank import Policy
 from rltuned.slurm.port import SlurmReader, SlurmWriter
 
@@ -34,11 +36,6 @@ if TYPE_CHECKING:  # see `Reporting.users`
     from rltuned.decide.user_record import UserRecords
 
 Planner = Callable[[Snapshot, Policy, Config, AppliedChanges, Book], Plan]
-
-
-def _plain(snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book) -> Plan:
-    """A plan without predictions."""
-    return plan(snapshot, policy, config, applied, book=book)
 
 
 @dataclass(kw_only=True)
@@ -53,7 +50,7 @@ class Parts:
     journal: Journal
     owns: Callable[[], bool] = lambda: True
     """Whether the lock of the state directory is still this process's."""
-    planner: Planner = _plain
+    planner: Planner = field(default_factory=lambda: partial(planned, lambda _: None))  # without predictions
     told: Callable[[], Told] = lambda: NOTHING_TOLD  # what accounting says of jobs that have ended
     start_times: StartTimes | None = None
     worker: ForecastWorker | None = None  # that `start_times` asks
@@ -78,9 +75,9 @@ class Parts:
             reader=self.watched,
             writer=None if dry_run else self.write,
             slurmctld=self.slurmctld,
-            progress=self.liveness.progress,
+            retries=Retries(runtime.config.cycle.interval),
         )
-        self.execution = Execution(runtime, self.restoring, self.write, self.state)
+        self.execution = Execution(runtime, self.liveness, self.restoring, self.write, self.state)
         self.reporting = Reporting(runtime, self.notifier, journal, self.state, self.slurmctld, self.publish)
         self.choice = PolicyChoice(runtime, policy)
         self.lending = Lending(runtime, journal, keep=not dry_run)

@@ -1,6 +1,6 @@
 """The daemon's planner: `rltuned.decide.plan`, with what finished jobs say about run times."""
 
-from typing import Protocol
+from collections.abc import Callable
 
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.config import Config
@@ -10,17 +10,13 @@ from rltuned.decide.loans import Book
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.rank import Policy
 
-
-class KnownRunTimes(Protocol):
-    """What finished jobs say about run times."""
-
-    def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
-        """Run times of the (N,) jobs of a table; None while nothing is known of any."""
+Predicted = Callable[[JobTable], RunTimePredictions | None]
+"""Run times of the (N,) jobs of a table; None while nothing is known of any."""
 
 
 def planned(
-    run_times: KnownRunTimes, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book
+    predicted: Predicted, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book
 ) -> Plan:
     """One cycle's decision."""
-    found = run_times.predicted(applied.largest.shown_by(snapshot.jobs))
+    found = predicted(applied.largest.shown_by(snapshot.jobs))
     return plan(snapshot, policy, config, applied, None if found is None else RunTimes(found.expected, found), book)

@@ -107,7 +107,7 @@ def serve(
             writer=None if dry_run else lambda: connect_writer(config.slurm),
             journal=journal,
             owns=owns,
-            planner=partial(planned, known),
+            planner=partial(planned, known.predicted),
             told=known.told,
             start_times=start_times,
             worker=worker,

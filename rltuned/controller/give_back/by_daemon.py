@@ -76,12 +76,8 @@ class DaemonRestore:
     reader: SlurmReader
     writer: Callable[[], SlurmWriter] | None  # None in a dry run: nothing is given back
     slurmctld: Slurmctld
-    progress: Callable[[], None]
+    retries: Retries
     calculated: bool = False  # sprio listed a job in the last snapshot
-    retries: Retries = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.retries = Retries(self.runtime.config.cycle.interval)
 
     def out(self, snapshot: Snapshot) -> list[int]:
         """Jobs that wait, or of which the snapshot does not tell whether they do, and carry a value of ours, or may."""
@@ -157,7 +153,7 @@ class DaemonRestore:
     def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
         slurmctld = self.slurmctld
         slurm = Slurm(self.reader, writer, slurmctld.budget, self.runtime.clock, slurmctld.facts, self.calculated)
-        report = restore(self.journal, slurm, Asked(jobs), lambda _done, _total: self.progress())
+        report = restore(self.journal, slurm, Asked(jobs))
         if self.slurmctld.primacy.stands_by:
             # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
             with suppress(JournalError):

@@ -86,8 +86,7 @@ class Seen(Submissions):
 
     def take(self, rows: Rows | Bools) -> Self:
         """These jobs."""
-        columns = ((name, getattr(self, name)) for name in _ORDER)
-        return replace(self, **{name: of.take(rows) if name in _TEXTS else of[rows] for name, of in columns})
+        return replace(self, **_taken(self, _ORDER, rows))
 
 
 class Kept(NamedTuple):
@@ -209,15 +208,8 @@ class StartTimes:
         limit = jobs.time_limit[new]
         seen = seen.and_then(
             Seen(
-                job_id=jobs.job_id[new],
+                **_taken(jobs, (*_TEXTS, *_INTEGERS), new),
                 submit_time=submitted[new],
-                user=jobs.user.take(new),
-                partition=jobs.partition.take(new),
-                gpu_type=jobs.gpu_type.take(new),
-                nodes=jobs.nodes[new],
-                gpus=jobs.gpus[new],
-                gpus_per_node=jobs.gpus_per_node[new],
-                cpus=jobs.cpus[new],
                 mem=np.nan_to_num(jobs.mem[new], nan=0.0),
                 time_limit=np.where(np.isfinite(limit), limit, np.inf),
                 expected=run_times[new],
@@ -304,6 +296,12 @@ class StartTimes:
             if not self._silent:
                 self._runtime.log.warning("forecast.not_written", detail=str(error))
             self._silent = True
+
+
+def _taken(table: object, names: Sequence[str], rows: Rows | Bools) -> dict[str, Any]:
+    """These columns of a table, by name, at these rows."""
+    columns = ((name, getattr(table, name)) for name in names)
+    return {name: of.take(rows) if name in _TEXTS else of[rows] for name, of in columns}
 
 
 def _finite(value: float) -> float | None:

@@ -68,7 +68,7 @@ def decide(config: Config, tell: Tell) -> tuple[DecisionRecord, JobTable]:
         tell(f"run times are the time limits: {error}")
         known = Known()
     policy, choice = load_policy(config).choose(snapshot)
-    made = planned(known, snapshot, policy, choice.applied(config), applied, book)
+    made = planned(known.predicted, snapshot, policy, choice.applied(config), applied, book)
     return record_of(made, policy_why=choice.why or ""), snapshot.jobs
 
 
@@ -129,12 +129,11 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
     """When a pending job starts; RltunedError says why nothing can be read."""
     if only_own(config):
         own = fetch(config.users, os.geteuid())
+        start, likely, meaning = None, None, "At the last cycle it was not among your pending jobs."
         for job in own.jobs:
             if job.job_id == job_id:
                 start, likely, meaning = job.start, job.likely, job.meaning
-                return JobAnswer(job_id, own.time, start, likely, meaning, own.outcomes, own.not_simulated)
-        meaning = "At the last cycle it was not among your pending jobs."
-        return JobAnswer(job_id, own.time, None, None, meaning, own.outcomes, own.not_simulated)
+        return JobAnswer(job_id, own.time, start, likely, meaning, own.outcomes, own.not_simulated)
     made = decisions.load(config.state.directory)
     if made.starts is None:
         raise _no_forecast(config)
@@ -144,10 +143,8 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
         start = None if found.low is None else (found.low, found.high)
         return JobAnswer(job_id, made.time, start, found.middle, meaning, found.outcomes, found.not_simulated)
     meaning = "The last forecast did not look at it: it came later, runs, has ended, or is further back."
-    for veto, ids in made.vetoed.items():
-        if job_id in ids:
-            meaning = f"Nothing is forecast: {veto.meaning}."
-            break
+    if veto := next((veto for veto, ids in made.vetoed.items() if job_id in ids), None):
+        meaning = f"Nothing is forecast: {veto.meaning}."
     return JobAnswer(job_id, made.time, None, None, meaning, made.starts.outcomes, made.starts.not_simulated)
 
 

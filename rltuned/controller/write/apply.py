@@ -114,7 +114,7 @@ class Applier:
             intents.append((change, entry))
         self.journal.intend(intents)
         if self.clock.steady() - read_at > READING_SECONDS:
-            return _too_late(intents, self.journal)
+            return self._too_late(intents)
         answers: Sequence[WriteResult]
         try:
             answers = self.writer.write(changes)
@@ -128,20 +128,29 @@ class Applier:
             self.budget.spend(STATUS_RPCS, self.clock.monotonic())
         except SlurmError as error:
             now_seen = f"could not be read back: {error}"
-        results: list[Result] = []
         settlements: list[Settlement] = []
         for change, answer in zip(changes, answers, strict=True):
             entry = pending[change.job_id]
             if isinstance(now_seen, str):
-                outcome, message = Outcome.FAILED, now_seen
+                settled = Settlement(change, Outcome.FAILED, now_seen, entry)
             else:
-                outcome, message, entry = settle(change, answer, seen, now_seen, entry, self.clock.steady())
-            pending[change.job_id] = entry
-            results.append(Result(change, outcome, message))
-            settlements.append(Settlement(change, outcome, message, entry))
+                settled = Settlement(change, *settle(change, answer, seen, now_seen, entry, self.clock.steady()))
+            pending[change.job_id] = settled.entry
+            settlements.append(settled)
+        return self._settled(settlements)
+
+    def _too_late(self, intents: Sequence[tuple[Change, Entry]]) -> list[Result]:
+        """Changes that were judged by an old reading are not sent: what was intended is nobody's."""
+        why = "what was read of the job is too old (suspended machine, slow disk?)"
+        entries: dict[int, Entry] = {}
+        for change, entry in intents:
+            entries[change.job_id] = entries.get(change.job_id, entry).refused(change)
+        return self._settled([Settlement(one, Outcome.THROTTLED, why, entries[one.job_id]) for one, _ in intents])
+
+    def _settled(self, settlements: Sequence[Settlement]) -> list[Result]:
         with contextlib.suppress(JournalError):  # the intents on disk stand in for the outcomes; `alarms` tells
             self.journal.settle(settlements)
-        return results
+        return [Result(change, outcome, message) for change, outcome, message, _ in settlements]
 
 
 def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None) -> Judgement:
@@ -157,17 +166,6 @@ def _judge(change: Change, seen: Mapping[int, JobStatus], entry: Entry | None) -
     if change.request and status.request and change.request != status.request:
         return Judgement(Outcome.CHANGED, _CHANGED)
     return RULES[change.field].judge(change, status, entry or Entry.blank(change))
-
-
-def _too_late(intents: Sequence[tuple[Change, Entry]], journal: Journal) -> list[Result]:
-    """Changes that were judged by an old reading are not sent: what was intended is nobody's."""
-    why = "what was read of the job is too old (suspended machine, slow disk?)"
-    entries: dict[int, Entry] = {}
-    for change, entry in intents:
-        entries[change.job_id] = entries.get(change.job_id, entry).refused(change)
-    with contextlib.suppress(JournalError):
-        journal.settle([Settlement(change, Outcome.THROTTLED, why, entries[change.job_id]) for change, _ in intents])
-    return [Result(change, Outcome.THROTTLED, why) for change, _ in intents]
 
 
 def settle(

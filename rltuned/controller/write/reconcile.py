@@ -4,7 +4,7 @@ What a crash, a time-out, a restart of slurmctld or a person did since the last 
 journal's claims (with their doubts) and what the jobs carry. It is settled here; nothing is written to Slurm.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -86,15 +86,21 @@ class Reconciler:
         return tuple(foreign)
 
 
-def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
-    """Whether most jobs written last (at least two) carry their previous value: slurmctld lost its latest state."""
-    written: list[tuple[float, bool]] = []
+def waiting(journal: Journal, seen: Mapping[int, JobStatus]) -> Iterator[tuple[Entry, JobStatus]]:
+    """The entries of jobs that wait, each with what was read of it."""
     for job, entry in journal.entries.items():
         status = seen.get(job)
-        if status is None or not status.pending or status.held or status.submit_time != entry.submit_time:
-            continue
-        if entry.previous and status.site_factor is not None:  # of one that has just started sprio tells nothing
-            written.append((entry.touched, status.site_factor in entry.previous))
+        if status is not None and status.pending and status.submit_time == entry.submit_time:
+            yield entry, status
+
+
+def _slurmctld_went_back(journal: Journal, seen: Mapping[int, JobStatus]) -> bool:
+    """Whether most jobs written last (at least two) carry their previous value: slurmctld lost its latest state."""
+    written = [
+        (entry.touched, status.site_factor in entry.previous)
+        for entry, status in waiting(journal, seen)
+        if entry.previous and not status.held and status.site_factor is not None
+    ]
     # A person changes single jobs. A killed slurmctld loses all writes after some moment.
     back = [touched for touched, is_back in written if is_back]
     since = min(back, default=0.0) - BATCH_SECONDS
@@ -123,13 +129,10 @@ def _settle(entry: Entry, look: Look, *, rollback: bool) -> Entry:
 def undone(journal: Journal, seen: Mapping[int, JobStatus]) -> dict[int, int]:
     """By id of each job that stands with an older site factor of ours (`Entry.standing`) than it has: that one."""
     found: dict[int, int] = {}
-    for job, entry in journal.entries.items():
-        status = seen.get(job)
-        if status is None or not status.pending or status.submit_time != entry.submit_time:
-            continue
+    for entry, status in waiting(journal, seen):
         older = entry.standing(status)
         if older is not None and older != status.site_factor == entry.applied.site_factor:
-            found[job] = older
+            found[entry.job_id] = older
     return found
 
 

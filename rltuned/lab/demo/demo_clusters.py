@@ -211,7 +211,7 @@ class Demo:
         self._lock.release()
 
     def _planner(self, snapshot: Snapshot, policy: Policy, config: Config, applied: AppliedChanges, book: Book) -> Plan:
-        self._plan = planned(self._run_times, snapshot, policy, config, applied, book)
+        self._plan = planned(self._run_times.predicted, snapshot, policy, config, applied, book)
         return self._plan
 
     # --- moving

@@ -350,7 +350,7 @@ def test_the_policy_ranks_on_predictions_and_explain_says_where_they_come_from(t
     snapshot = slurm.reader().snapshot(slurm.clock.time())
     policy, config = by_name("sjf"), Config()
     by_limit = record(plan(snapshot, policy, config))
-    by_history = record(planned(site.run_times, snapshot, policy, config, AppliedChanges(), Book()))
+    by_history = record(planned(site.run_times.predicted, snapshot, policy, config, AppliedChanges(), Book()))
     assert [explain(by_limit, job).rank for job in (long, short)] == [1, 2]
     assert [explain(by_history, job).rank for job in (short, long)] == [1, 2]
     answers = {job: explain(by_history, job) for job in (long, short)}
