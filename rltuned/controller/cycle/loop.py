@@ -15,6 +15,7 @@ from rltuned.controller.cycle.steps import Apply, Cycle, Forecast, GiveBack, Mak
 from rltuned.controller.give_back import pause
 from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.runtime import Cause
+from rltuned.controller.tell.logs import DEFECT
 from rltuned.controller.tell.states import CycleOutcome
 from rltuned.core.config import Config, Stage
 from rltuned.core.errors import (
@@ -30,7 +31,6 @@ _KINDS: Final[Mapping[type[SlurmError], str]] = {
     SlurmParseError: "parse",
     SlurmDeniedError: "denied",
 }
-_DEFECT: Final = "This is a defect; please report it."
 
 
 class Daemon:
@@ -124,7 +124,7 @@ class Daemon:
         except Exception:
             undoing.forget()
             self.runtime.metrics.errors.labels("other").inc()
-            self.runtime.log.exception("look.defect", sentence=_DEFECT)
+            self.runtime.log.exception("look.defect", sentence=DEFECT)
         finally:
             self._turn.release()
 
@@ -168,7 +168,7 @@ class Daemon:
             why = str(error)
         except Exception as error:
             metrics.errors.labels("other").inc()
-            self.runtime.log.exception("cycle.defect", sentence=_DEFECT)
+            self.runtime.log.exception("cycle.defect", sentence=DEFECT)
             self._failed()
             why = f"{type(error).__name__}: {error}"
         else:
@@ -212,7 +212,7 @@ class Daemon:
             except RltunedError as error:
                 log.warning("queue.not_given_back", sentence="It is tried again in the next cycle.", reason=str(error))
             except Exception:
-                log.exception("cycle.defect", sentence=_DEFECT)
+                log.exception("cycle.defect", sentence=DEFECT)
             finally:
                 liveness.outdated |= outdated
         retries = self.restoring.retries

@@ -69,14 +69,8 @@ class Parts:
         self.watched = WatchedReader(self.reader, self.liveness)
         self.slurmctld = Slurmctld(runtime, journal.refuse_other, self.watched, self.primacy, self.rng)
         self.state = State(runtime, self.liveness, self.slurmctld, dry_run=dry_run)
-        self.restoring = DaemonRestore(
-            runtime=runtime,
-            journal=journal,
-            reader=self.watched,
-            writer=None if dry_run else self.write,
-            slurmctld=self.slurmctld,
-            retries=Retries(runtime.config.cycle.interval),
-        )
+        write, retries = None if dry_run else self.write, Retries(runtime.config.cycle.interval)
+        self.restoring = DaemonRestore(runtime, journal, self.watched, write, self.slurmctld, retries)
         self.execution = Execution(runtime, self.liveness, self.restoring, self.write, self.state)
         self.reporting = Reporting(runtime, self.notifier, journal, self.state, self.slurmctld, self.publish)
         self.choice = PolicyChoice(runtime, policy)

@@ -12,6 +12,7 @@ from rltuned.controller.cycle.state import State
 from rltuned.controller.health.lock import holder
 from rltuned.controller.health.runtime import WRITING, Refusal, Runtime
 from rltuned.controller.health.slurmctld import Slurmctld
+from rltuned.controller.tell.logs import DEFECT
 from rltuned.controller.tell.metrics import show
 from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.apply import Result
@@ -181,7 +182,7 @@ class Reporting:
         try:
             self.publish(UserRecords(snapshot, interval=interval, plan=plan, moves=moves, starts=starts))
         except Exception:
-            self.runtime.log.exception("users.defect", sentence="This is a defect; please report it.")
+            self.runtime.log.exception("users.defect", sentence=DEFECT)
 
     def ended(self, report: CycleReport, phases: Mapping[str, float], seconds: float) -> None:
         """A cycle; the seconds that each of its phases took, and that it took as a whole."""

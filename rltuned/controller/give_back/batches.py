@@ -207,7 +207,7 @@ class Asked:
         if self.job_ids is not None:
             ids = sorted(set(self.job_ids) - known.keys())
             seen = slurm.read(ids) if ids else {}
-            return {job: status for job, status in seen.items() if status.pending or status.strange}
+            return {job: one for job, one in seen.items() if job not in known and (one.pending or one.strange)}
         seen = slurm.read(None) if self.orphans else {}
         pending = ((job, status) for job, status in seen.items() if status.pending)
         return {job: one for job, one in pending if job not in known or journal.is_orphan(job, one.site_factor)}

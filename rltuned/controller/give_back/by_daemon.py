@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.controller.give_back.batches import Asked, Leftover, RestoreReport, Slurm, hidden, restore
+from rltuned.controller.give_back.batches import Asked, Leftover, Slurm, hidden, restore
 from rltuned.controller.health.rpc_budget import STATUS_RPCS
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.health.slurmctld import Slurmctld
@@ -91,16 +91,15 @@ class DaemonRestore:
 
     def refuse_hidden(self, snapshot: Snapshot) -> None:
         """Where all jobs of the journal are gone at once, raise SlurmDeniedError if this user may not see them."""
-        gone, jobs, slurmctld = 0, snapshot.jobs, self.slurmctld
-        for job, entry in self.journal.entries.items():
-            if entry.carries:
-                row = jobs.row_of.get(job)
-                # Another cluster has jobs of the same ids.
-                same = row is not None and jobs.submit_time[row] == entry.submit_time
-                if same or job in snapshot.arrays or snapshot.is_unread(job):
-                    return  # nearly always the first one
-                gone += 1
-        if not gone:
+        jobs, slurmctld = snapshot.jobs, self.slurmctld
+        carrying = [entry for entry in self.journal.entries.values() if entry.carries]
+        for entry in carrying:
+            job, row = entry.job_id, jobs.row_of.get(entry.job_id)
+            # Another cluster has jobs of the same ids.
+            same = row is not None and jobs.submit_time[row] == entry.submit_time
+            if same or job in snapshot.arrays or snapshot.is_unread(job):
+                return  # nearly always the first one
+        if not carrying:
             return
         slurmctld.forget_facts()
         slurmctld.refresh_facts()
@@ -135,34 +134,28 @@ class DaemonRestore:
         """Give back those that are due, within the budget, and say `why`. Which were, and which are left, or started as
         they were.
         """
-        due = self.retries.due(jobs, self.runtime.clock.monotonic())
+        slurmctld, clock, entries = self.slurmctld, self.runtime.clock, self.journal.entries
+        due = self.retries.due(jobs, clock.monotonic())
         if self.writer is None or not due:
             return (), set(jobs)
         # Up to two writes a job; what does not fit into the budget waits for the next cycle.
-        room = self.slurmctld.budget.allowance(2 * len(due), self.runtime.clock.monotonic()) // 2
-        tried = due[: room or 1]
-        entries = self.journal.entries
+        tried = due[: slurmctld.budget.allowance(2 * len(due), clock.monotonic()) // 2 or 1]
         before = {job: entries[job].applied.site_factor for job in tried if job in entries}
-        report = self._try(tried, self.writer())
+        slurm = Slurm(self.reader, self.writer(), slurmctld.budget, clock, slurmctld.facts, self.calculated)
+        report = restore(self.journal, slurm, Asked(tried))
+        if slurmctld.primacy.stands_by:
+            # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
+            with suppress(JournalError):
+                self.journal.update((), report.restored)
+        if report.left:
+            slurmctld.forget_facts()
+        self._say_left(self.retries.note(tried, report.left, clock.monotonic()))
+        self.runtime.metrics.restored.inc(len(report.restored))
         for job in report.restored:
             sentence = f"Job {job} has Slurm's own place again: {why(job)}."
             self.runtime.log.info("job.given_back", sentence=sentence, job=job, before=before.get(job), after=0)
         left = [item.job_id for item in report.left if not item.final]
         return report.restored, {*jobs}.difference(tried).union(report.gone, report.running, report.foreign, left)
-
-    def _try(self, jobs: Sequence[int], writer: SlurmWriter) -> RestoreReport:
-        slurmctld = self.slurmctld
-        slurm = Slurm(self.reader, writer, slurmctld.budget, self.runtime.clock, slurmctld.facts, self.calculated)
-        report = restore(self.journal, slurm, Asked(jobs))
-        if self.slurmctld.primacy.stands_by:
-            # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
-            with suppress(JournalError):
-                self.journal.update((), report.restored)
-        if report.left:
-            self.slurmctld.forget_facts()
-        self._say_left(self.retries.note(jobs, report.left, self.runtime.clock.monotonic()))
-        self.runtime.metrics.restored.inc(len(report.restored))
-        return report
 
     def give_all_back(self) -> int:
         """Give back all jobs that wait, as their status says: no nodes, no model, no plan. Returns how many were.

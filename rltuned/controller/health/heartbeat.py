@@ -16,6 +16,7 @@ from rltuned.core.errors import RltunedError
 from rltuned.core.safe_files import read, write
 
 HEARTBEAT_NAME: Final = "heartbeat.json"
+STALE_SECONDS: Final = 300.0  # least age at which a sign of life counts as stale
 DEAD_MAN_PATIENCE: Final = 2.0
 """Times `write.give_back_after` for which a daemon that lives but cannot act is left to itself."""
 
@@ -40,6 +41,11 @@ class Heartbeat(Moment):
     writing: bool
     inactive: float
     unreturned: tuple[int, ...]
+
+
+def stale_after(interval: float) -> float:
+    """Age, in seconds, at which the daemon's last sign of life is stale, where its cycles are so far apart."""
+    return max(STALE_SECONDS, 4 * interval)
 
 
 def beat(directories: Iterable[Path], now: Moment, stale_after: float, condition: Condition = Condition()) -> bool:

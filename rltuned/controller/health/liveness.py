@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from rltuned.controller.health.clock import Moment
-from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stop_beating
+from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Condition, beat, stale_after, stop_beating
 from rltuned.controller.health.runtime import Runtime
 from rltuned.core.changes import JobStatus
 from rltuned.core.errors import SlurmUnavailableError
 from rltuned.core.tables import Snapshot
 from rltuned.slurm.port import ClusterFacts, Controller, ControllerReader, SlurmReader
 
-STALE_SECONDS: Final = 300.0  # least age at which the heartbeat counts as stale
 BEAT_SECONDS: Final = 5.0
 STUCK_TIMEOUTS: Final = 6.0
 """A step of a cycle that takes so many time-outs of Slurm's commands is stuck: the watchdog may act."""
@@ -76,7 +75,7 @@ class Liveness:
     @property
     def stale_after(self) -> float:
         """Age at which the dead-man timer takes the heartbeat for stale."""
-        return max(STALE_SECONDS, 4 * self._runtime.config.cycle.interval)
+        return stale_after(self._runtime.config.cycle.interval)
 
     def unseen_for(self, seconds: float) -> bool:
         """Whether no state directory has taken the heartbeat for so long."""

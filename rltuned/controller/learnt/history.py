@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 
 from rltuned.controller.health.runtime import Runtime
+from rltuned.controller.tell.logs import DEFECT
 from rltuned.core.config import EstimatesSection
 from rltuned.core.ended import EndedJob
 from rltuned.core.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
@@ -96,7 +97,7 @@ class RunTimes:
                 self.refresh()
             except Exception:  # as for a cycle: it is reported, and the next one comes
                 self._runtime.metrics.history_errors.inc()
-                self._runtime.log.exception("history.defect", sentence="This is a defect; please report it.")
+                self._runtime.log.exception("history.defect", sentence=DEFECT)
             self._stop.wait(self._runtime.config.estimates.refresh)
 
     def refresh(self) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from rltuned.controller.health.runtime import Runtime
+from rltuned.controller.tell.logs import DEFECT
 from rltuned.core.errors import RltunedError
 from rltuned.core.safe_files import read, write
 from rltuned.core.tables import Bools, Category, Floats, Rows, Snapshot
@@ -137,7 +138,7 @@ class StartTimes:
         try:
             made = self._look(plan, policy, settings, moves=moves)
         except Exception:  # as for a cycle: it is reported, and the next one comes
-            self._runtime.log.exception("forecast.defect", sentence="This is a defect; please report it.")
+            self._runtime.log.exception("forecast.defect", sentence=DEFECT)
             return None
         if self._clock.monotonic() - self._saved >= SAVED_EVERY:
             self.save()

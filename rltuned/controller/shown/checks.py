@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rltuned.controller.cycle.auto_policy import Refused, evidence
 from rltuned.controller.give_back import pause
 from rltuned.controller.health.clock import Clock, Moment
-from rltuned.controller.health.heartbeat import Heartbeat, elsewhere, is_fresh, read_heartbeat
+from rltuned.controller.health.heartbeat import Heartbeat, elsewhere, is_fresh, read_heartbeat, stale_after
 from rltuned.controller.health.lock import FILE_NAME as LOCK
 from rltuned.controller.health.lock import NEEDS_LOCKS, Holder, holder
 from rltuned.controller.health.lock import trouble as lock_trouble
@@ -40,8 +40,6 @@ from rltuned.slurm.port import ClusterFacts, NamesReader, Privilege, SlurmReader
 if TYPE_CHECKING:  # needs NumPy
     from rltuned.decide.entry import CycleEntry
 
-
-STALE = 300.0  # seconds after which the last decision says nothing about now
 
 HOUR = 3600.0
 OFTEN = 0.1  # share of the cycles in which backfill may undo a write
@@ -353,7 +351,7 @@ def forecast(config: Config, now: float) -> list[Finding]:
     except RltunedError:
         return []  # no cycle yet; `daemon` has its own finding
     trouble = made.forecast_trouble
-    if not trouble or now - made.time > max(STALE, 4 * config.cycle.interval):
+    if not trouble or now - made.time > stale_after(config.cycle.interval):
         return []
     cause = f"no start times are forecast: {trouble}"
     return [Finding(Severity.WARNING, "start times", cause, forecast_remedy(trouble))]
@@ -367,7 +365,7 @@ def users(config: Config, now: float) -> list[Finding]:
     if directory is None:
         return []
     mark = published(directory)
-    if mark is not None and now - mark.time <= max(STALE, 4 * config.cycle.interval):
+    if mark is not None and now - mark.time <= stale_after(config.cycle.interval):
         return [Finding(Severity.OK, "users", f"users.directory {directory}")]
     last = "never" if mark is None else f"{now - mark.time:.0f} s ago"
     cause = f"users.directory {directory}: records were last written there: {last}"

@@ -16,6 +16,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 MAX_TEXT: Final = 2_000
+DEFECT: Final = "This is a defect; please report it."  # the sentence of an error that nothing should raise
 PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}  # syslog(3)'s, by the level of an event
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.controller.health.runtime import Runtime
+from rltuned.controller.tell.logs import DEFECT
 from rltuned.controller.users.registrations import lately_running, name_of, registered, uid_of
 from rltuned.core.safe_files import encode, write_all
 from rltuned.decide.user_record import UserRecords
@@ -65,7 +66,7 @@ class UserFiles:
             try:
                 self._say(write_all_records(self._directory, self._advised(records)))
             except Exception:  # the next cycle is another try
-                self._runtime.log.exception("users.defect", sentence="This is a defect; please report it.")
+                self._runtime.log.exception("users.defect", sentence=DEFECT)
             del records  # and with them the plan
 
     def _advised(self, records: UserRecords) -> UserRecords:

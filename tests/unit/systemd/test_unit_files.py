@@ -11,7 +11,7 @@ import pytest
 
 from rltuned.cli.main import cli
 from rltuned.controller.cycle.service import RESTORE_WAIT
-from rltuned.controller.health.liveness import STALE_SECONDS
+from rltuned.controller.health.heartbeat import STALE_SECONDS
 from rltuned.core.errors import ExitCode, StateError
 from rltuned.slurm.process import OUTPUT_LIMIT
 
