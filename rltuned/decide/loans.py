@@ -109,6 +109,18 @@ class Told(NamedTuple):
 NOTHING_TOLD: Final = Told()
 
 
+class Promise(NamedTuple):
+    """What was promised to a job that could not be given back. It names only those who did: such jobs may be as many as
+    wait, and a number for each of both is too much.
+    """
+
+    lenders: Rows  # (k,) positions of them
+    seconds: Floats  # (k,) GPU-seconds that each has promised
+
+
+NOTHING_PROMISED: Final = Promise(np.zeros(0, dtype=np.intp), np.zeros(0))
+
+
 class _LastReading(NamedTuple):
     """The queue of the last reading, to find out who left it."""
 
@@ -162,13 +174,20 @@ class Book:
             for part in loan.parts:
                 yield job, part, part.gpus * seconds
 
-    def promised(self, jobs: JobTable, rows: Rows) -> dict[int, Floats]:
-        """(n,) GPU-seconds that these have promised to each job that could not be given back, by its id."""
-        found = {job: (one.seconds, one.parts) for job, one in self.offers.items() if one.unwanted}
-        return {
-            job: _by_row({(part.lender, part.submit_time): part.gpus * seconds for part in parts}, jobs, rows)
-            for job, (seconds, parts) in found.items()
-        }
+    def promised(self, jobs: JobTable, rows: Rows) -> dict[int, Promise]:
+        """What these, by their positions in `rows`, have promised to each job that could not be given back, by its id;
+        without those whom nobody has promised anything.
+        """
+        position = np.full(len(jobs), -1)
+        position[rows] = np.arange(len(rows))
+        promises: dict[int, Promise] = {}
+        for job, one in self.offers.items():
+            parts = one.parts if one.unwanted else ()
+            of_row = _of_rows({(part.lender, part.submit_time): part.gpus * one.seconds for part in parts}, jobs)
+            found = {int(position[row]): seconds for row, seconds in of_row if position[row] >= 0}
+            if found:
+                promises[job] = Promise(np.array([*found], dtype=np.intp), np.array([*found.values()]))
+        return promises
 
     def borrowers(self) -> dict[int, tuple[int, ...]]:
         """By id of the lender, the jobs that have an open loan of it."""
@@ -239,11 +258,17 @@ def _waiting(jobs: JobTable) -> Iterator[tuple[int, int]]:
 def _by_row(found: Mapping[tuple[int, int], float], jobs: JobTable, rows: Rows) -> Floats:
     """(n,) of these rows what is found by id and submit time, or 0."""
     values = np.zeros(len(jobs))
+    for row, value in _of_rows(found, jobs):
+        values[row] = value
+    return values[rows]
+
+
+def _of_rows(found: Mapping[tuple[int, int], float], jobs: JobTable) -> Iterator[tuple[int, float]]:
+    """Row, and what is found by id and submit time, of the jobs that are in the table."""
     for (job, submit), value in found.items():
         row = jobs.row_of.get(job)
         if row is not None and int(jobs.submit_time[row]) == submit:
-            values[row] = value
-    return values[rows]
+            yield row, value
 
 
 class _Step:

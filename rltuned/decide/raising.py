@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rltuned.core.config import LendSection
 from rltuned.core.tables import Bools, Floats, Ints, Rows
-from rltuned.decide.loans import Book, Offer, Part
+from rltuned.decide.loans import NOTHING_PROMISED, Book, Offer, Part
 from rltuned.decide.managed import ManagedJobs, Order, ranks_of
 
 UNLIMITED: Final = 365 * 86_400.0
@@ -258,9 +258,11 @@ class _Attempt:
     def __init__(self, rule: _Rule, left_out: set[int]) -> None:
         """`left_out`: positions of jobs that are not raised: there is no room for them between two priorities."""
         self.rule, self.left_out, self.raises = rule, left_out, list[Raise]()
-        self.left: Floats = rule.lendable - sum(rule.promised.values())
+        self.left: Floats = rule.lendable.copy()
         """(P,) GPU-seconds that each can still lend. What was promised to a job that could not be given back stays
         promised until it is."""
+        for promise in rule.promised.values():
+            self.left[promise.lenders] -= promise.seconds
         self.raised, self.kept = np.zeros((2, len(rule.ids)), dtype=np.bool_)
         """(P,) who goes ahead; who is wanted, and has nobody to pass."""
         self.stop = np.full(len(rule.ids), Stop.UNSEEN, dtype=np.int8)
@@ -299,10 +301,10 @@ class _Attempt:
         if at in self.left_out:
             self.stop[at] = Stop.LENT
             return False
-        own = rule.promised.get(int(rule.ids[at]), 0.0)
-        self.left += own
+        own = rule.promised.get(int(rule.ids[at]), NOTHING_PROMISED)
+        self.left[own.lenders] += own.seconds
         if (found := self._found(at)) is None:
-            self.left -= own
+            self.left[own.lenders] -= own.seconds
             self.kept[at] = self.stop[at] == Stop.FRONT
             return False
         for lender, gpus in found.lenders:

@@ -38,10 +38,8 @@ MUTANTS = (
     Mutant("out of scope, and it is passed", RAISING, "decided = ~self.scope.passable[who] |", "decided ="),
     Mutant("one that cannot lend is passed", RAISING, "(shorts[last] == shorts[:-1]) & pays", "pays"),
     Mutant("two borrow the same", RAISING, "self.left[lender] -= gpus * rule.cost[at]", "pass"),
-    Mutant(
-        "promises are forgotten", LOANS, "for job, one in self.offers.items() if one.unwanted}", "for job, one in ()}"
-    ),
-    Mutant("a promise is kept by the job itself", RAISING, "self.left += own", "pass"),
+    Mutant("promises are forgotten", LOANS, "parts = one.parts if one.unwanted else ()", "parts = ()"),
+    Mutant("a promise is kept by the job itself", RAISING, "self.left[own.lenders] += own.seconds", "pass"),
     Mutant("the median alone is charged", RAISING, "np.maximum(predicted, OF_LIMIT * limit)", "predicted"),
     Mutant("siblings pass each other", RAISING, "sibling = self.same[who] == self.same[at]", "sibling = who < 0"),
     Mutant(

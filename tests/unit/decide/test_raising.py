@@ -4,6 +4,7 @@ Unless a test says otherwise each job belongs to another user, has one GPU, has 
 360 GPU-seconds), and a raised job is charged for 100 s. The first job is the first in Slurm's own order.
 """
 
+import tracemalloc
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -272,6 +273,34 @@ def test_charged_is_the_median_but_at_least_a_twentieth_of_the_limit_and_a_minut
     median = np.array([500.0, 10.0, np.nan, 9000.0, 1.0, np.nan])
     limit = np.array([1000.0, 10_000.0, 700.0, 5000.0, 60.0, np.inf])
     assert charged_seconds(median, limit).tolist() == [500.0, 500.0, 700.0, 5000.0, LEAST_SECONDS, UNLIMITED]
+
+
+def promising(parts):
+    """A book of jobs of one GPU that could not be given back; `parts`: the ids of the lenders of each, by its id."""
+    offers = {
+        job: Offer(int(NOW - HOUR), 1, 1, 1.0, WHOLE, tuple(Part(of, int(NOW - HOUR), 1.0) for of in lenders), True)
+        for job, lenders in parts.items()
+    }
+    return Book(time=NOW, offers=offers)
+
+
+def test_what_was_promised_to_a_job_that_could_not_be_given_back_is_lent_to_nobody_but_that_one():
+    assert decided(3, [3], book=promising({2: [1]})).targets == {3: 901}, "it passes 2 alone"
+    assert decided(3, [3], book=promising({3: [1]})).targets == {3: 1001}
+    assert decided(3, [3], book=promising({2: [77]})).targets == {3: 1001}, "its lender has left the queue"
+
+
+def test_what_was_promised_takes_memory_for_who_promised_it_and_not_for_all_who_wait():
+    n = 3000
+    book = promising({job: [n + 1 - job] for job in range(1, n + 1)})
+    tracemalloc.start()
+    try:
+        made = decided(n, [n], book=book, priority=np.arange(n, 0, -1) * 100)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert made.order[0] == n, "1 has promised all it has to this very job"
+    assert most < 4 * n * n, "bytes: a number for each of both would take twice as many"
 
 
 # --- which value
