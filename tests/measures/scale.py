@@ -113,20 +113,18 @@ class _OperatorReader(CliReader):
         return replace(super().facts(known), privilege=Privilege.OPERATOR)
 
 
-class _Heard:
-    """A log that keeps what `cycle.done` says."""
+class Heard:
+    """A log that keeps what `cycle.done` says, at whatever level: what was said lately is told at debug."""
 
     def __init__(self) -> None:
         self.done: Mapping[str, Any] = {}
 
-    def debug(self, event: str, **values: Any) -> None:
-        """See `Log`."""
-
     def info(self, event: str, **values: Any) -> None:
+        """See `Log`."""
         if event == "cycle.done":
             self.done = values
 
-    warning = error = exception = info
+    debug = warning = error = exception = info
 
 
 def measured(directory: Path, cycles: int) -> dict[str, Any]:
@@ -139,7 +137,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
     Raises:
         RuntimeError: a cycle failed.
     """
-    runner, clock, heard = _Counting(directory), _Hurried(), _Heard()
+    runner, clock, heard = _Counting(directory), _Hurried(), Heard()
     config = Config(
         slurm=SlurmSection(bin_dir=directory),
         cycle=CycleSection(stage=Stage.ACTIVE),

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from measures.printing_slurm import PrintingSlurm
-from measures.scale import growth, of_size
+from measures.scale import Heard, growth, of_size
 
 from rltuned.controller.tell.metrics import PHASES
 from rltuned.core.config import DEFAULT_MODEL, Config
@@ -65,6 +65,13 @@ def test_cycles_write_and_take_as_many_commands_as_with_half_of_the_jobs(limited
         assert long["commands"] == of_size(JOBS // 2, NODES, 1, 2)["commands"]
     else:
         assert long["commands"] > 17, "several batches, each read before and after"
+
+
+def test_each_cycle_is_heard_also_one_that_says_what_was_said_lately():
+    heard = Heard()
+    heard.info("cycle.done", seconds={"read": 1.0})
+    heard.debug("cycle.done", seconds={"read": 2.0})
+    assert heard.done["seconds"] == {"read": 2.0}
 
 
 def test_growth_is_the_exponent_of_the_size():
