@@ -173,7 +173,8 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         for phase, value in seconds.items() if cycle else ():
             others = clock.slept - slept + runner.updating - updating if phase in {"apply", "total"} else 0.0
             taken[phase].append(1000.0 * (value - others))
-        last = report
+        last = {"managed": report.managed, "planned": report.planned}
+        del report  # the daemon keeps no record over a cycle
     daemon.stop()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
     return {
@@ -181,8 +182,7 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         "commands": sum(count for name, count in commands.items() if name not in UNCOUNTED),
         "rss_mb": int(status["VmHWM"].split()[0]) / 1024,
         "rss_after_mb": int(status["VmRSS"].split()[0]) / 1024,
-        "managed": last.managed,
-        "planned": last.planned,
+        **last,
         "applied": applied,
         "journal_entries": len(daemon.journal.entries),
         "record_mb": (config.state.directory / RECORD).stat().st_size / 2**20,
