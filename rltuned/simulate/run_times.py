@@ -59,6 +59,7 @@ def at_submission(jobs: Workload, estimates: Estimates) -> RunTimePredictions:
     (`ended_before`). NaN where none had.
     """
     kinds, limit = kinds_of(jobs, estimates.time_limit), estimates.time_limit
+    users = [kind.user for kind in kinds]
     rows, ran, ends = ended_before(jobs, estimates, np.inf, len(jobs))
     before = np.searchsorted(ends, jobs.submit_time, side="right")
     ended = zip(rows.tolist(), ran.tolist(), ends.tolist(), jobs.submit_time[rows].tolist(), strict=True)
@@ -70,11 +71,11 @@ def at_submission(jobs: Workload, estimates: Estimates) -> RunTimePredictions:
             history.ended(kinds[at], *times)
         told = until
         if history.due:
-            found[:, first:row] = history.run_times_by(known[first:row], limit[first:row])
+            found[:, first:row] = history.run_times_by(known[first:row], users[first:row], limit[first:row])
             history.renew()
             first = row
         known[row] = history.known(kinds[row])
-    found[:, first:] = history.run_times_by(known[first:], limit[first:])
+    found[:, first:] = history.run_times_by(known[first:], users[first:], limit[first:])
     return RunTimePredictions(*np.where(before > 0, found, np.nan))
 
 

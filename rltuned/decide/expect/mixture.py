@@ -1,11 +1,11 @@
 """How long a job runs, as a distribution: a mixture of what the jobs like it took.
 
 A job is expected to take what one of ten earlier jobs of its kind took (people run the same again), nearly or roughly
-so; or to reach its limit; or to be like nothing known. Each way has a weight, the same for all jobs, learned from ended
-jobs by expectation-maximization (Dempster, Laird and Rubin, J. R. Statist. Soc. B 39, 1977). The mean is corrected by
-what the limits of ended jobs say beside it. The interval is calibrated by how far the last ended jobs were outside of
-theirs (conformalized quantile regression: Romano, Patterson and Candès, NeurIPS 2019). Why this and not boosted trees:
-docs/decisions/0150-run-times-as-mixtures.md. Pure NumPy.
+so; or to reach its limit; or to be like nothing known. Each way has a weight of each user's, which begins from one of
+everybody's, learned from ended jobs by expectation-maximization (Dempster, Laird and Rubin, J. R. Statist. Soc. B 39,
+1977). The mean is corrected by what the limits of ended jobs say beside it. The interval is calibrated by how far the
+last ended jobs were outside of theirs (conformalized quantile regression: Romano, Patterson and Candès, NeurIPS 2019).
+Why this and not boosted trees: docs/decisions/0150-run-times-as-mixtures.md. Pure NumPy.
 """
 
 import math
@@ -40,6 +40,9 @@ _BY_WIDTH: Final = np.array([0.5, 0.35, 0.15])
 """… by age, by scale; of the limit, and of being like nothing known:"""
 _OTHERS: Final = np.array([0.05, 0.1])
 _START: Final = 200  # ended jobs that the start counts as
+_START_OWN: Final = 100
+"""Jobs that everybody's weights count as among a user's own. People differ in how often they run the same again."""
+_LEAST_OWN: Final = 20  # ended jobs of a user that has weights of its own
 _AT_ONCE: Final = 256
 _ROUNDS: Final = 20
 _RARE: Final = 1e-30
@@ -60,7 +63,9 @@ class Mixture:
     """
 
     def __init__(self) -> None:
-        self._weights: Floats = _start()
+        self._weights: Floats = _start()[None]
+        """(1 + users, ways): everybody's, and those of `_own`."""
+        self._own: dict[str, int] = {}  # rows of `_weights` by user
         self._wider = 0.0
         """By how much an interval is to be wider at each end, ln(seconds), so that `COVER` of the last ended jobs would
         have been in theirs; may be below 0."""
@@ -68,8 +73,9 @@ class Mixture:
         """c0, c1, c2 of ln T = c0 + c1 ln m + c2 ln L: the mean T of the jobs of which the mixture has the mean m, and
         of limit L. Limits say something that earlier run times do not."""
 
-    def learn(self, known: Known, time_limit: Floats, run_time: Floats) -> None:
-        """Weights and interval anew, from n jobs that have ended, in this order; seconds, limits infinite or NaN: none.
+    def learn(self, known: Known, users: Sequence[str], time_limit: Floats, run_time: Floats) -> None:
+        """Weights and interval anew, from n jobs of `users` ("": unknown) that have ended, in this order; seconds,
+        limits infinite or NaN: none.
 
         `known`: (n, levels, `LAST`) ln(seconds) of the earlier jobs of each kind that had ended when these started, the
         last one first; NaN: no such job.
@@ -79,25 +85,26 @@ class Mixture:
         density = self._density(known, there, count, took, limit)
         ways = np.repeat((count > 0).reshape(len(took), -1), len(_WIDTHS), axis=1)
         possible = np.column_stack((ways, np.isfinite(limit), np.ones(len(took), dtype=np.bool_))).astype(np.float32)
-        prior, weights = _START * _start(), self._weights
-        for _ in range(_ROUNDS):
-            mass = possible @ weights.astype(np.float32)
-            share = density @ weights.astype(np.float32)  # impossible ways have no density
-            found = weights * ((mass / np.maximum(share, _RARE)) @ density)
-            # What a job cannot be like keeps its weight.
-            found += weights * (len(took) - possible.sum(axis=0)) + prior
-            weights = found / found.sum()
-        self._weights = np.asarray(weights, dtype=np.float64)
-        last = slice(-_CALIBRATE, None)
+        names, of, jobs = np.unique(np.array(users, dtype=np.str_), return_inverse=True, return_counts=True)
+        order = np.split(np.argsort(of, kind="stable"), np.cumsum(jobs)[:-1])
+        rows = {name: its for name, its in zip(names.tolist(), order, strict=True) if name and len(its) >= _LEAST_OWN}
+        shared = _learned(density, possible, _START * _start())
+        own = [_learned(density[its], possible[its], _START_OWN * shared) for its in rows.values()]
+        self._own, self._weights = {name: 1 + at for at, name in enumerate(rows)}, np.stack((shared, *own))
+        weights, last = self._weights_of(users), slice(-_CALIBRATE, None)
         if len(took) >= _CERTAIN:
-            _, _, low, high = self._of(known[last], limit[last])
+            _, _, low, high = self._of(known[last], weights[last], limit[last])
             beyond = np.maximum(low - took[last], took[last] - high)
             self._wider = float(np.quantile(beyond, COVER))
-        columns = _columns(self._of(known, limit)[0], limit)
+        columns = _columns(self._of(known, weights, limit)[0], limit)
         # As many jobs as the start counts as took just what was expected of them.
         all_columns, values = np.concatenate((columns, columns)), np.exp(np.concatenate((took, columns[:, 1])))
         counts = np.repeat([1.0, _START / max(len(took), 1)], len(took))
         self._mean = mean_regression(all_columns, values, counts)
+
+    def _weights_of(self, users: Sequence[str]) -> npt.NDArray[np.float32]:
+        """(n, ways) weights of the jobs of these users."""
+        return self._weights[[self._own.get(user, 0) for user in users]].astype(np.float32)
 
     @staticmethod
     def _density(
@@ -114,10 +121,10 @@ class Mixture:
         ways = np.stack(found, axis=3).reshape(len(took), -1)
         return np.column_stack((ways, limited, anything)).astype(np.float32)
 
-    def run_times(self, known: Known, time_limit: Floats) -> RunTimePredictions:
-        """Of (n, levels, `LAST`) `known` and (n,) `time_limit`, as in `learn`."""
+    def run_times(self, known: Known, users: Sequence[str], time_limit: Floats) -> RunTimePredictions:
+        """Of (n, levels, `LAST`) `known`, n `users` and (n,) `time_limit`, as in `learn`."""
         limit = _log_limit(time_limit)
-        mean, centre, low, high = self._of(known, limit)
+        mean, centre, low, high = self._of(known, self._weights_of(users), limit)
         mean = _columns(mean, limit) @ self._mean
         low, high = np.fmin(low - self._wider, centre), np.fmax(high + self._wider, centre)
         at_limit = limit - 1.0 / float(_RESOLUTION)  # rounded values may be a little below it
@@ -125,45 +132,20 @@ class Mixture:
         seconds = (np.where(value > at_limit, limited, np.exp(np.maximum(value, 0.0))) for value in columns)
         return RunTimePredictions(*seconds)
 
-    def _of(self, known: Known, limit: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    @staticmethod
+    def _of(known: Known, weights: npt.NDArray[np.float32], limit: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """ln(seconds): of the mean, the median, and the ends of the interval as the mixture has them."""
         found = np.empty((4, len(known)))
         for first in range(0, len(known), _AT_ONCE):
             rows = slice(first, first + _AT_ONCE)
-            found[:, rows] = self._of_few(known[rows], limit[rows].astype(np.float32))
+            found[:, rows] = _of_few(known[rows], weights[rows], limit[rows].astype(np.float32))
         return found[0], found[1], found[2], found[3]
-
-    def _of_few(self, known: Known, limit: npt.NDArray[np.float32]) -> Floats:
-        """(4, n) as `_of`, of a few jobs: what is computed on the way stays in the processor's cache."""
-        there, count = _present(known)
-        jobs = len(known)
-        ways = self._weights[:-2].astype(np.float32).reshape(1, known.shape[1], len(_AGES), len(_WIDTHS))
-        ways = ways / np.maximum(count, 1).astype(np.float32)[..., None]
-        weight = np.repeat(ways, np.diff((*_AGES, known.shape[2])), axis=2) * there[..., None]
-        value = np.where(there, known, np.float32(0.0)).reshape(jobs, -1)
-        bounded = np.isfinite(limit)
-        other_value = np.empty((jobs, 1 + len(_ANYTHING)), dtype=np.float32)
-        other_value[:, 0], other_value[:, 1:] = np.where(bounded, limit, np.float32(0.0)), _ANYTHING
-        other_weight = np.full_like(other_value, self._weights[-1] / len(_ANYTHING))
-        other_weight[:, 0] = np.where(bounded, np.float32(self._weights[-2]), np.float32(0.0))
-        values, weights = [other_value], [other_weight]
-        for width, offsets in enumerate(_OFFSETS):
-            share = weight[..., width].reshape(jobs, -1) / np.float32(len(offsets))
-            values += [value + np.float32(offset) for offset in offsets]
-            weights += [share] * len(offsets)
-        most, tail = np.minimum(limit, np.float32(_LONGEST)), (1.0 - COVER) / 2.0
-        each = np.concatenate((other_value, value), axis=1)
-        of_each = np.concatenate((other_weight, weight.sum(axis=3).reshape(jobs, -1)), axis=1)
-        centre = _quantiles(each, of_each, most, (0.5,))
-        seconds = np.exp(np.clip(each, np.float32(0.0), most[:, None]))
-        mean = np.log((seconds * of_each).sum(axis=1) / of_each.sum(axis=1))
-        ends = _quantiles(np.concatenate(values, axis=1), np.concatenate(weights, axis=1), most, (tail, 1.0 - tail))
-        return np.stack((mean, *centre, *ends))
 
     def to_json(self) -> dict[str, Any]:
         """All that it knows, as JSON-able data."""
         return {
-            "weights": np.round(self._weights, 6).tolist(),
+            "weights": np.round(self._weights[0], 6).tolist(),
+            "own": {user: np.round(self._weights[row], 6).tolist() for user, row in self._own.items()},
             "wider": round(self._wider, 6),
             "mean": np.round(self._mean, 6).tolist(),
         }
@@ -173,18 +155,70 @@ class Mixture:
         """What `to_json` made; WorkloadError: it is something else."""
         made = cls()
         match value:
-            case {"weights": list(weights), "wider": int(wider) | float(wider), "mean": [*mean]} if (
-                len(weights) == len(made._weights)
+            case {"weights": shared, "own": dict(own), "wider": int(wider) | float(wider), "mean": [*mean]} if (
+                all(_are_weights(weights) for weights in (shared, *own.values()))
+                and all(isinstance(user, str) for user in own)
                 and len(mean) == len(made._mean)
                 and all(isinstance(v, int | float) and math.isfinite(v) for v in mean)
-                and all(isinstance(v, int | float) and 0.0 <= v <= 1.0 for v in weights)
-                and sum(weights) > 0.5
                 and math.isfinite(wider)
             ):
-                made._weights, made._wider = np.array(weights, dtype=np.float64) / sum(weights), float(wider)
-                made._mean = np.array(mean, dtype=np.float64)
+                made._weights = np.array([shared, *own.values()], dtype=np.float64)
+                made._own = {user: 1 + at for at, user in enumerate(own)}
+                made._mean, made._wider = np.array(mean, dtype=np.float64), float(wider)
                 return made
         raise WorkloadError("the weights of the history cannot be understood")
+
+
+def _are_weights(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == len(_start())
+        and all(isinstance(v, int | float) and 0.0 <= v <= 1.0 for v in value)
+        and 0.5 < sum(value) < 1.5
+    )
+
+
+def _learned(density: npt.NDArray[np.float32], possible: npt.NDArray[np.float32], prior: Floats) -> Floats:
+    """(ways,) weights by expectation-maximization, from (n, ways) densities of n jobs at their run times and which ways
+    were possible; `prior`: jobs that were like each way before.
+    """
+    weights = prior / prior.sum()
+    for _ in range(_ROUNDS):
+        mass = possible @ weights.astype(np.float32)
+        share = density @ weights.astype(np.float32)  # impossible ways have no density
+        found = weights * ((mass / np.maximum(share, _RARE)) @ density)
+        # What a job cannot be like keeps its weight.
+        found += weights * (len(density) - possible.sum(axis=0)) + prior
+        weights = found / found.sum()
+    return np.asarray(weights, dtype=np.float64)
+
+
+def _of_few(known: Known, weights: npt.NDArray[np.float32], limit: npt.NDArray[np.float32]) -> Floats:
+    """(4, n) as `Mixture._of`, of a few jobs: what is computed on the way stays in the processor's cache."""
+    there, count = _present(known)
+    jobs = len(known)
+    ways = weights[:, :-2].reshape(jobs, known.shape[1], len(_AGES), len(_WIDTHS))
+    ways = ways / np.maximum(count, 1).astype(np.float32)[..., None]
+    weight = np.repeat(ways, np.diff((*_AGES, known.shape[2])), axis=2) * there[..., None]
+    value = np.where(there, known, np.float32(0.0)).reshape(jobs, -1)
+    bounded = np.isfinite(limit)
+    other_value = np.empty((jobs, 1 + len(_ANYTHING)), dtype=np.float32)
+    other_value[:, 0], other_value[:, 1:] = np.where(bounded, limit, np.float32(0.0)), _ANYTHING
+    other_weight = np.repeat(weights[:, -1:] / np.float32(len(_ANYTHING)), 1 + len(_ANYTHING), axis=1)
+    other_weight[:, 0] = np.where(bounded, weights[:, -2], np.float32(0.0))
+    values, shares = [other_value], [other_weight]
+    for width, offsets in enumerate(_OFFSETS):
+        share = weight[..., width].reshape(jobs, -1) / np.float32(len(offsets))
+        values += [value + np.float32(offset) for offset in offsets]
+        shares += [share] * len(offsets)
+    most, tail = np.minimum(limit, np.float32(_LONGEST)), (1.0 - COVER) / 2.0
+    each = np.concatenate((other_value, value), axis=1)
+    of_each = np.concatenate((other_weight, weight.sum(axis=3).reshape(jobs, -1)), axis=1)
+    centre = _quantiles(each, of_each, most, (0.5,))
+    seconds = np.exp(np.clip(each, np.float32(0.0), most[:, None]))
+    mean = np.log((seconds * of_each).sum(axis=1) / of_each.sum(axis=1))
+    ends = _quantiles(np.concatenate(values, axis=1), np.concatenate(shares, axis=1), most, (tail, 1.0 - tail))
+    return np.stack((mean, *centre, *ends))
 
 
 def _start() -> Floats:

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.errors import WorkloadError
-from rltuned.core.tables import Category, Codes, Floats, Ints, JobTable, Rows
+from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, JobTable, Rows
 from rltuned.decide.expect.mixture import LAST, Known, Mixture
 from rltuned.decide.expect.predictions import RunTimePredictions
 
-FORMAT: Final = 2  # version of the JSON form
+FORMAT: Final = 3  # version of the JSON form
 
 MOST_KEYS: Final = 50_000
 """Keys that are kept, about 15 MiB; those of whoever was not seen for longest go first. A job has up to five."""
@@ -59,6 +59,8 @@ class JobKind:
     cpus: int = 0
 
 
+_OF_USER: Final = 3  # the level of all of the user's jobs
+
 _Key = tuple[int, str, str, int, int, int]
 """Level of `LEVELS`, user, partition, GPUs, limit in seconds, CPUs; what does not matter is "" or −1."""
 
@@ -66,11 +68,13 @@ _NOTHING: Final[Mapping[_Key, int]] = {}
 
 
 class _Ended(NamedTuple):
+    user: str
     rows: tuple[int, ...]  # of `RunTimeHistory._took`, by level
     run_time: float
     end: float
     asked: float  # when a prediction was wanted first: at its submission
     limit: float
+    again: tuple[bool, ...]  # by level: it is slight, and counts as one with the one before it (`_with_last`)
 
 
 class RunTimeHistory:
@@ -108,9 +112,9 @@ class RunTimeHistory:
         rows = [self._row(key) for key in _keys(kind, kind.partition)]
         took = math.log(max(run_time, 1.0))
         limit = math.inf if math.isnan(kind.time_limit) else kind.time_limit
-        self._took[rows] = _with_last(self._took[rows], took)
+        self._took[rows], again = _with_last(self._took[rows], took)
         asked = end - run_time if math.isnan(submitted) else min(submitted, end - run_time)
-        self._log.append(_Ended(tuple(rows), run_time, end, asked, limit))
+        self._log.append(_Ended(kind.user, tuple(rows), run_time, end, asked, limit, tuple(again.tolist())))
         if len(self._log) >= 2 * LEARN_FROM:
             self._log = _fair(self._log)
         self._new += 1
@@ -125,12 +129,12 @@ class RunTimeHistory:
         if not self.due:
             return
         self._new, self._log = 0, _fair(self._log)
-        rows, run_time, end, asked, limit = zip(*self._log, strict=True)
-        took = np.array(run_time)
-        known = _as_of(np.array(rows), np.log(np.maximum(took, 1.0)), np.array(end), np.array(asked))
+        users, *columns = zip(*self._log, strict=True)
+        rows, run_time, end, asked, limit, again = map(np.array, columns)
+        known = _as_of(rows, np.log(np.maximum(run_time, 1.0)), end, asked, again)
         # What came before the first jobs of a full log is not known any more.
-        first = len(took) // 10 if len(took) > 0.9 * LEARN_FROM else 0
-        self._mixture.learn(known[first:], np.array(limit)[first:], took[first:])
+        first = len(rows) // 10 if len(rows) > 0.9 * LEARN_FROM else 0
+        self._mixture.learn(known[first:], users[first:], limit[first:], run_time[first:])
 
     def run_times(self, kinds: Sequence[JobKind]) -> RunTimePredictions:
         """What is expected of jobs of these kinds. NaN while nothing has ended."""
@@ -138,15 +142,15 @@ class RunTimeHistory:
         if not self._place or not kinds:
             return RunTimePredictions(*np.full((4, len(kinds)), np.nan))
         rows = np.array([self._rows(kind) for kind in kinds], dtype=np.intp)
-        return self.run_times_by(self._took[rows], limit)
+        return self.run_times_by(self._took[rows], [kind.user for kind in kinds], limit)
 
     def known(self, kind: JobKind) -> Known:
         """(levels, `LAST`) ln(seconds) of the last jobs like it now, the last one first; NaN: none."""
         return self._took[self._rows(kind)]
 
-    def run_times_by(self, known: Known, time_limit: Floats) -> RunTimePredictions:
-        """What is expected of n jobs of which (n, levels, `LAST`) was `known`; never NaN."""
-        return self._mixture.run_times(known, time_limit)
+    def run_times_by(self, known: Known, users: Sequence[str], time_limit: Floats) -> RunTimePredictions:
+        """What is expected of n jobs of these `users` of which (n, levels, `LAST`) was `known`; never NaN."""
+        return self._mixture.run_times(known, users, time_limit)
 
     def predict(self, kind: JobKind) -> float:
         """Seconds that the job is expected to run, in the mean; NaN while nothing has ended."""
@@ -161,8 +165,8 @@ class RunTimeHistory:
             last.append([*key, np.exp(took).round(1).tolist()])
         number = {row: at for at, row in enumerate(row for _, row in places)}
         log = [
-            [[number[row] for row in rows], *times, limit if math.isfinite(limit) else None]
-            for rows, *times, limit in self._log
+            [[number[row] for row in rows], *times, limit if math.isfinite(limit) else None, list(map(int, again))]
+            for _, rows, *times, limit, again in self._log
         ]
         return {"format": FORMAT, "last": last, "log": log, "new": self._new, "mixture": self._mixture.to_json()}
 
@@ -177,11 +181,13 @@ class RunTimeHistory:
             case _:
                 raise WorkloadError(f"no history of format {FORMAT}")
         history._mixture, history._new = Mixture.from_json(mixture), new
+        users = []
         for entry in last:
             key, took = _entry(entry)
             row = history._row(key)  # the columns may grow here
             history._took[row, : len(took)] = np.log(np.maximum(took, 1.0))
-        history._log.extend(_logged(entry, len(last)) for entry in log)
+            users.append(key[1])
+        history._log.extend(_logged(entry, users) for entry in log)
         return history
 
     def _row(self, key: _Key) -> int:
@@ -218,7 +224,7 @@ class RunTimeHistory:
 
 def _fair(log: list[_Ended]) -> list[_Ended]:
     """`log` without what is too much of its users, the oldest first (`LEARN_FROM`)."""
-    users = np.array([job.rows[3] for job in log])
+    users = np.array([job.rows[_OF_USER] for job in log])
     _, user, count = np.unique(users, return_inverse=True, return_counts=True)
     most = bisect_right(range(int(count.max())), LEARN_FROM, key=lambda each: int(np.minimum(count, each + 1).sum()))
     if len(count) > 1:
@@ -229,15 +235,15 @@ def _fair(log: list[_Ended]) -> list[_Ended]:
     return [log[row] for row in np.flatnonzero(newer < most).tolist()]
 
 
-def _with_last(last: Known, took: float) -> Known:
-    """(levels, `LAST`) `last` with a job of ln(seconds) `took`."""
+def _with_last(last: Known, took: float) -> tuple[Known, Bools]:
+    """(levels, `LAST`) `last` with a job of ln(seconds) `took`; (levels,) where it counts as one with the last one."""
     # Slight jobs that end one after the other are kept as one: else ten runs of a few seconds would drive out all that
     # is known of a user's long jobs, and the next long one would be expected to be short, at hardly any cost.
     slight = np.fmax.reduce(last, axis=1, initial=0.0) + math.log(SLIGHT)
     again = (took < slight) & (last[:, 0] < slight)  # False where there is no last one (NaN)
     made = np.where(again[:, None], last, np.roll(last, 1, axis=1))
     made[:, 0] = took
-    return made
+    return made, again
 
 
 def _keys(kind: JobKind, partition: str) -> tuple[_Key, ...]:
@@ -254,19 +260,24 @@ def _keys(kind: JobKind, partition: str) -> tuple[_Key, ...]:
     )
 
 
-def _as_of(rows: Ints, took: Floats, ends: Floats, asked: Floats) -> npt.NDArray[np.float32]:
-    """`known` of `Mixture.learn` for jobs of keys `rows` (n, levels), `asked` about when; `ends` is in order."""
+def _as_of(rows: Ints, took: Floats, ends: Floats, asked: Floats, again: Bools) -> Known:
+    """(n, levels, `LAST`) what was known of jobs of keys `rows` (n, levels) when they were `asked` about, as
+    `RunTimeHistory.known` says it; `ends` is in order, `again` of `_Ended`.
+    """
     known = np.full((*rows.shape, LAST), np.nan, dtype=np.float32)
     place = np.arange(len(rows))
     ended = np.searchsorted(ends, asked, side="right")
     for level, key in enumerate(rows.T):
         order = np.argsort(key, kind="stable")
-        numbers = key[order] * (len(rows) + 1) + place[order]
+        of = key[order]
+        # The job before each one that counts as one with it, where there are any.
+        first = np.maximum.accumulate(np.where(again[order, level], 0, place))
         # Where in `order` the jobs of the same key end that had ended by then.
-        last = np.searchsorted(numbers, key * (len(rows) + 1) + ended)[:, None] - 1 - np.arange(LAST)
-        at = order[np.maximum(last, 0)]
-        same = (last >= 0) & (key[at] == key[:, None])
-        known[:, level] = np.where(same, took[at], np.nan)
+        at = np.searchsorted(of * (len(rows) + 1) + order, key * (len(rows) + 1) + ended) - 1
+        for nth in range(LAST):
+            same = (at >= 0) & (of[at] == key)
+            known[:, level, nth] = np.where(same, took[order[at]], np.nan)
+            at = np.where(same, first[at] - 1, -1)
     return known
 
 
@@ -279,14 +290,18 @@ def _entry(entry: Any) -> tuple[_Key, list[float]]:
     raise WorkloadError("an entry of the history cannot be understood")
 
 
-def _logged(entry: Any, keys: int) -> _Ended:
+def _logged(entry: Any, users: Sequence[str]) -> _Ended:
+    """One of the log; `users`: of each key."""
     match entry:
-        case [list(rows), run_time, int(end) | float(end), int(asked) | float(asked), limit] if (
-            len(rows) == LEVELS
-            and all(isinstance(row, int) and 0 <= row < keys for row in rows)
+        case [list(rows), run_time, int(end) | float(end), int(asked) | float(asked), limit, list(again)] if (
+            len(rows) == len(again) == LEVELS
+            and all(one in {0, 1} for one in again)
+            and all(isinstance(row, int) and 0 <= row < len(users) for row in rows)
             and all(map(_is_time, (run_time, abs(end), abs(asked), 0.0 if limit is None else limit)))
         ):
-            return _Ended(tuple(row + 1 for row in rows), run_time, end, asked, math.inf if limit is None else limit)
+            limit = math.inf if limit is None else limit
+            keys = tuple(row + 1 for row in rows)
+            return _Ended(users[rows[_OF_USER]], keys, run_time, end, asked, limit, tuple(map(bool, again)))
     raise WorkloadError("a job of the history cannot be understood")
 
 

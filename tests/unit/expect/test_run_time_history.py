@@ -11,7 +11,7 @@ import pytest
 
 from rltuned.core.errors import WorkloadError
 from rltuned.core.plain_tables import job_table
-from rltuned.decide.expect.mixture import LAST, mean_regression
+from rltuned.decide.expect.mixture import LAST, Known, Mixture, mean_regression
 from rltuned.decide.expect.run_time_history import (
     LEARN_FROM,
     MOST_KEYS,
@@ -137,6 +137,40 @@ def test_weights_are_learned_from_how_jobs_were_like_earlier_ones() -> None:
     assert wide(same, kind) < 0.5 * wide(anything, kind)
 
 
+def test_it_is_learned_from_what_was_told_of_jobs_when_they_were_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[Known] = []
+    monkeypatch.setattr(Mixture, "learn", lambda _self, known, *_others: learned.append(known))
+    rng, history, moments = np.random.default_rng(1), RunTimeHistory(), []
+    for number in range(1000):
+        # Many that end at once, between long ones, several at a time.
+        kind = replace(ANN, user=f"u{number % 5}", gpus=1 + number % 2, time_limit=60.0 * (1 + number % 3))
+        submitted, seconds = 10.0 * number, float(np.exp(rng.choice([1.0, 9.0]) + rng.normal()))
+        moments += [(submitted, number, kind, seconds), (submitted + seconds, -number, kind, seconds)]
+    told_then: dict[int, Known] = {}
+    ended = []
+    for now, number, kind, seconds in sorted(moments, key=lambda moment: moment[:2]):
+        if number > 0:
+            told_then[number] = history.known(kind)
+        elif number < 0:
+            ended.append(-number)
+            history.ended(kind, seconds, now, now - seconds)
+    history.renew()
+    np.testing.assert_array_equal(learned[0], [told_then[number] for number in ended])
+
+
+def test_how_a_users_jobs_are_like_earlier_ones_is_learned_of_each_user() -> None:
+    rng, history = np.random.default_rng(6), RunTimeHistory()
+    steady, fickle = JobKind("steady", gpus=1, time_limit=1e6), JobKind("fickle", gpus=1, time_limit=1e6)
+    for number in range(800):
+        seconds = float(np.exp(rng.normal(7.0, 2.0)))
+        history.ended(fickle, seconds, 1e6 * number)
+        history.ended(steady, 700.0, 1e6 * number)
+    alike = wide(history, fickle) / wide(history, steady)
+    history.renew()
+    assert wide(history, fickle) / wide(history, steady) > 2.0 * alike
+    assert wide(history, steady) < 0.2
+
+
 @pytest.mark.parametrize("again", [0.9, 0.5, 0.0])
 def test_four_of_five_jobs_end_within_their_intervals(again: float) -> None:
     rng = np.random.default_rng(2)
@@ -237,11 +271,15 @@ GOOD: dict[str, Any] = json.loads(json.dumps(told((ANN, 5.0)).to_json()))
         GOOD | {"last": [[0, "u", "p", 1, 60, 1, ["x"]]]},
         GOOD | {"last": [[0, "u", "p", 1, 60, 1, [math.inf]]]},
         GOOD | {"last": [[0, "u", "p", 1, 60, 1, [1.0] * (LAST + 1)]]},
-        GOOD | {"log": [[[0, 1, 2, 3, 5], 5.0, 9.0, 4.0, None]]},
-        GOOD | {"log": [[[0, 1, 2, 3], 5.0, 9.0, 4.0, None]]},
-        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, "now", 4.0, None]]},
+        GOOD | {"log": [[[0, 1, 2, 3, 5], 5.0, 9.0, 4.0, None, [0] * 5]]},
+        GOOD | {"log": [[[0, 1, 2, 3], 5.0, 9.0, 4.0, None, [0] * 5]]},
+        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, "now", 4.0, None, [0] * 5]]},
         GOOD | {"mixture": None},
+        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, 9.0, 4.0, None]]},
+        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, 9.0, 4.0, None, [0, 0, 0, 2, 0]]]},
         GOOD | {"mixture": {"weights": [1.0], "wider": 0.0}},
+        GOOD | {"mixture": GOOD["mixture"] | {"own": {"ann": [1.0]}}},
+        GOOD | {"mixture": GOOD["mixture"] | {"own": []}},
         GOOD | {"mixture": GOOD["mixture"] | {"wider": math.nan}},
         GOOD | {"mixture": GOOD["mixture"] | {"weights": [0.0] * len(GOOD["mixture"]["weights"])}},
     ],
