@@ -1,149 +1,104 @@
-"""How good run-time predictions are, on the later half of traces with users (docs/estimates.md has the table).
+"""How good run-time predictions are for jobs that wait, as they start (docs/estimates.md has the table).
 
-``python -m studies.run_times TRACES`` prints it. TRACES is the directory of the published traces. Each job is predicted
-at its submission, from the jobs that had ended by then on the machine of the trace.
+``python -m studies.run_times TRACES [NAME ...]`` prints it. TRACES is the directory of the published traces. Windows of
+3,000 and of 768 jobs are simulated in Slurm's own order at the load of real sites (`studies.lending`); each job that
+has waited for more than a minute is predicted just before it starts, from the jobs that had ended by then.
 """
 
 import sys
-from collections import defaultdict, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.core.config import DEFAULT_MODEL
-from rltuned.core.tables import Floats
-from rltuned.decide.expect.predictions import COVER, expected_run_times
-from rltuned.decide.expect.run_time_history import JobKind
+from rltuned.core.tables import Bools, Floats
 from rltuned.lab.evaluate.bootstrap import compare, counts
-from rltuned.records import model_files as files
-from rltuned.simulate.run_times import at_submission, ended_before, kinds_of
-from rltuned.simulate.workload.jobs import Estimates, Workload
+from rltuned.lab.evaluate.case import Case
+from rltuned.lab.evaluate.evaluation import ready
+from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings
+from rltuned.lab.evaluate.measure import simulate_case
+from rltuned.lab.evaluate.policies import contender
+from rltuned.simulate.run_times import HistoryPredictor, past
+from rltuned.simulate.shape import read_shape
+from studies.lending import PROTOCOLS, SEEDS, WEIGHTS
 from studies.traces import read
 
-TRACES: Final = {
-    "Graham": "drac-graham.csv.gz",
-    "Venus": "helios-venus-users.csv.gz",
-    "Philly": "philly-users.csv.gz",
-    "HPC2N": "hpc2n.swf.gz",
-    "SDSC-BLUE": "sdsc-blue.swf.gz",
-}
-MOST: Final = 60_000
-"""First jobs of a trace that are looked at."""
+WINDOWS: Final = (3000, 768)
+"""Jobs of one."""
+WAITED: Final = 60.0
+"""Seconds."""
 BLOCKS: Final = 40
 """Stretches of jobs that are resampled: jobs of one stretch are alike."""
-SEED: Final = 7
-_TAILS: Final = ((1.0 - COVER) / 2.0, 0.5, (1.0 + COVER) / 2.0)
-_LAST: Final = (3, 3, 3, 10, 10)
 
 
-class Predicted(NamedTuple):
-    """(n,) seconds each."""
+class Decided(NamedTuple):
+    """(n,) of the jobs of one window that waited, as they started; seconds."""
 
-    median_of_three: Floats
+    took: Floats
+    size: Floats  # GPUs, or CPUs
+    limit: Floats
     mean: Floats
     median: Floats
-    low: Floats
-    high: Floats
+    inside: Bools  # the run time is in the interval
 
 
-class MedianOfThree:
-    """The prediction before this one (decision 0150).
-
-    The median of the user's last three run times with the same GPUs, partition and limit; else of less alike jobs.
-    """
-
-    def __init__(self) -> None:
-        self._last: defaultdict[tuple[object, ...], deque[float]] = defaultdict(lambda: deque(maxlen=10))
-
-    def ended(self, kind: JobKind, run_time: float) -> None:
-        """A job ended after so many seconds."""
-        for key in self._keys(kind):
-            self._last[key].append(run_time)
-
-    def predict(self, kind: JobKind) -> float:
-        """Seconds; the limit where nothing is known."""
-        for key, last in zip(self._keys(kind), _LAST, strict=True):
-            if key in self._last:
-                return min(max(float(np.median(list(self._last[key])[-last:])), 1.0), _limit(kind))
-        return _limit(kind)
-
-    @staticmethod
-    def _keys(kind: JobKind) -> tuple[tuple[object, ...], ...]:
-        same = kind.user, kind.partition, kind.gpus
-        # A name that is not known is a key of its own job only.
-        account, partition = (name or object() for name in (kind.account, kind.partition))
-        return (0, *same, _limit(kind)), (1, *same), (2, kind.user), (3, account), (4, partition)
+def decided(case: Case, settings: EvaluationSettings) -> Decided:
+    """What was expected of each job of a window just before it started."""
+    jobs, limit = case.jobs, case.estimates.time_limit
+    result = simulate_case(case, contender(OWN, settings)).result()
+    start, end = result.start, result.end
+    before = past(case.before, case.before_estimates, float(jobs.submit_time[0]))
+    predictor = HistoryPredictor(jobs, limit, before)
+    ends = np.argsort(end, kind="stable")
+    ends = ends[np.isfinite(end[ends])]
+    rows = np.flatnonzero(case.measured & (start - jobs.submit_time > WAITED))
+    rows, told, found = rows[np.argsort(start[rows], kind="stable")], 0, []
+    for row in rows.tolist():
+        now = int(np.searchsorted(end[ends], start[row], side="right"))
+        fresh, told = ends[told:now], now
+        predictor.ended(fresh, (end - start)[fresh], end[fresh])
+        found.append(np.concatenate(predictor.predict(np.array([row]))))
+    mean, median, low, high = np.array(found).reshape(-1, 4).T
+    took = np.maximum((end - start)[rows], 1.0)
+    inside = (low <= took * 1.001) & (took <= high * 1.001)  # values are rounded
+    return Decided(took, np.maximum(jobs.gpus[rows], 1.0), limit[rows], mean, median, inside)
 
 
-def predicted(jobs: Workload) -> Predicted:
-    """Of all jobs, each at its submission; NaN where nothing had ended."""
-    kinds, limit = kinds_of(jobs, jobs.time_limit), np.fmin(jobs.time_limit, np.inf)
-    rows, ran, ends = ended_before(jobs, Estimates(limit, limit), np.inf, len(jobs))
-    before, median, told = MedianOfThree(), np.empty(len(jobs)), 0
-    for row, now in enumerate(np.searchsorted(ends, jobs.submit_time, side="right").tolist()):
-        for at in range(told, now):
-            before.ended(kinds[rows[at]], float(ran[at]))
-        told = now
-        median[row] = before.predict(kinds[row])
-    return Predicted(median, *at_submission(jobs, Estimates(limit, limit)))
+def order_cost(expected: Floats, took: Floats, size: Floats) -> float:
+    """Mean completion in order of expected area over that in order of true area, on one machine."""
+    by = (np.cumsum((took * size)[np.argsort(area * size, kind="stable")]).mean() for area in (expected, took))
+    return float(next(by) / next(by))
 
 
-def table(name: str, jobs: Workload) -> list[str]:
-    """Rows of the table of one trace."""
-    jobs = jobs.take(slice(0, MOST))
-    told = predicted(jobs)
-    limit = np.where(np.isnan(jobs.time_limit), np.inf, np.maximum(jobs.time_limit, 1.0))
-    took = np.maximum(np.minimum(jobs.run_time, limit), 1.0)
-    late = np.arange(len(jobs)) >= len(jobs) // 2
-    late &= np.isfinite(told.median_of_three) & np.isfinite(told.median)
-    with_actor = expected_run_times(files.load(DEFAULT_MODEL), told.median_of_three, limit)
-    ways = {
-        "the limit": (limit,),
-        "median of three": (told.median_of_three,),
-        "as the shipped model expects": (with_actor,),
-        "mixture": (told.median, told.low, told.high),
-    }
-    drawn, rows = counts(BLOCKS, SEED), []
-    base = np.abs(np.log(told.median_of_three / took))[late]
-    for way, (expected, *ends) in ways.items():
-        guess = expected[late]
-        if not np.isfinite(limit[late]).all() and way not in {"median of three", "mixture"}:
-            continue  # nobody is known to have asked for a limit
-        error = np.abs(np.log(guess / took[late]))
-        accuracy = float(np.mean(np.minimum(guess, took[late]) / np.maximum(guess, took[late])))
-        own, other = (np.array([part.mean() for part in np.array_split(of, BLOCKS)]) for of in (error, base))
-        ratio = compare(own, other, drawn)
-        text = f"| {name}: {way} | {accuracy:.4f} | {error.mean():.3f} | {error.mean() / base.mean():.3f} "
-        text += "" if way == "median of three" else f"[{ratio.lo:.2f}, {ratio.hi:.2f}] "
-        if ends:
-            low, high = (column[late] for column in ends)
-            inside = float(np.mean((low <= took[late]) & (took[late] <= high)))
-            loss = np.mean([_pinball(took[late], q, part) for q, part in zip((low, guess, high), _TAILS, strict=True)])
-            text += f"| {loss:.3f} | {100 * inside:.1f} % |"
-        else:
-            loss = np.mean([_pinball(took[late], guess, part) for part in _TAILS])
-            text += f"| {loss:.3f} | |"
-        rows.append(text)
-    return rows
-
-
-def _pinball(took: Floats, quantile: Floats, part: float) -> float:
-    """Mean loss of a quantile of ln(seconds) (Koenker and Bassett, Econometrica 46, 1978)."""
-    above = np.log(took / quantile)
-    return float(np.mean(np.maximum(part * above, (part - 1.0) * above)))
-
-
-def _limit(kind: JobKind) -> float:
-    return max(kind.time_limit, 1.0) if kind.time_limit > 0 else np.inf
+def rows(of: list[Decided], name: str) -> Iterator[str]:
+    """Of the table: one trace, one length of windows."""
+    took, _, limit, _, median, inside = (np.concatenate(column) for column in zip(*of, strict=True))
+    ways = {"the limit": limit, "predicted": median}
+    error = {way: np.abs(np.log(expected / took)) for way, expected in ways.items()}
+    own, other = (np.array([part.mean() for part in np.array_split(column, BLOCKS)]) for column in error.values())
+    ratio = compare(other, own, counts(BLOCKS, SEEDS[0]))
+    more = {"the limit": " | |", "predicted": f" {ratio} | {inside.mean():.0%} |"}
+    for way, apart in error.items():
+        cost = np.mean([order_cost(one.limit if way == "the limit" else one.mean, one.took, one.size) for one in of])
+        yield f"| {name}: {way} | {apart.mean():.2f} | {cost:.2f} |{more[way]}"
 
 
 def main(directory: Path, names: list[str]) -> None:
     """Prints the rows of these traces, of all where there are none."""
-    print("| | accuracy | mean error of ln(t) | over median of three | pinball | in the interval |")  # noqa: T201
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")  # noqa: T201
-    for name in names or TRACES:
-        print("\n".join(table(name, read(directory / TRACES[name]))), flush=True)  # noqa: T201
+    print("| waiting jobs, at their start | error | order cost | error over the limit's | in the interval |")  # noqa: T201
+    print("| --- | ---: | ---: | ---: | ---: |")  # noqa: T201
+    for protocol in PROTOCOLS:
+        if names and protocol.trace not in names:
+            continue
+        jobs, shape = read(directory / protocol.file), read_shape(protocol.cluster)
+        for window in WINDOWS:
+            found = []
+            for seed in SEEDS:
+                settings = protocol._replace(window=window).settings(WEIGHTS["fair share"], seed, ())
+                found += [decided(case, settings) for case in ready(settings, jobs, shape, "").cases]
+            if waited := [one for one in found if len(one.took)]:
+                print("\n".join(rows(waited, f"{protocol.trace}, {window}")), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

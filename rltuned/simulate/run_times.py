@@ -22,7 +22,7 @@ class HistoryPredictor:
     def __init__(self, jobs: Workload, time_limit: Floats, past: RunTimeHistory | None = None) -> None:
         """`time_limit`: (N,) seconds as in `Estimates`. `past`: what had ended before; it is copied, not changed."""
         self._history = past.copy() if past is not None else RunTimeHistory()
-        self._kinds, self._submitted = kinds_of(jobs, time_limit), jobs.submit_time
+        self._kinds = kinds_of(jobs, time_limit)
         numbers: dict[JobKind, int] = {}
         self._number = np.array([numbers.setdefault(kind, len(numbers)) for kind in self._kinds], dtype=np.int64)
         """(N,) the same for jobs of one kind."""
@@ -30,7 +30,7 @@ class HistoryPredictor:
     def ended(self, rows: Rows, run_times: Floats, ends: Floats) -> None:
         """These jobs have ended since the last call, after (n,) seconds, at (n,) times, in this order."""
         for row, seconds, end in zip(rows.tolist(), run_times.tolist(), ends.tolist(), strict=True):
-            self._history.ended(self._kinds[row], seconds, end, float(self._submitted[row]))
+            self._history.ended(self._kinds[row], seconds, end)
         self._history.renew()
 
     def predict(self, rows: Rows) -> RunTimePredictions:
@@ -47,9 +47,8 @@ def past(jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JO
     rows, ran, ends = ended_before(jobs, estimates, until, most)
     history = RunTimeHistory()
     kinds = kinds_of(jobs.take(rows), estimates.time_limit[rows])
-    columns = (ran.tolist(), ends.tolist(), jobs.submit_time[rows].tolist())
-    for kind, *times in zip(kinds, *columns, strict=True):
-        history.ended(kind, *times)
+    for kind, seconds, end in zip(kinds, ran.tolist(), ends.tolist(), strict=True):
+        history.ended(kind, seconds, end)
     history.renew()
     return history
 
@@ -62,13 +61,13 @@ def at_submission(jobs: Workload, estimates: Estimates) -> RunTimePredictions:
     users = [kind.user for kind in kinds]
     rows, ran, ends = ended_before(jobs, estimates, np.inf, len(jobs))
     before = np.searchsorted(ends, jobs.submit_time, side="right")
-    ended = zip(rows.tolist(), ran.tolist(), ends.tolist(), jobs.submit_time[rows].tolist(), strict=True)
+    ended = zip(rows.tolist(), ran.tolist(), ends.tolist(), strict=True)
     # The weights change hundreds of times at most. In between, what was known is kept, for one call is far faster.
     history, known = RunTimeHistory(), np.empty((len(jobs), LEVELS, LAST), dtype=np.float32)
     found, told, first = np.full((4, len(jobs)), np.nan), 0, 0
     for row, until in enumerate(before.tolist()):
-        for at, *times in islice(ended, until - told):
-            history.ended(kinds[at], *times)
+        for at, seconds, end in islice(ended, until - told):
+            history.ended(kinds[at], seconds, end)
         told = until
         if history.due:
             found[:, first:row] = history.run_times_by(known[first:row], users[first:row], limit[first:row])

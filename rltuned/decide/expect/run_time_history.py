@@ -72,7 +72,6 @@ class _Ended(NamedTuple):
     rows: tuple[int, ...]  # of `RunTimeHistory._took`, by level
     run_time: float
     end: float
-    asked: float  # when a prediction was wanted first: at its submission
     limit: float
     again: tuple[bool, ...]  # by level: it is slight, and counts as one with the one before it (`_with_last`)
 
@@ -105,16 +104,13 @@ class RunTimeHistory:
         other._log, other._new, other._mixture = self._log.copy(), self._new, copy(self._mixture)
         return other
 
-    def ended(self, kind: JobKind, run_time: float, end: float, submitted: float = math.nan) -> None:
-        """A job ended after `run_time` seconds, at `end`; it was submitted at `submitted`, NaN: when it started. All on
-        one clock.
-        """
+    def ended(self, kind: JobKind, run_time: float, end: float) -> None:
+        """A job ended after `run_time` seconds, at `end`, of any clock that is always the same."""
         rows = [self._row(key) for key in _keys(kind, kind.partition)]
         took = math.log(max(run_time, 1.0))
         limit = math.inf if math.isnan(kind.time_limit) else kind.time_limit
         self._took[rows], again = _with_last(self._took[rows], took)
-        asked = end - run_time if math.isnan(submitted) else min(submitted, end - run_time)
-        self._log.append(_Ended(kind.user, tuple(rows), run_time, end, asked, limit, tuple(again.tolist())))
+        self._log.append(_Ended(kind.user, tuple(rows), run_time, end, limit, tuple(again.tolist())))
         if len(self._log) >= 2 * LEARN_FROM:
             self._log = _fair(self._log)
         self._new += 1
@@ -130,8 +126,9 @@ class RunTimeHistory:
             return
         self._new, self._log = 0, _fair(self._log)
         users, *columns = zip(*self._log, strict=True)
-        rows, run_time, end, asked, limit, again = map(np.array, columns)
-        known = _as_of(rows, np.log(np.maximum(run_time, 1.0)), end, asked, again)
+        rows, run_time, end, limit, again = map(np.array, columns)
+        # What was known of a job just before it started is what a plan goes by when it counts.
+        known = _as_of(rows, np.log(np.maximum(run_time, 1.0)), end, end - run_time, again)
         # What came before the first jobs of a full log is not known any more.
         first = len(rows) // 10 if len(rows) > 0.9 * LEARN_FROM else 0
         self._mixture.learn(known[first:], users[first:], limit[first:], run_time[first:])
@@ -293,15 +290,15 @@ def _entry(entry: Any) -> tuple[_Key, list[float]]:
 def _logged(entry: Any, users: Sequence[str]) -> _Ended:
     """One of the log; `users`: of each key."""
     match entry:
-        case [list(rows), run_time, int(end) | float(end), int(asked) | float(asked), limit, list(again)] if (
+        case [list(rows), run_time, int(end) | float(end), limit, list(again)] if (
             len(rows) == len(again) == LEVELS
             and all(one in {0, 1} for one in again)
             and all(isinstance(row, int) and 0 <= row < len(users) for row in rows)
-            and all(map(_is_time, (run_time, abs(end), abs(asked), 0.0 if limit is None else limit)))
+            and all(map(_is_time, (run_time, abs(end), 0.0 if limit is None else limit)))
         ):
             limit = math.inf if limit is None else limit
             keys = tuple(row + 1 for row in rows)
-            return _Ended(users[rows[_OF_USER]], keys, run_time, end, asked, limit, tuple(map(bool, again)))
+            return _Ended(users[rows[_OF_USER]], keys, run_time, end, limit, tuple(map(bool, again)))
     raise WorkloadError("a job of the history cannot be understood")
 
 

@@ -47,7 +47,7 @@ def runs(rng: np.random.Generator, jobs: int, again: float) -> RunTimeHistory:
         user = int(rng.integers(10))
         seconds = last[user] if rng.random() < again else float(np.exp(rng.normal(7.0, 2.0)))
         last[user] = seconds
-        history.ended(JobKind(f"u{user}", "a", "gpu", 1, 1e6), seconds, now := now + 1e6, now - 5e5)
+        history.ended(JobKind(f"u{user}", "a", "gpu", 1, 1e6), seconds, now := now + 1e6)
     history.renew()
     return history
 
@@ -153,7 +153,7 @@ def test_it_is_learned_from_what_was_told_of_jobs_when_they_were_asked_about(mon
             told_then[number] = history.known(kind)
         elif number < 0:
             ended.append(-number)
-            history.ended(kind, seconds, now, now - seconds)
+            history.ended(kind, seconds, now)
     history.renew()
     np.testing.assert_array_equal(learned[0], [told_then[number] for number in ended])
 
@@ -200,7 +200,7 @@ def test_predictions_follow_users_who_change_their_habits_within_a_day() -> None
             seconds = float(usual_of[user] * np.exp(rng.normal(0.0, 0.3)))
             error[day, number] = abs(math.log(history.run_times([kind]).median[0] / seconds))
             now = (day + number / 400) * 86_400.0
-            history.ended(kind, seconds, now, now - seconds)
+            history.ended(kind, seconds, now)
             history.renew()
     before, changed, after = error[4].mean(), error[5, :20].mean(), error[6].mean()
     assert changed > 3.0 * before, "their habits did change"
@@ -208,13 +208,13 @@ def test_predictions_follow_users_who_change_their_habits_within_a_day() -> None
 
 
 def test_jobs_that_run_together_say_nothing_of_each_other() -> None:
-    # A hundred jobs of one array end within a second; each had been submitted before the first of them ended.
+    # A hundred jobs of one array end within a second; each had started before the first of them ended.
     arrays = RunTimeHistory()
     rng = np.random.default_rng(3)
     for number in range(10):
         seconds = float(np.exp(rng.normal(7.0, 2.0)))
         for _ in range(100):
-            arrays.ended(ANN, seconds, 1e6 * (number + 1), 1e6 * (number + 1) - seconds)
+            arrays.ended(ANN, seconds, 1e6 * (number + 1))
     arrays.renew()
     assert wide(arrays, replace(ANN, time_limit=1e6)) > 2.5
 
@@ -271,12 +271,12 @@ GOOD: dict[str, Any] = json.loads(json.dumps(told((ANN, 5.0)).to_json()))
         GOOD | {"last": [[0, "u", "p", 1, 60, 1, ["x"]]]},
         GOOD | {"last": [[0, "u", "p", 1, 60, 1, [math.inf]]]},
         GOOD | {"last": [[0, "u", "p", 1, 60, 1, [1.0] * (LAST + 1)]]},
-        GOOD | {"log": [[[0, 1, 2, 3, 5], 5.0, 9.0, 4.0, None, [0] * 5]]},
-        GOOD | {"log": [[[0, 1, 2, 3], 5.0, 9.0, 4.0, None, [0] * 5]]},
-        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, "now", 4.0, None, [0] * 5]]},
+        GOOD | {"log": [[[0, 1, 2, 3, 5], 5.0, 9.0, None, [0] * 5]]},
+        GOOD | {"log": [[[0, 1, 2, 3], 5.0, 9.0, None, [0] * 5]]},
+        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, "now", None, [0] * 5]]},
         GOOD | {"mixture": None},
-        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, 9.0, 4.0, None]]},
-        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, 9.0, 4.0, None, [0, 0, 0, 2, 0]]]},
+        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, 9.0, None]]},
+        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, 9.0, None, [0, 0, 0, 2, 0]]]},
         GOOD | {"mixture": {"weights": [1.0], "wider": 0.0}},
         GOOD | {"mixture": GOOD["mixture"] | {"own": {"ann": [1.0]}}},
         GOOD | {"mixture": GOOD["mixture"] | {"own": []}},
