@@ -76,8 +76,9 @@ def rows(of: list[Decided], name: str) -> Iterator[str]:
     took, _, limit, _, median, inside = (np.concatenate(column) for column in zip(*of, strict=True))
     ways = {"the limit": limit, "predicted": median}
     error = {way: np.abs(np.log(expected / took)) for way, expected in ways.items()}
-    own, other = (np.array([part.mean() for part in np.array_split(column, BLOCKS)]) for column in error.values())
-    ratio = compare(other, own, counts(BLOCKS, SEEDS[0]))
+    blocks = min(BLOCKS, len(took))
+    own, other = (np.array([part.mean() for part in np.array_split(column, blocks)]) for column in error.values())
+    ratio = compare(other, own, counts(blocks, SEEDS[0]))
     more = {"the limit": " | |", "predicted": f" {ratio} | {inside.mean():.0%} |"}
     for way, apart in error.items():
         cost = np.mean([order_cost(one.limit if way == "the limit" else one.mean, one.took, one.size) for one in of])
