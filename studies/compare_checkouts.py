@@ -88,9 +88,9 @@ for release in {RELEASES}:
         snapshot = CliReader(slurm.runner()).snapshot({TIME})
     for policy in (load(DEFAULT_MODEL), by_name("sjf")):
         made = record(plan(snapshot, policy, Config()))
-        # A typed record since it is one; plain data before.
-        found[f"{{release}} {{policy.name}}"] = made if isinstance(made, dict) else made.to_json()
-print(json.dumps(found))
+        # Older checkouts make plain data, or a record with `to_json`.
+        found[f"{{release}} {{policy.name}}"] = made.to_json() if hasattr(made, "to_json") else made
+print(json.dumps(found, default=vars))
 """
 """Run by each checkout: nothing of rltuned is imported by this script itself."""
 

@@ -266,7 +266,7 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
         return
     answer = once.explain(of_daemon(config), job_id, remark, fresh=fresh, at=at)
     if as_json:
-        emit(answer.as_dict())
+        emit(asdict(answer))
     else:
         show.explanation(console(), answer)
     if answer.verdict is Verdict.NOT_PENDING:

@@ -8,13 +8,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from rltuned.core.changes import Change, Field, Outcome
 from rltuned.core.config import PlacementApply, Stage
-from rltuned.core.safe_files import parse, plain
 from rltuned.core.tables import Floats, JobTable, Rows
 from rltuned.decide.loans import MOST_NAMED
 from rltuned.decide.place.outcome import PlacementKind, SolveOutcome
@@ -165,14 +164,30 @@ class ProbeRecord(NamedTuple):
 
 
 @dataclass(frozen=True)
+class StartAnswer:
+    """When one job is expected to start, epoch seconds; None: beyond the horizon of the simulation."""
+
+    low: float | None  # it starts before it in one of ten cases
+    high: float | None  # in nine of ten
+    middle: float | None  # in half of the cases
+    before: int  # jobs that stand before it
+    outcomes: int  # as in `StartRecord`, likewise the next
+    not_simulated: str
+
+    @property
+    def interval(self) -> tuple[float, float | None] | None:
+        """With 80 %, it starts between the two; None: not within the horizon."""
+        return None if self.low is None else (self.low, self.high)
+
+
+@dataclass(frozen=True)
 class StartRecord:
     """When pending jobs are expected to start: the front of the queue in the order in force."""
 
     id: Whole
-    low: tuple[float | None, ...]
-    """Epoch seconds; the job starts before it in one of ten cases. None: not within the horizon of the simulation."""
-    middle: tuple[float | None, ...]  # in half of the cases
-    high: tuple[float | None, ...]  # in nine of ten
+    low: tuple[float | None, ...]  # as in `StartAnswer`; likewise the next two
+    middle: tuple[float | None, ...]
+    high: tuple[float | None, ...]
     scenarios: int
     outcomes: int
     coverage: float | None
@@ -180,6 +195,16 @@ class StartRecord:
     probes: tuple[ProbeRecord, ...]
     not_simulated: str = ""
     """What of the site's Slurm changes who starts when, and the forecast does not know: a sentence."""
+
+    @cached_property
+    def _row_of(self) -> dict[int, int]:
+        return {job: row for row, job in enumerate(self.id)}
+
+    def of(self, job_id: int) -> StartAnswer | None:
+        """Of one job; None: the forecast did not look at it."""
+        if (at := self._row_of.get(job_id)) is None:
+            return None
+        return StartAnswer(self.low[at], self.high[at], self.middle[at], at, self.outcomes, self.not_simulated)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,14 +258,9 @@ class DecisionRecord:
         written = {change.job_id for change in self.changes if change.field is Field.SITE_FACTOR}
         return len(self.raised - written)
 
-    def to_json(self) -> Any:
-        """Plain data."""
-        return plain(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "DecisionRecord":
-        """The record that was written as this JSON; see `safe_files.parse`."""
-        return parse(DecisionRecord, data, "a decision record")
+    def veto_of(self, job_id: int) -> Veto | None:
+        """Why the job is left to Slurm; None: it is managed, or does not wait."""
+        return next((veto for veto, ids in self.vetoed.items() if job_id in ids), None)
 
 
 # --- of a plan

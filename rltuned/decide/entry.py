@@ -11,9 +11,8 @@ from typing import Final, Literal, Self
 
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Stage
-from rltuned.core.safe_files import encode, parse
 from rltuned.core.tables import Snapshot
-from rltuned.decide.decision import DecisionRecord, Numbers
+from rltuned.decide.decision import DecisionRecord, Numbers, Window
 from rltuned.decide.raising import Stop
 from rltuned.decide.scope import Veto
 
@@ -82,7 +81,9 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class CycleEntry:
-    """One cycle, as the decision log keeps it."""
+    """One cycle, as a line of the decision log has it. `time` comes early and `decision` last: a reader need not parse
+    what it skips.
+    """
 
     format: Literal[2] = FORMAT
     time: float  # of its end, epoch seconds
@@ -100,33 +101,23 @@ class CycleEntry:
     decision: DecisionRecord | None
     """The record without the features (`lean`); None: left out for its size."""
 
-    def line(self) -> bytes:
-        """As a line of the log. `time` comes early and `decision` last: a reader need not parse what it skips."""
-        return encode(self)
-
-    @staticmethod
-    def parse(line: bytes) -> "CycleEntry":
-        """The entry of a line; see `safe_files.parse`."""
-        return parse(CycleEntry, line, "an entry of a decision log")
-
 
 def lean(record: DecisionRecord) -> DecisionRecord:
     """The record without features, terms, start times and what Slurm showed of each job: a third of its size."""
-    window, seen = record.window, len(record.window)
-    small = replace(
-        window,
-        score=tuple(round(value, 2 * _DIGITS) for value in window.score),
-        values=((),) * seen,
+    window = record.window
+    small = Window(
+        score=_rounded(window.score, 2 * _DIGITS),
+        values=((),) * len(window),
+        predicted=window.predicted,
         run_time=_rounded(window.run_time),
+        time_limit=window.time_limit,
         gpus=_rounded(window.gpus),
-        run_time_low=None,
-        run_time_high=None,
-        terms=None,
     )
     jobs = replace(record.jobs, site=None)
-    bare = replace(record, features=(), left=None, reasons=(), starts=None)
-    return replace(bare, columns=(), coefficients=None, jobs=jobs, window=small)
+    return replace(
+        record, features=(), columns=(), reasons=(), left=None, starts=None, coefficients=None, jobs=jobs, window=small
+    )
 
 
-def _rounded(values: Numbers) -> Numbers:
-    return tuple(round(value, _DIGITS) for value in values)
+def _rounded(values: Numbers, digits: int = _DIGITS) -> Numbers:
+    return tuple(round(value, digits) for value in values)

@@ -2,13 +2,13 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from rltuned.core.changes import Field, Outcome
-from rltuned.decide.decision import DecisionRecord, LenderRecord
+from rltuned.decide.decision import DecisionRecord, LenderRecord, StartAnswer
 from rltuned.decide.raising import STOP_MEANING, Stop
 from rltuned.decide.rank.heuristics import RULES
 
@@ -60,18 +60,6 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class StartAnswer:
-    """When a job is expected to start, epoch seconds; None: beyond the horizon of the simulation."""
-
-    low: float | None  # with 80 %, it starts between this
-    high: float | None  # and this
-    middle: float | None  # as likely before as after it
-    before: int
-    outcomes: int
-    not_simulated: str  # what the forecast does not know of the site
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     """The answer to ``rltuned explain JOBID``."""
 
@@ -120,10 +108,6 @@ class Explanation:
     force: str = ""  # of a raised job: whether squeue showed that before the writes of this cycle
     start: StartAnswer | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return asdict(self)
-
 
 def explain(record: DecisionRecord, job_id: int) -> Explanation:
     """Explain one job from a decision record."""
@@ -137,7 +121,7 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
         "held_back": record.held_back,
     }
     jobs = record.jobs
-    common["start"] = start_of(record, job_id)
+    common["start"] = None if record.starts is None else record.starts.of(job_id)
     common["lends_for"] = tuple(one.id for one in record.raises if job_id in {lender.id for lender in one.lenders})
     if (given := record.lent.get(job_id)) is not None:
         common |= {"may_lend": given.most, "lent": given.lent, "borrowers": given.borrowers, "loans": given.loans}
@@ -146,9 +130,8 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
             at = left.id.index(job_id)
             common |= {"priority": left.priority[at], "site_factor": left.site[at]}
             common["reason"] = record.reasons[left.reason[at]] if left.reason[at] >= 0 else ""
-        for veto, ids in record.vetoed.items():
-            if job_id in ids:
-                return Explanation(verdict=Verdict.NOT_MANAGED, veto=f"{veto}: {veto.meaning}", **common)
+        if (veto := record.veto_of(job_id)) is not None:
+            return Explanation(verdict=Verdict.NOT_MANAGED, veto=f"{veto}: {veto.meaning}", **common)
         return Explanation(verdict=Verdict.NOT_PENDING, **common)
     at = jobs.id.index(job_id)
     seen, stop = jobs.seen[at], Stop(jobs.stop[at])
@@ -186,15 +169,6 @@ def _force(record: DecisionRecord, job: int) -> str:
     if change.before == change.after:
         return "Slurm's backfill had put back what was written, so it was to be written again"
     return "not in force yet"
-
-
-def start_of(record: DecisionRecord, job_id: int) -> StartAnswer | None:
-    """When the job is expected to start; None: the record does not say."""
-    found = record.starts
-    if found is None or job_id not in found.id:
-        return None
-    at = found.id.index(job_id)
-    return StartAnswer(found.low[at], found.high[at], found.middle[at], at, found.outcomes, found.not_simulated)
 
 
 def _visible(record: DecisionRecord, seen: int) -> dict[str, Any]:

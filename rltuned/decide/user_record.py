@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from rltuned.core import reasons
-from rltuned.core.safe_files import parse
 from rltuned.core.tables import Bools, Partition, Rows, Snapshot
 from rltuned.decide.decision import LentRecord, ProbeRecord, StartRecord, lent_by
 from rltuned.decide.plan import Plan
@@ -87,11 +86,6 @@ class UserRecord:
         jobs = [{key: value for key, value in vars(job).items() if value is not None} for job in self.jobs]
         return {**vars(self), "jobs": jobs, "elastic": [vars(each) for each in self.elastic]}
 
-    @staticmethod
-    def from_json(data: bytes | str) -> "UserRecord":
-        """The record that was written as this JSON; see `safe_files.parse`."""
-        return parse(UserRecord, data, "a user record")
-
 
 @dataclass(frozen=True)
 class UserRecords:
@@ -161,13 +155,6 @@ class UserRecords:
         return np.asarray(self.snapshot.jobs.time_limit[rows] >= most, dtype=np.bool_)
 
     @cached_property
-    def _starts(self) -> dict[int, tuple[float | None, float | None, float | None]]:
-        """By job id, as in `StartRecord`."""
-        starts = self.starts
-        every = () if starts is None else zip(starts.id, starts.low, starts.middle, starts.high, strict=True)
-        return {job: (low, middle, high) for job, low, middle, high in every}
-
-    @cached_property
     def _lent(self) -> dict[int, LentRecord]:
         return {} if self.plan is None else lent_by(self.plan)
 
@@ -177,7 +164,7 @@ class UserRecords:
         job, eligible, limit = int(jobs.job_id[row]), float(jobs.eligible_time[row]), float(jobs.time_limit[row])
         reason = jobs.reason.value(row)
         words = reasons.parse(reason)
-        low, middle, high = self._starts.get(job, (None, None, None))
+        start = None if self.starts is None else self.starts.of(job)
         found = UserJob(
             job_id=job,
             waited=round(now - eligible, 3) if eligible <= now else 0.0,
@@ -186,8 +173,8 @@ class UserRecords:
             reason=reason,
             meaning=words.meaning,
             help=(words.help,),
-            start=None if low is None else (low, high),
-            likely=middle,
+            start=None if start is None else start.interval,
+            likely=None if start is None else start.middle,
         )
         return found if plan is None else self._planned(found, plan, at)
 

@@ -4,7 +4,6 @@ The queue is synthetic and the same for a given seed. Figures are the times of s
 repeats. No Slurm is asked: `cycle_10000` parses answers of the size and form that 24.11 gives.
 """
 
-import json
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.pools import job_pools
+from rltuned.core.safe_files import encode
 from rltuned.core.tables import JobTable, NodeTable, Partition, Snapshot
 from rltuned.decide.decision import record
 from rltuned.decide.place.placing import place
@@ -233,9 +233,9 @@ def start_seconds(repeats: int) -> float:
     return float(np.median(taken))
 
 
-def whole_cycle(runner: Runner, policy: Policy) -> str:
+def whole_cycle(runner: Runner, policy: Policy) -> bytes:
     """Parse, plan, diff and the decision record: all of a cycle but Slurm and the disk."""
-    return json.dumps(record(plan(read_snapshot(runner, NOW), policy, Config())).to_json())
+    return encode(record(plan(read_snapshot(runner, NOW), policy, Config())))
 
 
 def run(repeats: int, seed: int, progress: Callable[[str], None]) -> dict[str, Any]:

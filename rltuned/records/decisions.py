@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Final
 
 from rltuned.core.errors import RltunedError
-from rltuned.core.safe_files import FILE_MODE, give_to_owner_of, make_directory, read, write, write_all, write_atomic
+from rltuned.core.safe_files import (
+    FILE_MODE,
+    encode,
+    give_to_owner_of,
+    make_directory,
+    parse,
+    read,
+    write,
+    write_all,
+    write_atomic,
+)
 from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.entry import CycleEntry, lean
 
@@ -96,12 +106,12 @@ class DecisionLog:
         passed = max(entry.time - self._at, 0.0) if self._at > float("-inf") else 0.0
         self._allowed, self._at = min(self._allowed + share * passed, share * DAY), entry.time
         if entry.decision is not None and self._allowed > 0:
-            line = replace(entry, decision=lean(entry.decision)).line()
+            line = encode(replace(entry, decision=lean(entry.decision)))
             if len(line) <= self._file_limit:
                 # A decision that is larger than what is allowed is paid for by the cycles that follow.
                 self._allowed -= len(line)
                 return line
-        return replace(entry, decision=None).line()
+        return encode(replace(entry, decision=None))
 
     def _append(self, line: bytes, now: float) -> None:
         path = self._current(len(line), now)
@@ -172,7 +182,7 @@ def entries(state: Path, since: float, until: float, *, decisions: bool = True) 
             time = _time(line)
             if time is not None and since <= time < until:
                 with contextlib.suppress(RltunedError):
-                    yield CycleEntry.parse(line if decisions else line.partition(_DECISION)[0] + _NO_DECISION)
+                    yield _entry(line if decisions else line.partition(_DECISION)[0] + _NO_DECISION)
 
 
 def last_before(state: Path, moment: float) -> CycleEntry:
@@ -185,7 +195,7 @@ def last_before(state: Path, moment: float) -> CycleEntry:
                 found.append(line)
         for line in reversed(found):
             with contextlib.suppress(RltunedError):  # cut off: the one before it
-                return CycleEntry.parse(line)
+                return _entry(line)
     raise RltunedError(
         f"{state / DIRECTORY}: no decision of that time: the log keeps {KEEP / DAY:.0f} days, or less where "
         "state.decision_log is small"
@@ -211,6 +221,10 @@ def _lines_of(path: Path) -> Iterator[bytes]:
         return  # the rest of a damaged file is lost, not the log
     except OSError as error:
         raise _unreadable(path.parent.parent, error) from error
+
+
+def _entry(line: bytes) -> CycleEntry:
+    return parse(CycleEntry, line, "an entry of a decision log")
 
 
 def _time(line: bytes) -> float | None:

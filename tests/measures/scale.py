@@ -166,14 +166,14 @@ def measured(directory: Path, cycles: int) -> dict[str, Any]:
         runner.counts.clear()
         report = daemon.tick()
         seconds = {**heard.done["seconds"], "total": clock.monotonic() - began, CPU: time.process_time() - worked}
-        if report is None or report.outcome is not CycleOutcome.DONE:
+        if report is None or report.record is None or report.outcome is not CycleOutcome.DONE:
             raise RuntimeError(f"the cycle failed: {report and report.sentence}")
         commands |= runner.counts
         applied += heard.done["changes"].get("applied", 0)
         for phase, value in seconds.items() if cycle else ():
             others = clock.slept - slept + runner.updating - updating if phase in {"apply", "total"} else 0.0
             taken[phase].append(1000.0 * (value - others))
-        last = {"managed": report.managed, "planned": report.planned}
+        last = {"managed": len(report.record.jobs), "planned": len(report.record.changes)}
         del report  # the daemon keeps no record over a cycle
     daemon.stop()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())

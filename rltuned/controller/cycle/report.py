@@ -42,10 +42,6 @@ class CycleReport:
     outcome: CycleOutcome
     stage: Stage
     sentence: str
-    pending: int = 0
-    managed: int = 0
-    raised: int = 0
-    planned: int = 0
     results: tuple[Result, ...] = ()
     restored: int = 0
     undone: int = 0
@@ -187,6 +183,7 @@ class Reporting:
     def ended(self, report: CycleReport, phases: Mapping[str, float], seconds: float) -> None:
         """A cycle; the seconds that each of its phases took, and that it took as a whole."""
         self._measure(report, seconds)
+        seen, record = report.seen, report.record
         changes = Counter(result.outcome for result in report.results)
         changes.update({Outcome.UNDONE: report.undone} if report.undone else {})
         self._say(report)(
@@ -194,9 +191,9 @@ class Reporting:
             sentence=report.sentence + f"; {seconds:.2f} s.",
             outcome=report.outcome.value,
             stage=report.stage.value,
-            pending=report.pending,
-            managed=report.managed,
-            raised=report.raised,
+            pending=0 if seen is None else seen.pending,
+            managed=0 if record is None else len(record.jobs),
+            raised=0 if record is None else len(record.raises),
             changes={outcome.value: count for outcome, count in changes.items()},
             restored=report.restored,
             seconds={name: round(value, 4) for name, value in phases.items()},

@@ -233,12 +233,10 @@ class GiveBack(Step):
             return None
         parts.reporting.users(snapshot, None)
         parts.starts.manages_none()
-        pending = len(snapshot.jobs.pending)
         return CycleReport(
             CycleOutcome.DONE,
             cycle.stage,
-            f"{pending} pending jobs, {len(snapshot.nodes)} nodes",
-            pending,
+            f"{len(snapshot.jobs.pending)} pending jobs, {len(snapshot.nodes)} nodes",
             restored=len(cycle.restored),
             acted=cycle.acted,
             seen=Seen.of(snapshot),
@@ -339,10 +337,6 @@ class Tell(Step):
             outcome=outcome,
             stage=cycle.stage,
             sentence=sentence_of(pending, record, parts.state.refusal, cycle.results, refusal, len(cycle.restored)),
-            pending=pending,
-            managed=len(record.jobs),
-            raised=len(record.raises),
-            planned=len(record.changes),
             results=tuple(cycle.results),
             restored=len(cycle.restored),
             undone=parts.undoing.newly,

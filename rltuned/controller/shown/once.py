@@ -19,7 +19,7 @@ from rltuned.core.installed import has_numba, how_to_install
 from rltuned.core.tables import JobTable
 from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.decision import record as record_of
-from rltuned.decide.explain import Explanation, Verdict, start_of
+from rltuned.decide.explain import Explanation, Verdict
 from rltuned.decide.explain import explain as explain_job
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
@@ -135,35 +135,29 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
                 start, likely, meaning = job.start, job.likely, job.meaning
         return JobAnswer(job_id, own.time, start, likely, meaning, own.outcomes, own.not_simulated)
     made = decisions.load(config.state.directory)
-    if made.starts is None:
+    if (starts := made.starts) is None:
         raise _no_forecast(config)
-    found = start_of(made, job_id)
-    if found is not None:
+    if (found := starts.of(job_id)) is not None:
+        start, likely = found.interval, found.middle
         meaning = f"{found.before} jobs stand before it." if found.before else "It is the first in the queue."
-        start = None if found.low is None else (found.low, found.high)
-        return JobAnswer(job_id, made.time, start, found.middle, meaning, found.outcomes, found.not_simulated)
-    meaning = "The last forecast did not look at it: it came later, runs, has ended, or is further back."
-    if veto := next((veto for veto, ids in made.vetoed.items() if job_id in ids), None):
-        meaning = f"Nothing is forecast: {veto.meaning}."
-    return JobAnswer(job_id, made.time, None, None, meaning, made.starts.outcomes, made.starts.not_simulated)
+    else:
+        start, likely, veto = None, None, made.veto_of(job_id)
+        meaning = "The last forecast did not look at it: it came later, runs, has ended, or is further back."
+        if veto is not None:
+            meaning = f"Nothing is forecast: {veto.meaning}."
+    return JobAnswer(job_id, made.time, start, likely, meaning, starts.outcomes, starts.not_simulated)
 
 
 def start_offer(config: Config, asked: Asked) -> Offer:
     """When a job would start that nobody has submitted; RltunedError says why nothing is known."""
-    if only_own(config):
-        own = fetch(config.users, os.geteuid())
-        probes, outcomes, unknown = own.probes, own.outcomes, own.not_simulated
-    else:
-        starts = decisions.load(config.state.directory).starts
-        if starts is None:
-            raise _no_forecast(config)
-        probes, outcomes, unknown = starts.probes, starts.outcomes, starts.not_simulated
-    if not probes:
+    own = only_own(config)
+    found = fetch(config.users, os.geteuid()) if own else decisions.load(config.state.directory).starts
+    if found is None or not found.probes:
         raise _no_forecast(config)
-    known = sorted({probe.partition for probe in probes})
+    known = sorted({probe.partition for probe in found.probes})
     if asked.partition and asked.partition not in known:
         raise RltunedError(
             f"--partition {asked.partition}: nothing is forecast for it: there is no such partition, or it is not up, "
             f"or has no usable node (there are {', '.join(known)}){did_you_mean(asked.partition, known)}"
         )
-    return offer_of(asked, probes, outcomes)._replace(not_simulated=unknown)
+    return offer_of(asked, found.probes, found.outcomes, found.not_simulated)

@@ -249,7 +249,7 @@ class Demo:
         if report is None:  # pragma: no cover - one thread, one cycle at a time
             raise RuntimeError("a cycle is running already")
         self.cycles += 1
-        self.raised += report.raised
+        self.raised += 0 if report.record is None else len(report.record.raises)
         self.outcomes.update(result.outcome for result in report.results)
         if self._plan is not None and (self._busiest is None or _furthest(self._plan) > _furthest(self._busiest[0])):
             self._busiest = self._plan, report.results

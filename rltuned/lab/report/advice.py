@@ -3,7 +3,6 @@
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from rltuned.lab.evaluate.bootstrap import FEWEST, GUARDED, MOST_WORSE, Comparison
@@ -34,22 +33,11 @@ class Advice(enum.StrEnum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What the replay of a period says."""
-
-    blocks: int
-    near: bool  # the simulator is near to what happened, …
-    nearness: str  # … in a sentence
-    waits: Mapping[str, float]  # mean, seconds: "real" and "slurm"
-    effect: Mapping[str, Comparison]  # by metric: rltuned over Slurm's order
-    fairness: Mapping[str, Mapping[str, float | None]]  # of "rltuned" and "chance", by metric of `AgainstSlurm`
-
-
-def advise(period: Period | None, replay: Evidence | None, mode: str = "shadow") -> dict[str, Any]:
+def advise(period: Period | None, replay: Mapping[str, Any] | None, mode: str = "shadow") -> dict[str, Any]:
     """The advice with its reasons (`weak`, `against` and `for` it: sentences).
 
-    `mode`: where rltuned writes, a short real wait is its own doing; Slurm's order is asked instead, replayed.
+    `replay`: as the report has it (`build`); None: the jobs were not replayed. `mode`: where rltuned writes, a short
+    real wait is its own doing; Slurm's order is asked instead, replayed.
     """
     weak, against, good = [], [], []
     if period is None:
@@ -70,18 +58,19 @@ def advise(period: Period | None, replay: Evidence | None, mode: str = "shadow")
     return {"advice": advice.value, "weak": weak, "against": against, "for": good}
 
 
-def _judge(replay: Evidence, without: str, weak: list[str], against: list[str], good: list[str]) -> None:
-    if replay.blocks < FEWEST:
-        few = f"The period has jobs for {replay.blocks} blocks, and {FEWEST} are needed to be certain"
+def _judge(replay: Mapping[str, Any], without: str, weak: list[str], against: list[str], good: list[str]) -> None:
+    nearness = replay["nearness"]
+    if replay["blocks"] < FEWEST:
+        few = f"The period has jobs for {replay['blocks']} blocks, and {FEWEST} are needed to be certain"
         weak.append(f"{few}: take a longer period.")
-    if replay.near:
-        good.append(f"The simulator is near to what happened: {replay.nearness}")
+    if nearness["near"]:
+        good.append(f"The simulator is near to what happened: {nearness['sentence']}")
     else:
-        weak.append(f"The simulator is not near to what happened: {replay.nearness}")
-    if replay.waits[without] < NO_WAIT:
+        weak.append(f"The simulator is not near to what happened: {nearness['sentence']}")
+    if replay["means"][without]["wait_mean"] < NO_WAIT:
         against.append("Jobs hardly wait on this cluster: there is nothing to gain.")
         return
-    wait = replay.effect["wait_mean"]
+    wait = Comparison(**replay["effect"]["wait_mean"])
     said = f"{in_words(wait)} times that of Slurm's order."
     if wait.ratio is None:
         weak.append("Nobody waits in the replay under Slurm's order, so there is no ratio.")
@@ -92,11 +81,11 @@ def _judge(replay: Evidence, without: str, weak: list[str], against: list[str], 
     else:
         against.append(f"The mean wait is not lower: {said}")
     for metric in GUARDED:
-        one, name = replay.effect[metric], METRICS[metric]
+        one, name = Comparison(**replay["effect"][metric]), METRICS[metric]
         if one.ratio is not None and one.ratio > MOST_WORSE:
             against.append(f"The {name} is {in_words(one)} times that of Slurm's order, and {MOST_WORSE} is allowed.")
     own, chance = (
-        {metric: math.nan if share is None else share for metric, share in replay.fairness[of].items()}
+        {metric: math.nan if share is None else share for metric, share in replay["fairness"][of].items()}
         for of in ("rltuned", "chance")
     )
     against += [f"Accounts lose: {harm}." for harm in harms(own, {}, chance, ACCOUNTS)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rltuned import __version__, revision
 from rltuned.lab.evaluate.bootstrap import Comparison
 from rltuned.lab.evaluate.evaluation_settings import served
-from rltuned.lab.report.advice import CERTAINLY, NEAR, Evidence, advise, in_words
+from rltuned.lab.report.advice import CERTAINLY, NEAR, advise, in_words
 from rltuned.lab.report.period import POINTS, Period
 
 if TYPE_CHECKING:  # needs the simulator
@@ -30,7 +30,7 @@ def assemble(
     `missing` are sentences: what is not in it, and why. `cluster` is what it is about, "" where not known. `names`:
     with the tables of accounts and of single jobs that lose, and with sentences of faults.
     """
-    replay, evidence = (None, None) if replayed is None else _replay(replayed, period, names=names)
+    replay = None if replayed is None else _replay(replayed, period, names=names)
     replayed_as, share = ("", None) if replayed is None else served(replayed.policy)
     policy = period.policy or replayed_as
     return {
@@ -46,20 +46,18 @@ def assemble(
         "share": period.share if share is None else share,
         "log": period.to_json(names=names) if period.total else None,
         "replay": replay,
-        **advise(period if period.total else None, evidence, period.mode.value),
+        **advise(period if period.total else None, replay, period.mode.value),
         "missing": missing,
     }
 
 
-def _replay(found: "Replay", period: Period, *, names: bool) -> tuple[dict[str, Any], Evidence]:
+def _replay(found: "Replay", period: Period, *, names: bool) -> dict[str, Any]:
     from rltuned.lab.report import gains  # noqa: PLC0415 - needs the simulator; whoever has a `Replay` has it
 
-    groups, values, fairness = gains.by_group(found), found.values(), gains.fairness(found)
-    effect, against_real = found.compared(found.policy, found.names["slurm"]), found.compared(found.reference, "real")
+    groups, values, against_real = gains.by_group(found), found.values(), found.compared(found.reference, "real")
     near, sentence = nearness(found, against_real)
     if not names:
         del groups["account"]
-    waits = {of: values[name]["wait_mean"] for of, name in found.names.items()}
     return {
         "policy": found.policy,
         "jobs": len(found),
@@ -67,7 +65,7 @@ def _replay(found: "Replay", period: Period, *, names: bool) -> tuple[dict[str, 
         "blocks": found.blocks,
         "gpus": found.gpus,
         "means": {of: values[name] for of, name in found.names.items()},
-        "effect": {name: asdict(one) for name, one in effect.items()},
+        "effect": {name: asdict(one) for name, one in found.compared(found.policy, found.names["slurm"]).items()},
         "nearness": {
             "near": near,
             "of": found.reference,
@@ -77,12 +75,12 @@ def _replay(found: "Replay", period: Period, *, names: bool) -> tuple[dict[str, 
         },
         "groups": groups,
         "losses": gains.losses(found) if names else [],
-        "fairness": fairness,
+        "fairness": gains.fairness(found),
         "lending": gains.lending(found, period.lent, period.loans, names=names),
         "series": gains.over_time(found, period.since, period.until, POINTS // 2),
         "predictions": gains.prediction_quality(found.jobs.job_id, found.jobs.run_time, period.predictions),
         "canary": gains.canary(found.jobs, period.canary, period.others, found.seed),
-    }, Evidence(found.blocks, near, sentence, waits, effect, fairness)
+    }
 
 
 def nearness(found: "Replay", compared: Mapping[str, Comparison]) -> tuple[bool, str]:

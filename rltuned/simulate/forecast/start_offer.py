@@ -30,7 +30,7 @@ class Offer(NamedTuple):
     """The smallest request that was simulated and asks for no less. None: there is none."""
     sooner: tuple[ProbeRecord, ...]  # smaller requests, or shorter limits, that start sooner
     outcomes: int  # earlier forecasts that the intervals are calibrated on
-    not_simulated: str = ""  # what the forecast does not know of the site: a sentence
+    not_simulated: str  # what the forecast does not know of the site: a sentence
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -52,7 +52,7 @@ class JobAnswer(NamedTuple):
     not_simulated: str
 
 
-def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int) -> Offer:
+def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int, not_simulated: str = "") -> Offer:
     """The answer, from the probes of the last forecasts."""
     gpus, cpus = -(-asked.gpus // asked.nodes), -(-asked.cpus // asked.nodes)
     wanted = asked.nodes, gpus, cpus, asked.mem, asked.time_limit
@@ -70,7 +70,7 @@ def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int) -> Offe
             useful = asked.gpus == 0 or probe.gpus > 0
             if less and useful and probe != found and _middle(probe) <= _SOONER * _middle(found):
                 sooner.append(probe)
-    return Offer(asked, found, tuple(_telling(sooner)[:MOST_ALTERNATIVES]), outcomes)
+    return Offer(asked, found, tuple(_telling(sooner)[:MOST_ALTERNATIVES]), outcomes, not_simulated)
 
 
 def _telling(sooner: Sequence[ProbeRecord]) -> list[ProbeRecord]:

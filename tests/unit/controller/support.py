@@ -17,6 +17,7 @@ from unit.controller.model_slurm import ModelSlurm, VirtualClock
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.policy import load_policy
+from rltuned.controller.cycle.report import CycleReport
 from rltuned.controller.give_back.batches import Asked, RestoreReport, Slurm, restore
 from rltuned.controller.health.rpc_budget import Budget
 from rltuned.controller.health.runtime import Runtime
@@ -51,6 +52,11 @@ def make_daemon(config: Config, reader: Any, writer: Callable[[], Any] | None, c
         **values,
     )
     return Daemon(parts)
+
+
+def planned(report: CycleReport) -> int:
+    """Changes that the cycle's plan wanted."""
+    return 0 if report.record is None else len(report.record.changes)
 
 
 def as_user(uid: int, call: Callable[[], Any]) -> Any:

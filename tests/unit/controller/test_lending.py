@@ -2,6 +2,7 @@
 
 import pytest
 from unit.controller.model_slurm import WAITED, ModelSlurm, VirtualClock
+from unit.controller.support import planned
 from unit.controller.test_loop import Deaf, again, house
 
 from rltuned.controller.cycle.lending import FILE_NAME, read_book
@@ -82,7 +83,7 @@ def test_a_restart_forgets_no_loan_and_what_has_waited_longer_may_lend_more(tmp_
 @pytest.mark.parametrize("values", [{"dry_run": True}, {"stage": Stage.SHADOW}])
 def test_where_nothing_is_written_nobody_borrows(tmp_path, values):
     run = borrowed(tmp_path, **values)
-    assert run.tick().planned > 0
+    assert planned(run.tick()) > 0
     assert run.metric("rltuned_open_loans") == 0
     if "dry_run" in values:
         assert not (tmp_path / "state" / FILE_NAME).exists()
@@ -115,7 +116,7 @@ def test_where_the_file_is_lost_every_waiting_job_counts_as_having_lent_all_that
             read_book(tmp_path / "state")
     run.slurm.submit(800, user="carol", time_limit=60.0)
     run = again(tmp_path, run.slurm)
-    assert run.tick().planned == 0
+    assert planned(run.tick()) == 0
     (event,) = run.events("loans.lost")
     assert "counts as having lent all that it could" in event["sentence"]
     assert lent(run, tmp_path) == pytest.approx(0.1 * (WAITED + 120.0))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from unit.controller.model_slurm import ModelReader, ModelSlurm, VirtualClock
-from unit.controller.support import make_daemon
+from unit.controller.support import make_daemon, planned
 from unit.controller.test_loop import House, config
 
 from rltuned.controller.give_back.by_command import restore_queue
@@ -165,7 +165,7 @@ def test_a_host_that_died_with_its_journal_is_waited_for_then_its_jobs_are_named
 def test_a_daemon_that_starts_where_slurmctld_runs_writes_at_once_but_not_over_another_ones_factors(pair, tmp_path):
     first = pair.daemon(tmp_path, "ctl")
     (report,) = pair.ticks(first)
-    assert report.planned == len(report.results) == 11
+    assert planned(report) == len(report.results) == 11
     pair.up["ctl"] = False
     second = pair.daemon(tmp_path, "ctl2")
     (report,) = pair.ticks(second)

@@ -15,6 +15,7 @@ from rltuned.controller.learnt.forecast_worker import needed
 from rltuned.controller.learnt.start_times import FILE_NAME, Kept, StartTimes
 from rltuned.controller.users.user_records import write_all_records
 from rltuned.core.plain_tables import job_table, node_table
+from rltuned.core.safe_files import parse
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide.user_record import UserRecord, UserRecords
 from rltuned.lab.demo.people import NO_ONE
@@ -86,7 +87,7 @@ def test_probes_go_round_and_are_said_to_everybody_jobs_to_their_owners_only(mem
         others = {job.job_id for name, other in everybody.items() if name != user for job in other.jobs}
         assert not others & {job.job_id for job in own.jobs}
         # It survives the way to a user.
-        assert UserRecord.from_json(json.dumps(own.as_dict())) == own
+        assert parse(UserRecord, json.dumps(own.as_dict()), "a user record") == own
     assert told > 3
 
 
@@ -125,7 +126,7 @@ def test_a_forecast_that_cannot_be_had_leaves_the_cycle_as_it_was(memory_path):
         house.daemon.parts.start_times._forecast = forecast
         report = house.tick()
         assert report.record.starts is None
-        assert report.managed > 0
+        assert report.record.jobs.id
     assert len(house.events("forecast.defect")) == 1
 
 

@@ -129,7 +129,7 @@ def test_a_cycle_goes_on_with_the_other_jobs_counts_the_strange_row_and_says_so_
     home.slurm.strange.add(5)
     reports = [home.tick() for _ in range(4)]
     assert {report.outcome for report in reports} == {CycleOutcome.DONE}
-    assert reports[0].managed == 11
+    assert len(reports[0].record.jobs) == 11
     assert home.slurm.untouched(home.slurm.jobs[5])
     assert home.metric('rltuned_skipped_rows{kind="job"}') == 1
     assert home.metric('rltuned_skipped_rows{kind="node"}') == 0
@@ -141,7 +141,7 @@ def test_a_cycle_goes_on_with_the_other_jobs_counts_the_strange_row_and_says_so_
     home.ticks(2)
     assert len(home.events("rows.skipped")) == 2
     home.slurm.strange.clear()
-    assert home.tick().managed == 12
+    assert len(home.tick().record.jobs) == 12
     assert home.metric('rltuned_skipped_rows{kind="job"}') == 0
     assert len(home.events("rows.skipped")) == 2
     assert "doctor" in Veto.UNREADABLE.meaning

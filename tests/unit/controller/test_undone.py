@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
-from unit.controller.support import Bench
+from unit.controller.support import Bench, planned
 from unit.controller.test_loop import ALL, LIMITED, Deaf, again, house
 
 from rltuned.cli.show import explanation
@@ -77,7 +77,7 @@ def test_a_raise_that_backfill_undoes_is_written_again_in_the_next_cycle_and_cou
     assert run.slurm.order() == [1, 2, 3, 4]
     run.slurm.clock.sleep(60.0)
     report = run.tick()
-    assert report.count(Outcome.APPLIED) == report.planned == 3
+    assert report.count(Outcome.APPLIED) == planned(report) == 3
     assert run.slurm.order() == [4, 3, 2, 1]
     assert undone_changes(run) == 3
     assert not shown(run)
@@ -85,7 +85,7 @@ def test_a_raise_that_backfill_undoes_is_written_again_in_the_next_cycle_and_cou
     assert event["jobs"] == [2, 3, 4]
     assert "3 raised, 0 in force" in report.sentence
     report = run.tick()
-    assert (report.planned, undone_changes(run)) == (0, 3)
+    assert (planned(report), undone_changes(run)) == (0, 3)
     assert "3 raised, 3 in force" in report.sentence
     assert run.metric("rltuned_raised_jobs_in_force") == 3
 
@@ -161,7 +161,7 @@ def test_a_raise_that_backfill_undoes_is_written_again_before_the_next_cycle(tmp
     run.daemon.look_again()
     assert run.slurm.reads == reads + 1, "no backfill cycle can undo it any more"
     report = run.tick()
-    assert (report.planned, undone_changes(run)) == (0, 3)
+    assert (planned(report), undone_changes(run)) == (0, 3)
 
 
 WHAT_BEFALLS = (

@@ -6,6 +6,7 @@ import pytest
 
 from rltuned.core.config import Config, PlacementApply, PlacementSection, Stage
 from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import encode, parse, plain
 from rltuned.decide.decision import DecisionRecord, record
 from rltuned.decide.plan import plan
 from rltuned.decide.rank.heuristics import by_name
@@ -35,15 +36,18 @@ def made():
     return record(decided, stage=Stage.CANARY, policy_why="so", forecast_trouble="none", results=results)
 
 
+def parsed(data):
+    return parse(DecisionRecord, data, "a decision record")
+
+
 def test_the_record_comes_back_from_its_json_as_it_was(made):
-    data = json.dumps(made.to_json(), allow_nan=False)
-    assert DecisionRecord.from_json(data) == made
-    assert DecisionRecord.from_json(data.encode()) == made
+    data = encode(made)
+    assert parsed(data) == made
     assert json.loads(data)["stage"] == "canary"
 
 
 def test_the_names_that_people_and_scripts_read_stay(made):
-    tree = made.to_json()
+    tree = plain(made)
     for part, names in NAMES.items():
         assert " ".join(tree[part] if part else tree) == names
     (job, way), *_ = tree["placement"]["ways"].items()
@@ -70,13 +74,13 @@ def test_the_names_that_people_and_scripts_read_stay(made):
     ],
 )
 def test_what_cannot_be_understood_is_refused_by_its_name(made, break_it, said):
-    tree = json.loads(json.dumps(made.to_json()))
+    tree = json.loads(encode(made))
     break_it(tree)
     with pytest.raises(RltunedError, match="not a decision record: " + said):
-        DecisionRecord.from_json(json.dumps(tree))
+        parsed(json.dumps(tree))
 
 
 @pytest.mark.parametrize("data", ["", "[]", "{", "null", '{"version": NaN}'])
 def test_no_record_at_all_is_refused(data):
     with pytest.raises(RltunedError, match="not a decision record: "):
-        DecisionRecord.from_json(data)
+        parsed(data)

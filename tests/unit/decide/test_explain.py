@@ -2,7 +2,7 @@
 
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from unit.rank.conftest import actor_of, expecting
 from rltuned.cli import show
 from rltuned.core.config import Config, LendSection, PlacementApply, PlacementSection
 from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import encode, parse
 from rltuned.decide.decision import DecisionRecord, record
 from rltuned.decide.entry import lean
 from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
@@ -35,9 +36,13 @@ LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
 def decided(policy, snapshot, run_times=None):
     """The decision record as the disk gives it back."""
     made = record(plan(snapshot, policy, QUIET, None, run_times))
-    found = DecisionRecord.from_json(json.dumps(made.to_json(), allow_nan=False))
+    found = parsed(encode(made))
     assert found == made
     return found
+
+
+def parsed(data):
+    return parse(DecisionRecord, data, "a decision record")
 
 
 def printed(answer):
@@ -78,7 +83,7 @@ def test_a_plain_rule_is_explained_by_its_key_and_both_by_rank_and_features(queu
         answer = explain(made, job)
         assert answer.policy_terms == told.removesuffix(" goes first")
         assert tuple(one.name for one in answer.features) == STATE_COLUMNS
-        json.dumps(answer.as_dict(), allow_nan=False)
+        json.dumps(asdict(answer), allow_nan=False)
         text = printed(answer)
         assert f"Slurm alone has it at place {answer.slurm_rank} (priority {answer.slurm_priority})" in text
         assert told in text
@@ -135,17 +140,16 @@ def test_where_a_plain_rule_ranks_or_the_policy_fails_there_are_no_terms(queue):
     ],
 )
 def test_a_record_whose_terms_do_not_fit_is_refused(queue, change, reason):
-    tree = record(plan(queue[0], actor_of(), QUIET, None, queue[1])).to_json()
-    tree = json.loads(json.dumps(tree))
+    tree = json.loads(encode(record(plan(queue[0], actor_of(), QUIET, None, queue[1]))))
     change(tree)
     with pytest.raises(RltunedError, match=reason):
-        DecisionRecord.from_json(json.dumps(tree))
+        parsed(json.dumps(tree))
 
 
 def test_the_terms_take_little_room_and_none_in_the_log(queue):
     made = record(plan(queue[0], actor_of(), QUIET, None, queue[1]))
     without = replace(made, coefficients=None, window=replace(made.window, terms=None))
-    size, smaller = (len(json.dumps(one.to_json(), separators=(",", ":"))) for one in (made, without))
+    size, smaller = (len(encode(one)) for one in (made, without))
     assert size - smaller <= 85 * len(made.window) + 200
     assert (lean(made).coefficients, lean(made).window.terms) == (None, None)
 
@@ -179,7 +183,7 @@ def lending(*, share=0.1, **columns):
             make_snapshot(jobs), by_name("saf"), QUIET.model_copy(update={"lend": LendSection(share=share)}), book=book
         )
     )
-    assert DecisionRecord.from_json(json.dumps(made.to_json(), allow_nan=False)) == made
+    assert parsed(encode(made)) == made
     return made
 
 
@@ -322,8 +326,8 @@ def test_one_gpu_is_no_plural():
 
 def test_entries_of_the_log_lack_them_and_are_still_explained():
     made = decided(by_name("sjf"), make_snapshot(pending(2, reason=["Priority", "Licenses"])))
-    plain = made.to_json()
-    del plain["left"], plain["jobs"]["site"]
-    old = DecisionRecord.from_json(json.dumps(plain))
+    tree = json.loads(encode(made))
+    del tree["left"], tree["jobs"]["site"]
+    old = parsed(json.dumps(tree))
     assert explain(old, 1).site_factor is None
     assert "priority" not in printed(explain(old, 2)).lower().replace("it cannot start now, whatever its priority", "")

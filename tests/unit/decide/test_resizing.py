@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.changes import JobState
 from rltuned.core.config import Config
+from rltuned.core.safe_files import parse
 from rltuned.decide.plan import plan
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.resizing import (
@@ -267,7 +268,7 @@ def test_a_job_gives_a_node_back_for_one_that_waits_and_its_user_is_told():
     assert set(records.users) == {"alice", "bob"}
     assert records.record("alice").elastic == (told,)
     assert records.record("bob").elastic == records.record("").elastic == ()
-    read = UserRecord.from_json(json.dumps(records.record("alice").as_dict()))
+    read = parse(UserRecord, json.dumps(records.record("alice").as_dict()), "a user record")
     assert read.elastic == (told,)
 
 

@@ -14,6 +14,7 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied
 from rltuned.core.config import Config, LendSection
 from rltuned.core.errors import RltunedError
+from rltuned.core.safe_files import parse
 from rltuned.decide.loans import NOTHING_LENT, Book, Given
 from rltuned.decide.plan import plan
 from rltuned.decide.raising import STOP_MEANING, Stop
@@ -29,6 +30,10 @@ GENEROUS = Config(lend=LendSection(share=1.0))
 def records(snapshot, applied=None, *, moves=True, config=None, book=NOTHING_LENT):
     result = plan(snapshot, by_name("sjf"), config or Config(), applied, book=book)
     return UserRecords(snapshot, interval=60.0, plan=result, moves=moves)
+
+
+def parsed(data):
+    return parse(UserRecord, data, "a user record")
 
 
 def numbers(record):
@@ -155,14 +160,14 @@ def test_a_record_is_bounded_and_keeps_the_front():
 def test_a_record_survives_json_and_a_later_one_with_more_fields_is_read_too():
     record = records(make_snapshot(pending(3, user="alice"))).record("alice")
     plain = record.as_dict()
-    assert UserRecord.from_json(json.dumps(plain)) == record
+    assert parsed(json.dumps(plain)) == record
     assert "start" not in plain["jobs"][0], "nothing is known of a start yet"
     plain["jobs"][0] |= {"start": [NOW, NOW + 60.0], "of_a_later_version": 1}
-    assert UserRecord.from_json(json.dumps(plain)).jobs[0].start == (NOW, NOW + 60.0)
+    assert parsed(json.dumps(plain)).jobs[0].start == (NOW, NOW + 60.0)
     with pytest.raises(RltunedError, match="version"):
-        UserRecord.from_json(json.dumps(plain | {"version": 1}))
+        parsed(json.dumps(plain | {"version": 1}))
     with pytest.raises(RltunedError, match="not a user record"):
-        UserRecord.from_json(b'{"version": 2, "jo')
+        parsed(b'{"version": 2, "jo')
 
 
 def test_no_veto_sends_a_user_to_a_command_for_admins():

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -21,7 +21,7 @@ from rltuned.decide.raising import Stop
 from rltuned.lab.evaluate.bootstrap import Comparison
 from rltuned.lab.evaluate.evaluation_settings import AGAIN
 from rltuned.lab.report import page, report_tables
-from rltuned.lab.report.advice import Advice, Evidence, advise
+from rltuned.lab.report.advice import Advice, advise
 from rltuned.lab.report.gains import canary, fairness, lending, prediction_quality
 from rltuned.lab.report.period import Period, read
 from rltuned.lab.report.replay import REAL, SLURM, of_times, replay, settings_of
@@ -315,22 +315,20 @@ LOG = Period(0.0, 1e6, cycles=Counter(done=1000), covered=1e6)
 SURE, ALIKE = Comparison(0.7, 0.6, 0.8), Comparison(1.0, 0.9, 1.1)
 EFFECT = {"wait_mean": SURE, "bsld_mean": ALIKE, "wait_p99": ALIKE}
 CHANCE = {"accounts_worse": 0.1, "worst_tenth": 1.5}
-REPLAY = Evidence(
-    blocks=20,
-    near=True,
-    nearness="0.98 [0.95, 1.01] times the real mean wait",
-    waits={"real": 3600.0, "slurm": 3600.0},
-    effect=EFFECT,
-    fairness={"rltuned": {"accounts_worse": 0.14, "worst_tenth": 1.6}, "chance": CHANCE},
-)
 
 
-def effect(**metrics):
-    return replace(REPLAY, effect={**EFFECT, **metrics})
+def replay_of(blocks=20, real=3600.0, slurm=3600.0, far=None, fares=(0.14, 1.6), **effect):
+    """As the report has a replay; `far`: why it is not near; `fares`: accounts worse off, and the worst tenth."""
+    return {
+        "blocks": blocks,
+        "nearness": {"near": far is None, "sentence": far or "0.98 [0.95, 1.01] times the real mean wait"},
+        "means": {"real": {"wait_mean": real}, "slurm": {"wait_mean": slurm}},
+        "effect": {metric: asdict(one) for metric, one in {**EFFECT, **effect}.items()},
+        "fairness": {"rltuned": dict(zip(CHANCE, fares, strict=True)), "chance": CHANCE},
+    }
 
 
-def fares(**own):
-    return replace(REPLAY, fairness={"rltuned": own, "chance": CHANCE})
+REPLAY = replay_of()
 
 
 def test_good_evidence_of_a_gain_is_a_go():
@@ -346,16 +344,16 @@ MAYBE, NO = Advice.UNDECIDED, Advice.NO_GO
     [
         (LOG, None, MAYBE, "were not replayed"),
         (None, REPLAY, MAYBE, "no decision log"),
-        (LOG, replace(REPLAY, blocks=3), MAYBE, "3 blocks"),
-        (LOG, replace(REPLAY, near=False, nearness="0.41 [0.30, 0.52]"), MAYBE, "0.41 [0.30, 0.52]"),
+        (LOG, replay_of(blocks=3), MAYBE, "3 blocks"),
+        (LOG, replay_of(far="0.41 [0.30, 0.52]"), MAYBE, "0.41 [0.30, 0.52]"),
         (replace(LOG, covered=3e5), REPLAY, MAYBE, "covers only 30%"),
         (replace(LOG, cycles=Counter(done=80, failed=20)), REPLAY, NO, "20% of the cycles"),
-        (LOG, replace(REPLAY, waits={"real": 4.0, "slurm": 4.0}), NO, "hardly wait"),
-        (LOG, effect(wait_mean=ALIKE), NO, "is not lower"),
-        (LOG, effect(wait_mean=Comparison(0.9, 0.7, 1.1)), MAYBE, "not certainly lower: 0.90 [0.70, 1.10]"),
-        (LOG, effect(wait_p99=Comparison(1.3, 1.1, 1.5)), NO, "99th percentile"),
-        (LOG, fares(accounts_worse=0.16, worst_tenth=None), NO, "Accounts lose: accounts worse off 0.16, and 0.15 is"),
-        (LOG, fares(accounts_worse=0.1, worst_tenth=1.7), NO, "worst tenth of accounts 1.70, and 1.65 is allowed"),
+        (LOG, replay_of(real=4.0, slurm=4.0), NO, "hardly wait"),
+        (LOG, replay_of(wait_mean=ALIKE), NO, "is not lower"),
+        (LOG, replay_of(wait_mean=Comparison(0.9, 0.7, 1.1)), MAYBE, "not certainly lower: 0.90 [0.70, 1.10]"),
+        (LOG, replay_of(wait_p99=Comparison(1.3, 1.1, 1.5)), NO, "99th percentile"),
+        (LOG, replay_of(fares=(0.16, None)), NO, "Accounts lose: accounts worse off 0.16, and 0.15 is"),
+        (LOG, replay_of(fares=(0.1, 1.7)), NO, "worst tenth of accounts 1.70, and 1.65 is allowed"),
     ],
 )
 def test_what_speaks_against_it_or_makes_it_uncertain_is_said_with_its_figure(log, replay, advice, reason):
@@ -366,10 +364,8 @@ def test_what_speaks_against_it_or_makes_it_uncertain_is_said_with_its_figure(lo
 
 @pytest.mark.parametrize("mode", ["active", "canary"])
 def test_where_rltuned_writes_a_short_real_wait_is_no_reason_to_step_back_but_a_short_one_without_it_is(mode):
-    succeeded = replace(REPLAY, waits={"real": 4.0, "slurm": 3600.0})
-    assert advise(LOG, succeeded, mode)["advice"] == Advice.GO
-    idle = replace(REPLAY, waits={"real": 3600.0, "slurm": 4.0})
-    assert advise(LOG, idle, mode)["advice"] == Advice.NO_GO
+    assert advise(LOG, replay_of(real=4.0), mode)["advice"] == Advice.GO
+    assert advise(LOG, replay_of(slurm=4.0), mode)["advice"] == Advice.NO_GO
 
 
 # --- parts
