@@ -25,7 +25,7 @@ from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.planning import planned
 from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.health.runtime import Runtime
-from rltuned.controller.learnt.history import RunTimes
+from rltuned.controller.learnt.history import LearntRunTimes
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
 from rltuned.controller.write.journal import Journal
@@ -120,7 +120,7 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
         log = make("warning", "json", stack.enter_context((directory / "log").open("w", encoding="utf-8")))
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         runtime = Runtime(config, slurm.clock, log, metrics)
-        history = RunTimes(slurm, runtime)
+        history = LearntRunTimes(slurm, runtime)
         parts = Parts(
             runtime=runtime,
             policy=load_policy(config),

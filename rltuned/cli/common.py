@@ -129,10 +129,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 TIME = "2026-11-23, 2026-11-23T10:05, 12:50, or 5m, 2h, 14d ago"
-"""For the help of an option whose type is `moment`."""
+"""For the help of an option whose type is `epoch_of`."""
 
 
-def moment(value: str) -> float:
+def epoch_of(value: str) -> float:
     """Epoch seconds of 2026-11-23, 2026-11-23T10:05 or 12:50 (when it was that last), all of this host's time zone, or
     of 5m, 2h, 3d ago; a type of click.
     """

@@ -16,11 +16,11 @@ from rltuned.cli.common import (
     config_option,
     console,
     emit,
+    epoch_of,
     given,
     job_number,
     json_option,
     load,
-    moment,
     of_daemon,
     remark,
     span,
@@ -236,7 +236,7 @@ def plan(config_path: Path | None, user: str, partition: str, limit: int, *, as_
 @click.option("--fresh", is_flag=True, help="Read Slurm now instead of the running daemon's last decision.")
 @click.option(
     "--at",
-    type=moment,
+    type=epoch_of,
     metavar="TIME",
     help=f"From the decision log: the decision that held then. TIME: {TIME}.",
 )
@@ -255,7 +255,7 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
         raise click.UsageError("--fresh reads Slurm now, --at asks about the past: give one of them")
     from rltuned.cli import show
     from rltuned.controller.shown import once
-    from rltuned.decide.explain import Verdict
+    from rltuned.decide.explain import Treatment
     from rltuned.records import published
 
     if job_id is None and (fresh or at is not None):
@@ -269,7 +269,7 @@ def explain(job_id: int | None, config_path: Path | None, *, fresh: bool, at: fl
         emit(asdict(answer))
     else:
         show.explanation(console(), answer)
-    if answer.verdict is Verdict.NOT_PENDING:
+    if answer.verdict is Treatment.NOT_PENDING:
         raise click.exceptions.Exit(ExitCode.ABSENT)
 
 
@@ -299,9 +299,9 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
 
 def _time_limit(value: str) -> float:
     """Seconds of a time as for sbatch(1) --time."""
-    from rltuned.core.notation import duration
+    from rltuned.core.notation import seconds_of
 
-    seconds = duration(value)
+    seconds = seconds_of(value)
     if not 0.0 < seconds < float("inf"):
         raise click.BadParameter(f"{value!r} is no time limit; write it as for sbatch: 90, 8:00:00 or 1-12")
     return seconds

@@ -268,7 +268,7 @@ def gate(
     from rltuned.lab.evaluate import gate as judged
     from rltuned.lab.evaluate.evaluation import evaluate as run_all
     from rltuned.lab.evaluate.evaluation_settings import not_judged
-    from rltuned.lab.evaluate.measure import duration
+    from rltuned.lab.evaluate.measure import how_long
     from rltuned.records.gate_verdict import SLURM
 
     from_slurm = options.pop("from_slurm")
@@ -291,7 +291,7 @@ def gate(
     with progress_bar() as progress:
         settings, jobs, shape = site.of_settings(settings, config.slurm, clock.time(), remark, progress)
         evaluation = judged.prepare(settings, jobs, shape, revision(), window)
-        remark(duration(evaluation.cases, evaluation.settings.policies, pool.processes))
+        remark(how_long(evaluation.cases, evaluation.settings.policies, pool.processes))
         measured = run_all(evaluation, pool, progress=progress)
     made = judged.verdict(evaluation, measured, clock.time(), valid_days or judged.VALID_DAYS)
     if report_path is not None:

@@ -14,9 +14,9 @@ from rltuned.cli.common import (
     check_outputs,
     config_option,
     console,
+    epoch_of,
     given,
     load,
-    moment,
     of_daemon,
     processes,
     remark,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--since", type=moment, default="14d", show_default=True, metavar="TIME", help=f"{TIME}.")
-@click.option("--until", type=moment, default="0d", metavar="TIME", help="As --since. [default: now]")
+@click.option("--since", type=epoch_of, default="14d", show_default=True, metavar="TIME", help=f"{TIME}.")
+@click.option("--until", type=epoch_of, default="0d", metavar="TIME", help="As --since. [default: now]")
 @click.option("--html", type=FILE, metavar="FILE", help="Write one HTML page.")
 @click.option(
     "--json",

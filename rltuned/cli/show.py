@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from rltuned.core.reasons import parse
-from rltuned.core.wording import duration, gpu_hours, moment, plain, table, waited
+from rltuned.core.wording import duration, gpu_hours, local_time, plain, table, waited
 
 if TYPE_CHECKING:  # most of these tables need no NumPy
     from rltuned.controller.health.prerequisites import Finding
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # most of these tables need no NumPy
     from rltuned.decide.explain import Explanation
     from rltuned.decide.user_record import UserRecord
     from rltuned.records.model_files import ModelInfo
-    from rltuned.simulate.forecast.start_offer import JobAnswer, Offer
+    from rltuned.simulate.forecast.start_offer import JobAnswer, StartOffer
 
 
 def plan_diff(console: Console, plan: Mapping[str, Any], limit: int) -> None:
@@ -241,7 +241,7 @@ def start_answer(console: Console, answer: "JobAnswer", now: float) -> None:
         console.print(f"[bold]Job {answer.job_id}[/bold]: {plain(answer.waits_for)}")
         return
     low, high = answer.start
-    between = f"after {moment(low)}" if high is None else f"between {moment(low)} and {moment(high)}"
+    between = f"after {local_time(low)}" if high is None else f"between {local_time(low)} and {local_time(high)}"
     console.print(
         f"[bold]Job {answer.job_id}[/bold] starts {between} with 80 % ({until(low, high, now)}), "
         f"{_likely(answer.likely, now)}."
@@ -252,7 +252,7 @@ def start_answer(console: Console, answer: "JobAnswer", now: float) -> None:
         console.print(f"  This is of {duration(now - answer.time)} ago: no cycle has ended since.")
 
 
-def offer(console: Console, found: "Offer", now: float) -> None:
+def offer(console: Console, found: "StartOffer", now: float) -> None:
     """When a job would start that nobody has submitted."""
     if found.found is None:
         where = f" in partition {plain(found.asked.partition)}" if found.asked.partition else ""
@@ -283,7 +283,7 @@ def _probe(probe: "ProbeRecord", now: float) -> str:
 def _likely(middle: float | None, now: float) -> str:
     if middle is None:
         return "most likely later than the forecast goes"
-    return f"most likely at {moment(middle)} (in {duration(max(middle - now, 0.0))})"
+    return f"most likely at {local_time(middle)} (in {duration(max(middle - now, 0.0))})"
 
 
 def _rests_on(console: Console, outcomes: int, not_simulated: str) -> None:

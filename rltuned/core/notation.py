@@ -21,7 +21,7 @@ def tres_name(name: str) -> str:
     return name.lower()
 
 
-def duration(text: str) -> float:
+def seconds_of(text: str) -> float:
     """Seconds of a time as Slurm writes it (sbatch(1) --time): minutes, minutes:seconds, hours:minutes:seconds,
     days-hours, days-hours:minutes, days-hours:minutes:seconds; infinite for UNLIMITED; NaN for anything else.
     """

@@ -26,7 +26,7 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 86_400:.1f} d"
 
 
-def moment(seconds: float) -> str:
+def local_time(seconds: float) -> str:
     """Epoch seconds in this host's time zone."""
     return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
 

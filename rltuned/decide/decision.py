@@ -15,7 +15,7 @@ import numpy as np
 from rltuned.core.changes import Change, Field, Outcome
 from rltuned.core.config import PlacementApply, Stage
 from rltuned.core.tables import Floats, JobTable, Rows
-from rltuned.decide.loans import MOST_NAMED
+from rltuned.decide.loans import MOST_BORROWERS
 from rltuned.decide.place.outcome import PlacementKind, SolveOutcome
 from rltuned.decide.plan import Plan
 from rltuned.decide.scope import Veto
@@ -72,7 +72,7 @@ class LeftColumns(_Columns):
 
 
 @dataclass(frozen=True)
-class Window(_Columns):
+class WindowColumns(_Columns):
     """The w jobs that the policy saw: a value of each in each column."""
 
     score: Numbers
@@ -221,7 +221,7 @@ class DecisionRecord:
     features: tuple[str, ...]
     columns: tuple[str, ...]  # (C,) names of the features that the policy ranks by
     jobs: JobColumns
-    window: Window
+    window: WindowColumns
     raises: tuple[RaiseRecord, ...]  # the most wanted first
     lent: Mapping[int, LentRecord]  # by id, the waiting jobs that have lent
     loans: tuple[LoanRecord, ...]
@@ -235,7 +235,7 @@ class DecisionRecord:
     forecast_trouble: str = ""  # why no start times are forecast although they should be
     starts: StartRecord | None = None
     coefficients: Numbers | None = None
-    """(C,) of `Window.terms` in this cycle; None where these are."""
+    """(C,) of `WindowColumns.terms` in this cycle; None where these are."""
     objective: str  # `policy.objective`
 
     def __post_init__(self) -> None:
@@ -311,7 +311,7 @@ def record(
             may_lend=tuple((plan.raised.lent + plan.raised.lendable)[plan.managed.at].round(1).tolist()),
             site=_site_factors(jobs, plan.rows),
         ),
-        window=Window(
+        window=WindowColumns(
             score=tuple(plan.scores.tolist()),
             values=tuple(map(tuple, observation.features.round(6).tolist())),
             predicted=tuple(plan.predicted.tolist()),
@@ -373,7 +373,7 @@ def lent_by(plan: Plan) -> dict[int, LentRecord]:
         now, before = borrowers.get(job, ()), book.given.get(job)
         count, named = (0, ()) if before is None else (before.loans, before.borrowers)
         most = round(lent + float(raised.lendable[at]), 1)
-        found[job] = LentRecord(round(lent, 1), most, count + len(now), (*named, *now)[-MOST_NAMED:])
+        found[job] = LentRecord(round(lent, 1), most, count + len(now), (*named, *now)[-MOST_BORROWERS:])
     return found
 
 

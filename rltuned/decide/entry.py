@@ -12,7 +12,7 @@ from typing import Final, Literal, Self
 from rltuned.core.changes import Outcome
 from rltuned.core.config import Stage
 from rltuned.core.tables import Snapshot
-from rltuned.decide.decision import DecisionRecord, Numbers, Window
+from rltuned.decide.decision import DecisionRecord, Numbers, WindowColumns
 from rltuned.decide.raising import Stop
 from rltuned.decide.scope import Veto
 
@@ -105,7 +105,7 @@ class CycleEntry:
 def lean(record: DecisionRecord) -> DecisionRecord:
     """The record without features, terms, start times and what Slurm showed of each job: a third of its size."""
     window = record.window
-    small = Window(
+    small = WindowColumns(
         score=_rounded(window.score, 2 * _DIGITS),
         values=((),) * len(window),
         predicted=window.predicted,

@@ -30,7 +30,7 @@ TIME_LIMIT: Final = "time limit"
 """What a run-time estimate rests on: the site's finished jobs (docs/estimates.md), or what the job asked for."""
 
 
-class Verdict(enum.StrEnum):
+class Treatment(enum.StrEnum):
     """What rltuned does with the job."""
 
     RAISED = "goes ahead"
@@ -64,7 +64,7 @@ class Explanation:
     """The answer to ``rltuned explain JOBID``."""
 
     job_id: int
-    verdict: Verdict
+    verdict: Treatment
     time: float  # when the decision was made, epoch seconds
     policy: str = ""
     policy_why: str = ""
@@ -131,8 +131,8 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
             common |= {"priority": left.priority[at], "site_factor": left.site[at]}
             common["reason"] = record.reasons[left.reason[at]] if left.reason[at] >= 0 else ""
         if (veto := record.veto_of(job_id)) is not None:
-            return Explanation(verdict=Verdict.NOT_MANAGED, veto=f"{veto}: {veto.meaning}", **common)
-        return Explanation(verdict=Verdict.NOT_PENDING, **common)
+            return Explanation(verdict=Treatment.NOT_MANAGED, veto=f"{veto}: {veto.meaning}", **common)
+        return Explanation(verdict=Treatment.NOT_PENDING, **common)
     at = jobs.id.index(job_id)
     seen, stop = jobs.seen[at], Stop(jobs.stop[at])
     raised = next((one for one in record.raises if one.id == job_id), None)
@@ -143,7 +143,7 @@ def explain(record: DecisionRecord, job_id: int) -> Explanation:
         common |= {"passes": raised.first, "charged": raised.seconds, "lenders": raised.lenders}
         common["force"] = _force(record, job_id)
     return Explanation(
-        verdict=Verdict.KEPT if raised is None else Verdict.RAISED,
+        verdict=Treatment.KEPT if raised is None else Treatment.RAISED,
         queue_size=len(jobs),
         slurm_rank=jobs.base_rank[at] + 1,
         rank=jobs.rank[at] + 1,

@@ -27,7 +27,7 @@ UNTOLD: Final = 86_400.0
 """Seconds after which a loan that accounting says nothing of is settled by what the readings showed."""
 MOST_REMEMBERED: Final = 10_000
 """Jobs that have left the queue and are remembered; the oldest are forgotten first."""
-MOST_NAMED: Final = 8  # borrowers that are named of each lender: the last
+MOST_BORROWERS: Final = 8  # borrowers that are named of each lender: the last
 
 
 class Part(NamedTuple):
@@ -75,7 +75,7 @@ class Given(NamedTuple):
     submit_time: int
     seconds: Amount  # GPU-seconds
     loans: int
-    borrowers: tuple[int, ...]  # the last of them, `MOST_NAMED` at most
+    borrowers: tuple[int, ...]  # the last of them, `MOST_BORROWERS` at most
 
 
 class Inherited(NamedTuple):
@@ -320,7 +320,7 @@ class _Step:
             known = self.given.get(part.lender)
             if known is None or known.submit_time != part.submit_time:
                 known = Given(part.submit_time, 0.0, 0, ())
-            borrowers = (*known.borrowers, borrower)[-MOST_NAMED:]
+            borrowers = (*known.borrowers, borrower)[-MOST_BORROWERS:]
             amount = known.seconds + part.gpus * seconds
             self.given[part.lender] = Given(part.submit_time, amount, known.loans + 1, borrowers)
 

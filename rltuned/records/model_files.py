@@ -86,7 +86,7 @@ class Manifest(_Part):
     golden: GoldenPart
 
 
-class Model(NamedTuple):
+class VerifiedModel(NamedTuple):
     """A model that passed every check."""
 
     path: Path  # of the manifest
@@ -138,7 +138,7 @@ def manifest_path(name_or_path: str) -> Path:
     return path
 
 
-def read(name_or_path: str) -> Model:
+def read(name_or_path: str) -> VerifiedModel:
     """A model (`manifest_path`), after every check. ModelError: it was refused; the message names file and reason."""
     path = manifest_path(name_or_path)
     return parse(path, _read(path, MAX_MANIFEST_BYTES))
@@ -211,7 +211,7 @@ def _read(path: Path, limit: int) -> bytes:
 # --- what is refused
 
 
-def parse(path: Path, data: bytes, weights_data: bytes | None = None) -> Model:
+def parse(path: Path, data: bytes, weights_data: bytes | None = None) -> VerifiedModel:
     """The model whose manifest, at `path`, is `data`. Without `weights_data` the file beside it is read. ModelError
     says what of the manifest or of the weights is refused.
     """
@@ -243,7 +243,7 @@ def parse(path: Path, data: bytes, weights_data: bytes | None = None) -> Model:
         miss = float(np.max(np.abs(scores - np.asarray(golden.scores))))
     if not miss <= GOLDEN_TOLERANCE:  # also when it is NaN
         raise ModelError(f"{path}: misses its golden scores by {miss:.3g}, more than {GOLDEN_TOLERANCE:g}")
-    return Model(path, (data, weights), manifest, actor, miss)
+    return VerifiedModel(path, (data, weights), manifest, actor, miss)
 
 
 def _manifest(path: Path, data: bytes) -> Manifest:

@@ -31,7 +31,7 @@ _KEPT_USES: Final = 100
 
 
 @dataclass(frozen=True)
-class Facts:
+class VersionFacts:
     """What ``version.json`` says of a model."""
 
     made_at: float  # when it was put into the store, epoch seconds
@@ -42,7 +42,7 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Version(Facts):
+class Version(VersionFacts):
     """A model of the store."""
 
     number: int
@@ -111,7 +111,7 @@ class ModelStore:
         paths = self._versions.iterdir() if self._versions.is_dir() else ()
         for path in sorted(path for path in paths if NUMBER.fullmatch(path.name)):
             with suppress(RltunedError):
-                facts = read(Facts, path / "version.json", "a version")
+                facts = read(VersionFacts, path / "version.json", "a version")
                 if facts is not None:
                     found.append(Version(**vars(facts), number=int(path.name), path=path))
         return found
@@ -157,8 +157,8 @@ class ModelStore:
     ) -> Version:
         """Copy a model (`files.read`) into the store; it is not in force yet. The same model is not copied twice.
 
-        See `Facts` for `origin` and `learned_until`; `now`: epoch seconds; `verdict`: of the gate, about the model.
-        ModelError: it was refused.
+        See `VersionFacts` for `origin` and `learned_until`; `now`: epoch seconds; `verdict`: of the gate, about the
+        model. ModelError: it was refused.
         """
         found = read_model(model)
         manifest, weights = found.content
@@ -172,7 +172,7 @@ class ModelStore:
         number = 1 + max([0, *(version.number for version in versions), *(use.version for use in self.uses())])
         path = self._versions / f"{number:04d}"
         partial = path.with_name(f".{path.name}.partial")
-        facts = Facts(now, origin, sha256, learned_until)
+        facts = VersionFacts(now, origin, sha256, learned_until)
         version = Version(**vars(facts), number=number, path=partial)
         with self._writing():
             shutil.rmtree(partial, ignore_errors=True)

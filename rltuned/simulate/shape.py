@@ -26,7 +26,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.errors import ShapeError
-from rltuned.core.notation import duration, tres_name
+from rltuned.core.notation import seconds_of, tres_name
 from rltuned.core.plain_tables import node_table
 from rltuned.core.tables import NO_ROWS, NodeTable, Partition
 
@@ -224,7 +224,7 @@ def _shown(value: object) -> str:
 
 
 def _seconds(limit: object) -> object:
-    seconds = duration(limit) if isinstance(limit, str) else limit
+    seconds = seconds_of(limit) if isinstance(limit, str) else limit
     if isinstance(seconds, float) and math.isnan(seconds):
         raise ValueError("expected seconds or a time such as 1-12:00:00")
     return seconds

@@ -10,7 +10,7 @@ from rltuned.core.errors import SlurmUnavailableError
 from rltuned.slurm import controller
 from rltuned.slurm.facts import read_facts
 from rltuned.slurm.port import ClusterFacts, Controller
-from rltuned.slurm.process import Answer, Runner, printable
+from rltuned.slurm.process import Answer, Runner, one_line
 from rltuned.slurm.sacct import read_ended
 from rltuned.slurm.status import read_status
 
@@ -74,7 +74,7 @@ class CliReader:
 
 
 def _no_controller(answer: Answer) -> SlurmUnavailableError:
-    return SlurmUnavailableError(f"scontrol ping: {printable(answer.stdout or answer.stderr) or 'no answer'}")
+    return SlurmUnavailableError(f"scontrol ping: {one_line(answer.stdout or answer.stderr) or 'no answer'}")
 
 
 def _listens(address: tuple[str, int] | None) -> bool:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from rltuned.core.errors import SlurmParseError
 from rltuned.core.scheduler import Health
-from rltuned.slurm.notation import bad, duration, text
+from rltuned.slurm.notation import bad, slurm_seconds, text
 from rltuned.slurm.process import Runner
 
 
@@ -40,7 +40,7 @@ _SECONDS = re.compile(r"([0-9]{1,12}) sec\Z", re.ASCII)
 def config_seconds(value: str) -> float:
     """A duration of scontrol show config: ``00:01:00``, ``7-00:00:00``, ``30 sec``."""
     match = _SECONDS.match(value)
-    return float(match.group(1)) if match else duration(value)
+    return float(match.group(1)) if match else slurm_seconds(value)
 
 
 _VERSION = re.compile(r"(?:slurm(?:-wlm)?\s+)?([0-9]{2})\.([0-9]{2})\.([0-9A-Za-z.\-]{1,24})\s*\Z", re.ASCII)

@@ -140,7 +140,7 @@ def _preempts_by(config: Mapping[str, str], runner: Runner, known: ClusterFacts 
 def _boot_time(value: str) -> float:
     """Epoch seconds; 0 where it cannot be understood."""
     try:
-        return notation.moment(value)
+        return notation.known_epoch(value)
     except SlurmParseError:
         return 0.0
 

@@ -16,11 +16,11 @@ from rltuned.slurm.notation import (
     UNLIMITED,
     bad,
     count,
-    duration,
     gres,
     integer,
     memory,
     shared_gpus,
+    slurm_seconds,
     text,
     tres,
     tres_weights,
@@ -316,7 +316,7 @@ def _partition(words: Mapping[str, str]) -> PartitionLine:
     if mode not in {"NO", "YES", "FORCE", "EXCLUSIVE"}:
         raise bad("OverSubscribe", mode)
     most = _required(words, "MaxNodes")
-    limit = duration(_required(words, "MaxTime"))
+    limit = slurm_seconds(_required(words, "MaxTime"))
     partition = Partition(
         name=words[_PARTITION],
         nodes=NO_ROWS,

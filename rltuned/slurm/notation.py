@@ -97,11 +97,11 @@ UNLIMITED: Final = frozenset({"UNLIMITED", "INFINITE", "unlimited", "infinite"})
 _UNSET: Final = frozenset({"NOT_SET", "INVALID", "Partition_Limit", "Unknown", "UNKNOWN", "NO_VAL"}) | NOTHING
 
 
-def duration(value: str) -> float:
+def slurm_seconds(value: str) -> float:
     """Seconds of a Slurm time (squeue(1)); infinite for UNLIMITED, NaN for NOT_SET, Partition_Limit and the like."""
     if value in _UNSET:
         return math.nan
-    seconds = notation.duration(value)
+    seconds = notation.seconds_of(value)
     if math.isnan(seconds):
         raise bad("time", value)
     return seconds
@@ -116,7 +116,7 @@ def epoch(value: str) -> float:
     return float(value)
 
 
-def moment(value: str) -> float:
+def known_epoch(value: str) -> float:
     """Epoch seconds, where there must be some: a submit time, which with the id tells a job from any other."""
     seconds = epoch(value)
     if math.isnan(seconds):

@@ -28,7 +28,7 @@ _CHUNK: Final = 1 << 16
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
-def printable(text: str, limit: int = 300) -> str:
+def one_line(text: str, limit: int = 300) -> str:
     """One line of at most `limit` characters for a log or a terminal, without control and direction characters."""
     cut = text if len(text) <= limit else text[:limit] + "…"
     return _CONTROL.sub("·", cut.strip())
@@ -105,7 +105,7 @@ class Runner:
 
 def failure(answer: Answer) -> SlurmError:
     """The error that an unsuccessful answer stands for."""
-    said = printable(answer.stderr or answer.stdout) or "no message"
+    said = one_line(answer.stderr or answer.stdout) or "no message"
     ended = f"exit status {answer.code}" if answer.code >= 0 else f"signal {-answer.code}"
     text = f"{answer.command.program} ({answer.command.name}) failed with {ended}: {said}"
     lower = said.lower()

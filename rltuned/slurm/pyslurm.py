@@ -18,7 +18,7 @@ from typing import Any, Final
 from rltuned.core.changes import Change, Field, Outcome, WriteResult
 from rltuned.core.errors import PrerequisiteError, SlurmError, SlurmUnavailableError
 from rltuned.core.installed import how_to_install
-from rltuned.slurm.process import Runner, printable
+from rltuned.slurm.process import Runner, one_line
 from rltuned.slurm.writer import ScontrolWriter, unreachable, update_word, verdict
 
 NEEDED: Final = ("Job", "JobSubmitDescription", "RPCError")
@@ -31,7 +31,7 @@ def load_module() -> Any:
         module = importlib.import_module("pyslurm")
     except ImportError as error:
         raise PrerequisiteError(
-            f"slurm.backend is 'pyslurm', but pyslurm cannot be imported ({printable(str(error))}); on "
+            f"slurm.backend is 'pyslurm', but pyslurm cannot be imported ({one_line(str(error))}); on "
             f'a host with the headers of Slurm 25.11: {how_to_install("pyslurm")}, or set slurm.backend = "cli"'
         ) from error
     missing = [name for name in NEEDED if not hasattr(module, name)]
@@ -84,6 +84,6 @@ class PyslurmWriter:
             self._pyslurm.Job(job).modify(description)
         except self._pyslurm.RPCError as error:
             if unreachable(str(error)):
-                raise SlurmUnavailableError(f"pyslurm, job {job}: {printable(str(error))}") from error
-            return printable(str(error))
+                raise SlurmUnavailableError(f"pyslurm, job {job}: {one_line(str(error))}") from error
+            return one_line(str(error))
         return ""

@@ -112,7 +112,7 @@ def _limit(value: str) -> float:
     """Seconds of TimelimitRaw, which is minutes; infinite for UNLIMITED, NaN for Partition_Limit and nothing."""
     if value.isascii() and value.isdigit():
         return notation.integer(value) * 60.0
-    return notation.duration(value)
+    return notation.slurm_seconds(value)
 
 
 class Outage(NamedTuple):
@@ -129,7 +129,7 @@ def read_outages(runner: Runner, start: float) -> list[Outage]:
     for line in runner.ask("events", f"Start={_moment(start)}").splitlines():
         with suppress(SlurmParseError, ValueError):
             node, _, began, over = line.split("|")
-            times = notation.moment(began), notation.epoch(over)
+            times = notation.known_epoch(began), notation.epoch(over)
             if node:  # else: of the whole cluster
                 found.append(Outage(node, times[0], math.inf if math.isnan(times[1]) else times[1]))
     return found

@@ -26,7 +26,7 @@ from rltuned.core.tables import (
 from rltuned.core.unread import RowKind, Skipped, Unread
 from rltuned.slurm import controller, listings, notation
 from rltuned.slurm.commands import GPU_OPTIONS
-from rltuned.slurm.process import Runner, printable
+from rltuned.slurm.process import Runner, one_line
 from rltuned.slurm.separated import refuse_unknown
 from rltuned.slurm.squeue import (
     COLUMNS,
@@ -292,7 +292,7 @@ def _nodes_of(table: Columns, nodes: NodeTable, running: Bools) -> list[Sequence
                 rows_of[listed] = tuple(nodes.row_of[name] for name in expand(listed))
             except (SlurmParseError, KeyError) as error:
                 table.note(
-                    row, f"column NodeList: cannot understand {printable(listed, 80)!r}: {printable(str(error), 64)}"
+                    row, f"column NodeList: cannot understand {one_line(listed, 80)!r}: {one_line(str(error), 64)}"
                 )
                 continue
         held[row] = rows_of[listed]

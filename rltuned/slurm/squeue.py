@@ -67,9 +67,9 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "HetJobID": Column(notation.job_id, "int64", 0, range(2**32)),
     "ArrayTaskID": Column(notation.array_tasks, "int32"),
     "StateCompact": Column(job_state, "int8", int(JobState.OTHER)),
-    "SubmitTime": _TIME._replace(reads=notation.moment, instead=0.0),
+    "SubmitTime": _TIME._replace(reads=notation.known_epoch, instead=0.0),
     **dict.fromkeys(("EligibleTime", "StartTime", "EndTime", "Deadline"), _TIME),
-    "TimeLimit": Column(notation.duration, "float64", math.nan),
+    "TimeLimit": Column(notation.slurm_seconds, "float64", math.nan),
     **dict.fromkeys(("NumNodes", "NumTasks", "NumCPUs"), Column(notation.count, "int32")),
     **dict.fromkeys(("MinMemory", "MinTmpDisk"), Column(notation.memory, "float64", math.nan)),
     "tres-alloc": Column(notation.tres, "object", notation.Tres()),
@@ -339,7 +339,7 @@ def started_tasks(texts: Mapping[str, list[str]]) -> tuple[dict[int, int], dict[
     for tasks, state, own, whole, submitted in zip(*(texts[field] for field in fields), strict=True):
         if begins_with_value(tasks) and state != PENDING:
             with contextlib.suppress(SlurmParseError):
-                arrays.setdefault(named_job(whole), int(notation.moment(submitted)))
+                arrays.setdefault(named_job(whole), int(notation.known_epoch(submitted)))
             with contextlib.suppress(SlurmParseError):
                 array_of[named_job(own)] = named_job(whole)
     return arrays, array_of

@@ -13,7 +13,7 @@ from rltuned.core.changes import MAX_FACTOR, Change, Field, Outcome, SiteFactor,
 from rltuned.core.errors import SlurmError, SlurmUnavailableError
 from rltuned.slurm.commands import EXCLUSIVE_SINCE
 from rltuned.slurm.controller import release as installed_release
-from rltuned.slurm.process import Runner, failure, printable
+from rltuned.slurm.process import Runner, failure, one_line
 
 MAX_JOB_ID: Final = 2**32 - 2
 
@@ -25,14 +25,14 @@ def update_word(change: Change) -> str:
     """``Field=value`` of one change; SlurmError where that is not one that may be written."""
     job, value = change.job_id, change.after
     if type(job) is not int or not 1 <= job <= MAX_JOB_ID:
-        raise SlurmError(f"refusing the job id {printable(str(job), 30)!r}")
+        raise SlurmError(f"refusing the job id {one_line(str(job), 30)!r}")
     match change.field:
         case Field.SITE_FACTOR:
             legal = type(value) is SiteFactor and value <= MAX_FACTOR
         case Field.OVERSUBSCRIBE:
             legal = value in _OVERSUBSCRIBE
     if not legal:
-        raise SlurmError(f"job {job}: refusing {change.field}={printable(str(value), 60)!r}")
+        raise SlurmError(f"job {job}: refusing {change.field}={one_line(str(value), 60)!r}")
     return f"{change.field.value}={value}"
 
 
@@ -67,13 +67,13 @@ def complaints(stderr: str) -> dict[int, _Complaint]:
     found: dict[int, _Complaint] = {}
     for line in stderr.splitlines():
         if match := _JOB.search(line):
-            found.setdefault(int(match.group(1)), _Complaint(verdict(line), printable(line)))
+            found.setdefault(int(match.group(1)), _Complaint(verdict(line), one_line(line)))
         elif match := _TASKS.match(line):
             if "already finished" in line:
                 continue  # of some tasks of an array; the others are updated (measured)
-            found.setdefault(int(match.group(1)), _Complaint(None, printable(line)))
+            found.setdefault(int(match.group(1)), _Complaint(None, one_line(line)))
         elif line.strip():
-            found.setdefault(0, _Complaint(None, printable(line)))
+            found.setdefault(0, _Complaint(None, one_line(line)))
     return found
 
 

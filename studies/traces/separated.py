@@ -17,7 +17,7 @@ from rltuned.simulate.workload.batch import (
     Batch,
     Collector,
     Rows,
-    Table,
+    TableFormat,
     read_table,
 )
 from rltuned.simulate.workload.lines import TextFile
@@ -44,7 +44,7 @@ def _helios(batch: Batch) -> Rows:
     )
 
 
-HELIOS: Final = Table(
+HELIOS: Final = TableFormat(
     name="helios",
     separators=",",
     aliases={},
@@ -90,7 +90,7 @@ class PaiJobs:
         )
 
 
-def pai(jobs: PaiJobs | None) -> Table:
+def pai(jobs: PaiJobs | None) -> TableFormat:
     """pai_task_table, joined with pai_job_table where it is given."""
 
     def convert(batch: Batch) -> Rows:
@@ -123,7 +123,7 @@ def pai(jobs: PaiJobs | None) -> Table:
             gpu_type=batch.gpu_type("gpu_type"),
         )
 
-    return Table(
+    return TableFormat(
         name="pai",
         separators=",",
         aliases={},
@@ -155,7 +155,7 @@ def read_pai_jobs(file: TextFile, collector: Collector) -> PaiJobs:
         none = np.zeros(len(batch))
         return Rows(submit_time=none, run_time=none, gpus=none)
 
-    table = Table(
+    table = TableFormat(
         name="pai_job_table",
         separators=",",
         aliases={},

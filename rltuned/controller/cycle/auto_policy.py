@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rltuned.controller.cycle.choice import Choice, Model, model_of
+from rltuned.controller.cycle.choice import Choice, ConfiguredModel, model_of
 from rltuned.controller.tell.states import Standing
 from rltuned.core.config import MODEL, Config
 from rltuned.core.errors import ModelError, RltunedError
@@ -37,7 +37,7 @@ class Evidence:
 
     path: Path
     verdict: GateVerdict | Refused
-    model: Model | ModelError
+    model: ConfiguredModel | ModelError
 
     @property
     def ends(self) -> float:
@@ -55,7 +55,7 @@ class Evidence:
         if not isinstance(self.verdict, Refused):
             rules = {self.verdict.chosen, self.verdict.fallback} - {MODEL, SLURM}
             found |= {rule: by_name(rule) for rule in rules}
-        if isinstance(self.model, Model):
+        if isinstance(self.model, ConfiguredModel):
             found[MODEL] = self.model.actor
         return found
 

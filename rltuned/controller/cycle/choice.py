@@ -25,7 +25,7 @@ class Choice(NamedTuple):
         return config.model_copy(update={"lend": config.lend.model_copy(update={"share": self.share})})
 
 
-class Model(NamedTuple):
+class ConfiguredModel(NamedTuple):
     """The one that the configuration names."""
 
     actor: Actor
@@ -33,8 +33,8 @@ class Model(NamedTuple):
     """Of its manifest."""
 
 
-def model_of(config: Config) -> Model:
+def model_of(config: Config) -> ConfiguredModel:
     """The model for what the site wants. ModelError: it is refused."""
     settings = config.policy
     actor = replace(files.load(settings.model), objective=settings.objective)
-    return Model(actor, files.manifest_sha256(settings.model))
+    return ConfiguredModel(actor, files.manifest_sha256(settings.model))

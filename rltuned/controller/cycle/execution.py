@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rltuned.controller.cycle.state import State
+from rltuned.controller.cycle.state import DaemonState
 from rltuned.controller.give_back.by_daemon import DaemonRestore
 from rltuned.controller.health.liveness import Liveness
 from rltuned.controller.health.runtime import Runtime
@@ -33,7 +33,7 @@ class Execution:
     liveness: Liveness
     restoring: DaemonRestore
     writer: Callable[[], SlurmWriter]
-    state: State
+    state: DaemonState
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the running cycle is to end early, between two batches."""
     _tried: float | None = None

@@ -11,7 +11,7 @@ from rltuned.controller.cycle.lending import Lending
 from rltuned.controller.cycle.planning import planned
 from rltuned.controller.cycle.policy import Loaded, PolicyChoice
 from rltuned.controller.cycle.report import Notifier, Reporting
-from rltuned.controller.cycle.state import State
+from rltuned.controller.cycle.state import DaemonState
 from rltuned.controller.cycle.undoing import Undoing
 from rltuned.controller.give_back.by_daemon import MOST_NAMED, DaemonRestore, Retries
 from rltuned.controller.health.heartbeat import Condition
@@ -68,7 +68,7 @@ class Parts:
         self.liveness = Liveness(runtime, self._condition, silent=dry_run)
         self.watched = WatchedReader(self.reader, self.liveness)
         self.slurmctld = Slurmctld(runtime, journal.refuse_other, self.watched, self.primacy, self.rng)
-        self.state = State(runtime, self.liveness, self.slurmctld, dry_run=dry_run)
+        self.state = DaemonState(runtime, self.liveness, self.slurmctld, dry_run=dry_run)
         write, retries = None if dry_run else self.write, Retries(runtime.config.cycle.interval)
         self.restoring = DaemonRestore(runtime, journal, self.watched, write, self.slurmctld, retries)
         self.execution = Execution(runtime, self.liveness, self.restoring, self.write, self.state)

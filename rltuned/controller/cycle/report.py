@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from rltuned.controller.cycle.state import State
+from rltuned.controller.cycle.state import DaemonState
 from rltuned.controller.health.lock import holder
 from rltuned.controller.health.runtime import WRITING, Refusal, Runtime
 from rltuned.controller.health.slurmctld import Slurmctld
@@ -118,7 +118,7 @@ class Reporting:
     runtime: Runtime
     notifier: Notifier
     journal: Journal
-    state: State
+    state: DaemonState
     slurmctld: Slurmctld
     publish: "Callable[[UserRecords], None] | None"
     """Shows users the records of their own jobs; returns at once. None: nobody asked for that."""

@@ -32,7 +32,7 @@ from rltuned.controller.health.heartbeat import elsewhere
 from rltuned.controller.health.lock import NEEDS_LOCKS, Lock, holder
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.learnt.forecast_worker import ForecastWorker
-from rltuned.controller.learnt.history import Known, RunTimes
+from rltuned.controller.learnt.history import Known, LearntRunTimes
 from rltuned.controller.learnt.start_times import StartTimes
 from rltuned.controller.tell.endpoint import serve as serve_metrics
 from rltuned.controller.tell.logs import make
@@ -85,7 +85,7 @@ def serve(
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         runtime = Runtime(config, clock, log, metrics)
         reader = connect_reader(config.slurm)
-        run_times = RunTimes(reader, runtime) if isinstance(reader, HistoryReader) else None
+        run_times = LearntRunTimes(reader, runtime) if isinstance(reader, HistoryReader) else None
         known = Known() if run_times is None else run_times
         publish = worker = start_times = None
         # A dry run has no lock, and may run beside the daemon whose directory it is.

@@ -6,7 +6,7 @@ from rltuned.controller.health.slurmctld import Slurmctld
 from rltuned.core.config import Stage
 
 
-class State:
+class DaemonState:
     """Nothing stands against writing, or a `Refusal`."""
 
     def __init__(self, runtime: Runtime, liveness: Liveness, slurmctld: Slurmctld, *, dry_run: bool) -> None:

@@ -40,7 +40,7 @@ OVERLAP: Final = 3600.0
 _DAY: Final = 86400.0
 
 
-class RunTimes:
+class LearntRunTimes:
     """What the finished jobs say about the run times of the waiting ones."""
 
     def __init__(self, reader: HistoryReader, runtime: Runtime) -> None:

@@ -52,14 +52,14 @@ _ORDER: Final = (
     *("job_id", "submit_time", *_TEXTS, "nodes", "gpus", "gpus_per_node", "cpus", "mem"),
     *("time_limit", "expected", "start", "run_time"),
 )
-"""Columns of `Seen` in the file."""
+"""Columns of `SeenJobs` in the file."""
 _May = float | None
 _Count = Annotated[int, Field(ge=-(2**31), lt=2**31)]  # what a column holds
 _Row = tuple[int, float, str, str, str, _Count, _Count, _Count, _Count, float, _May, float, _May, _May]
 
 
 @dataclass(frozen=True)
-class Seen(Submissions):
+class SeenJobs(Submissions):
     """The jobs that the daemon has seen, in the order of their submission and then of their ids."""
 
     start: Floats
@@ -90,7 +90,7 @@ class Seen(Submissions):
         return replace(self, **_taken(self, _ORDER, rows))
 
 
-class Kept(NamedTuple):
+class KeptForecast(NamedTuple):
     """A forecast, and what came of it."""
 
     job_id: int
@@ -109,7 +109,7 @@ class Kept(NamedTuple):
 class _File:
     version: Literal[1]
     submitted: Annotated[list[_Row], Field(max_length=MOST_SUBMISSIONS)]
-    kept: Annotated[list[Kept], Field(max_length=MOST_FORECASTS)]
+    kept: Annotated[list[KeptForecast], Field(max_length=MOST_FORECASTS)]
 
 
 class StartTimes:
@@ -124,8 +124,8 @@ class StartTimes:
         """`forecast`: asks the worker. `ended`: jobs that have ended, as the plan knows them."""
         self._forecast, self._ended, self._clock, self._runtime = forecast, ended, runtime.clock, runtime
         self._path = runtime.config.state.directory / FILE_NAME
-        self.seen = Seen.of([])
-        self._kept: list[Kept] = []
+        self.seen = SeenJobs.of([])
+        self._kept: list[KeptForecast] = []
         self._probes: dict[Any, ProbeRecord] = {}
         self._next_probe = 0
         self._saved = runtime.clock.monotonic()
@@ -208,7 +208,7 @@ class StartTimes:
         new = new[(np.arange(len(new)) < MOST_SUBMISSIONS - len(seen)) | (submitted[new] > oldest)]
         limit = jobs.time_limit[new]
         seen = seen.and_then(
-            Seen(
+            SeenJobs(
                 **_taken(jobs, (*_TEXTS, *_INTEGERS), new),
                 submit_time=submitted[new],
                 mem=np.nan_to_num(jobs.mem[new], nan=0.0),
@@ -262,7 +262,7 @@ class StartTimes:
             low, middle, high = np.minimum(waits[at], FAR).tolist()
             first, last = float(interval.low[at]), float(interval.high[at])
             self._kept.append(
-                Kept(
+                KeptForecast(
                     job_id=int(ids[at]),
                     submit_time=float(jobs.submit_time[jobs.row_of[int(ids[at])]]),
                     made=now,
@@ -284,7 +284,7 @@ class StartTimes:
         try:
             found = read(_File, self._path, "start times", MAX_BYTES)
             if found is not None:
-                self.seen, self._kept = Seen.of(found.submitted), found.kept
+                self.seen, self._kept = SeenJobs.of(found.submitted), found.kept
         except RltunedError as error:
             self._runtime.log.warning("forecast.unreadable", sentence="It is learnt anew.", reason=str(error))
 

@@ -19,13 +19,13 @@ from rltuned.core.installed import has_numba, how_to_install
 from rltuned.core.tables import JobTable
 from rltuned.decide.decision import DecisionRecord
 from rltuned.decide.decision import record as record_of
-from rltuned.decide.explain import Explanation, Verdict
+from rltuned.decide.explain import Explanation, Treatment
 from rltuned.decide.explain import explain as explain_job
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
 from rltuned.records import decisions
 from rltuned.records.published import fetch, only_own
-from rltuned.simulate.forecast.start_offer import Asked, JobAnswer, Offer, offer_of
+from rltuned.simulate.forecast.start_offer import Asked, JobAnswer, StartOffer, offer_of
 
 Tell = Callable[[str], None]  # told in a sentence what is not known and what is taken instead
 
@@ -107,7 +107,7 @@ def explain(config: Config, job_id: int, tell: Tell, *, fresh: bool = False, at:
     if made is None:
         return explain_job(decide(config, tell)[0], job_id)
     answer = explain_job(made, job_id)
-    return _looked_for(config, answer, tell) if answer.verdict is Verdict.NOT_PENDING else answer
+    return _looked_for(config, answer, tell) if answer.verdict is Treatment.NOT_PENDING else answer
 
 
 def _looked_for(config: Config, answer: Explanation, tell: Tell) -> Explanation:
@@ -122,7 +122,7 @@ def _looked_for(config: Config, answer: Explanation, tell: Tell) -> Explanation:
     if job is None or not job.pending:
         return answer
     now = replace(answer, priority=job.priority, site_factor=job.site_factor, reason=job.reason)
-    return replace(now, verdict=Verdict.NEW)
+    return replace(now, verdict=Treatment.NEW)
 
 
 def start_of_job(config: Config, job_id: int) -> JobAnswer:
@@ -148,7 +148,7 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
     return JobAnswer(job_id, made.time, start, likely, meaning, starts.outcomes, starts.not_simulated)
 
 
-def start_offer(config: Config, asked: Asked) -> Offer:
+def start_offer(config: Config, asked: Asked) -> StartOffer:
     """When a job would start that nobody has submitted; RltunedError says why nothing is known."""
     own = only_own(config)
     found = fetch(config.users, os.geteuid()) if own else decisions.load(config.state.directory).starts

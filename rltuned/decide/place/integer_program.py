@@ -14,7 +14,7 @@ from rltuned.decide.place.ways import CROWD, CROWDING, WaySet
 
 
 @dataclass(frozen=True)
-class Model:
+class IntegerProgram:
     """A is sparse (COO). R rows, V columns, the first P of them patterns."""
 
     row: Rows
@@ -27,7 +27,7 @@ class Model:
     patterns: int
 
 
-def formulate(ways: WaySet) -> Model:
+def formulate(ways: WaySet) -> IntegerProgram:
     """Build the matrices. Rows that no choice of patterns can violate are left out."""
     program = _Program(ways)
     program.start_jobs_once()
@@ -57,10 +57,10 @@ class _Program:
                 times = np.where(columns.part_use > 0, np.floor(cap / columns.part_use + 1e-9), np.inf).min(axis=1)
             np.minimum.at(self._upper, columns.part_pattern, np.maximum(times, 0.0))
 
-    def model(self) -> Model:
+    def model(self) -> IntegerProgram:
         """What has been collected."""
         count = len(self._columns.patterns)
-        return Model(
+        return IntegerProgram(
             row=np.concatenate(self._row),
             column=np.concatenate(self._column),
             value=np.concatenate(self._value),

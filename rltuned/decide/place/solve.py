@@ -12,7 +12,7 @@ import swiglpk as glpk
 
 from rltuned.core.errors import PlacementError
 from rltuned.core.tables import Ints
-from rltuned.decide.place.integer_program import Model
+from rltuned.decide.place.integer_program import IntegerProgram
 from rltuned.decide.place.outcome import SolveOutcome
 
 GUARD: Final = 0.15
@@ -31,7 +31,7 @@ class Solved:
     objective: float = -math.inf
 
 
-def _check(model: Model) -> None:
+def _check(model: IntegerProgram) -> None:
     # GLPK ends the process on wrong data (its manual, "Error handling"): nothing wrong may reach it.
     rows, columns = len(model.rhs), len(model.objective)
     if len(model.row) and (
@@ -47,7 +47,7 @@ def _check(model: Model) -> None:
         raise PlacementError("placement model: two coefficients share a cell")
 
 
-def solve(model: Model, time_limit: float, gap: float, known: float = -math.inf) -> Solved:
+def solve(model: IntegerProgram, time_limit: float, gap: float, known: float = -math.inf) -> Solved:
     """Solve `model` with GLPK within `time_limit` seconds, to relative gap `gap`. Where a solution that is `known` (its
     objective) is within the gap of the root relaxation, none is searched for: OPTIMAL without counts.
 
@@ -71,7 +71,7 @@ def solve(model: Model, time_limit: float, gap: float, known: float = -math.inf)
         glpk.glp_delete_prob(lp)
 
 
-def _load(lp: Any, model: Model) -> None:
+def _load(lp: Any, model: IntegerProgram) -> None:
     glpk.glp_set_obj_dir(lp, glpk.GLP_MAX)
     rows, columns = len(model.rhs), len(model.objective)
     if rows:
@@ -107,7 +107,7 @@ def _array(kind: Any, values: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
     return array
 
 
-def _run(lp: Any, model: Model, left: Callable[[], int], gap: float, known: float) -> Solved:
+def _run(lp: Any, model: IntegerProgram, left: Callable[[], int], gap: float, known: float) -> Solved:
     simplex = glpk.glp_smcp()
     glpk.glp_init_smcp(simplex)
     simplex.msg_lev = glpk.GLP_MSG_OFF

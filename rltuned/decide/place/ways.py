@@ -94,7 +94,7 @@ def classify(problem: PlacementProblem) -> Classes:
 
 
 @dataclass(frozen=True)
-class Columns:
+class WayColumns:
     """All ways on offer: P patterns with what they take and what they cost. D = T + 3 dimensions."""
 
     patterns: tuple[Pattern, ...]
@@ -114,7 +114,7 @@ class WaySet:
 
     problem: PlacementProblem
     classes: Classes
-    columns: Columns
+    columns: WayColumns
     greedy: Rows  # (K,) pattern that the greedy pass in rank order gives each job, −1 none
 
 
@@ -464,13 +464,13 @@ def _worthwhile(finder: _Enumerator, cost: Mapping[Pattern, float]) -> dict[Patt
     }
 
 
-def _columns(finder: _Enumerator, cost: Mapping[Pattern, float]) -> Columns:
+def _columns(finder: _Enumerator, cost: Mapping[Pattern, float]) -> WayColumns:
     parts = [(j, node) for j, p in enumerate(cost) for node, _ in p.parts]
     tokens = [(j, n) for j, p in enumerate(cost) for n, _ in p.tokens]
     uses = [finder.use(p.job_class, p.gpu_type, gpus) for p in cost for _, gpus in p.parts]
     part_pattern, part_node = np.array(parts, dtype=np.intp).reshape(-1, 2).T
     token_pattern, token_class = np.array(tokens, dtype=np.intp).reshape(-1, 2).T
-    return Columns(
+    return WayColumns(
         patterns=tuple(cost),
         job_class=np.array([p.job_class for p in cost], dtype=np.intp),
         part_pattern=part_pattern,

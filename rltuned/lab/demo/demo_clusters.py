@@ -31,7 +31,7 @@ from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.clock import Clock
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.health.runtime import Runtime
-from rltuned.controller.learnt.history import RunTimes
+from rltuned.controller.learnt.history import LearntRunTimes
 from rltuned.controller.tell.endpoint import serve
 from rltuned.controller.tell.logs import make
 from rltuned.controller.tell.metrics import Metrics
@@ -162,7 +162,7 @@ class Demo:
                 stack.callback(endpoint.close)
                 self.url = f"http://{endpoint.host}:{endpoint.port}/metrics"
             self._runtime = Runtime(self.config, self.steered.clock, logger, self.metrics)
-            self._run_times = RunTimes(self.steered, self._runtime)
+            self._run_times = LearntRunTimes(self.steered, self._runtime)
             self._run_times.refresh()
             self._start_daemon()
             stack.callback(self._stop_daemon)

@@ -72,7 +72,7 @@ def as_accounted(
     ]
 
 
-class Leftover(NamedTuple):
+class StrayField(NamedTuple):
     """A field of a pending job that is not as people left it."""
 
     job_id: int
@@ -320,14 +320,14 @@ class SimulatedSlurm:
 
     # --- looking at it from outside
 
-    def leftovers(self) -> list[Leftover]:
+    def leftovers(self) -> list[StrayField]:
         """Pending jobs whose site factor or isolation are not as people alone have left them."""
         found = []
         for row in self.waiting().tolist():
             if self._site[row] != self._their_site[row]:
-                found.append(Leftover(row + 1, Field.SITE_FACTOR))
+                found.append(StrayField(row + 1, Field.SITE_FACTOR))
             if self._isolated(row):
-                found.append(Leftover(row + 1, Field.OVERSUBSCRIBE))
+                found.append(StrayField(row + 1, Field.OVERSUBSCRIBE))
         return found
 
     # --- what the commands show

@@ -84,8 +84,8 @@ class Case:
         return Estimates(self.estimates.time_limit, self.estimates.run_time.copy())
 
     def metrics(self, start: Floats, end: Floats, runs: Runs | None = None) -> dict[str, float]:
-        """`Metrics` and `AgainstSlurm`, by name, of a simulation with these (n,) starts and ends, seconds, NaN where a
-        job never ran; `runs`: of `measure`.
+        """`WindowMetrics` and `AgainstSlurm`, by name, of a simulation with these (n,) starts and ends, seconds, NaN
+        where a job never ran; `runs`: of `measure`.
         """
         submit, gpus = self.jobs.submit_time, self.jobs.gpus.astype(np.float64)
         found = measure(submit, start, end, gpus, self.measured, self.groups, self.capacity, runs)

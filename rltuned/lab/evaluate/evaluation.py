@@ -17,7 +17,7 @@ from rltuned.lab.evaluate.case import Case, cases
 from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings
 from rltuned.lab.evaluate.measure import Measured, beside_slurm, measured, over
 from rltuned.lab.evaluate.policies import contender, described
-from rltuned.lab.evaluate.state import State, state_path
+from rltuned.lab.evaluate.state import EvaluationState, state_path
 from rltuned.lab.evaluate.windows import Window, draw
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
@@ -100,7 +100,7 @@ def evaluate(
     goes on from them if it is interrupted. Raises EvaluationError: what is kept cannot be written.
     """
     settings, chosen = evaluation.settings, evaluation.cases
-    with nullcontext() if out is None else State(state_path(out), evaluation.meta) as outcomes, pool:
+    with nullcontext() if out is None else EvaluationState(state_path(out), evaluation.meta) as outcomes, pool:
         if settings.weights:
             chosen = tuple(beside_slurm(chosen, contender(OWN, settings), pool))
         contenders = [contender(name, settings) for name in settings.policies]

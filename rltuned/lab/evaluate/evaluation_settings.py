@@ -1,4 +1,4 @@
-"""What is asked for: whose jobs on which cluster (`Source`), and what is simulated of them (`EvaluationSettings`)."""
+"""What is asked for: whose jobs on which cluster (`WhoseJobs`), what is simulated of them (`EvaluationSettings`)."""
 
 import enum
 import re
@@ -64,7 +64,7 @@ def _there_is(policy: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Source:
+class WhoseJobs:
     """Whose jobs, on which cluster: those of files, or the site's own."""
 
     trace: str = ""
@@ -76,7 +76,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class EvaluationSettings(Source):
+class EvaluationSettings(WhoseJobs):
     """What is simulated. Everything here changes the numbers; how many processes work does not."""
 
     window: int = 1024  # jobs of a window

@@ -70,7 +70,7 @@ def prepare(
 
 
 @dataclass(frozen=True)
-class Judgement:
+class PairedTests:
     """What the paired tests say."""
 
     points: Sequence[Point]
@@ -108,7 +108,7 @@ class Judgement:
         return f"Nothing certainly waits less than Slurm's own order and harms nobody beyond chance: {why}.{unjudged}"
 
 
-def judge(measured: Mapping[str, Measured], seed: int, objective: Objective = DEFAULT) -> Judgement:
+def judge(measured: Mapping[str, Measured], seed: int, objective: Objective = DEFAULT) -> PairedTests:
     """The decision, from what was measured by policy and metric: (W,) values of the same windows in the same order, NaN
     where a window has none.
     """
@@ -116,7 +116,7 @@ def judge(measured: Mapping[str, Measured], seed: int, objective: Objective = DE
     good = [point for point in found if point.certain and not point.harms]
     rules = [point for point in good if not point.learned]
     best, rule = (min(of, key=lambda point: point.objective, default=None) for of in (good, rules))
-    return Judgement(found, chance, best, rule, unknown(chance.means))
+    return PairedTests(found, chance, best, rule, unknown(chance.means))
 
 
 def _called(point: Point | None) -> tuple[str, float]:
@@ -126,7 +126,7 @@ def _called(point: Point | None) -> tuple[str, float]:
 
 
 @dataclass(frozen=True)
-class Verdict(Judgement):
+class Verdict(PairedTests):
     """The choice, what it is about, and the evidence."""
 
     evaluation: Evaluation  # of windows that share no jobs

@@ -23,7 +23,7 @@ from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.values import JobFate
 
 Measured = Mapping[str, Floats]
-"""(W,) values on the same cases by metric: those of `Metrics`, `killed` and `seconds`. NaN where a case has none."""
+"""(W,) values on the same cases by metric: of `WindowMetrics`, `killed` and `seconds`. NaN where a case has none."""
 Outcomes = dict[tuple[int, int], dict[str, float]]  # what was measured, by place of contender and case
 
 SERVED_SECONDS: Final = 0.003
@@ -85,7 +85,7 @@ def over(objective: Objective, table: Measured, slurm: Measured) -> Floats:
     return np.array([objective.of(own, other) for own, other in zip(*rows, strict=True)])
 
 
-def duration(cases: Sequence[Case], policies: Sequence[str], workers: int) -> str:
+def how_long(cases: Sequence[Case], policies: Sequence[str], workers: int) -> str:
     """How long the simulations will take, in a sentence; a rough figure, of jobs and processes alone."""
     sizes = [len(case.jobs) for case in cases]
     each = [PLAIN_SECONDS if name in {OWN, AGAIN} else SERVED_SECONDS for name in policies]

@@ -19,7 +19,7 @@ def state_path(out: Path) -> Path:
     return out.with_name(out.name + ".state")
 
 
-class State(dict[tuple[int, int], dict[str, float]]):
+class EvaluationState(dict[tuple[int, int], dict[str, float]]):
     """`measure.Outcomes` that are in a file, too. Use as a context. Whoever has written the result removes the file."""
 
     def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:

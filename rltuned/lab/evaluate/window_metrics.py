@@ -29,7 +29,7 @@ _UNKNOWN: Final = float("nan")
 NOT_ASKED: Final = AgainstSlurm(*[_UNKNOWN] * len(AGAINST_SLURM))
 
 
-class Metrics(NamedTuple):
+class WindowMetrics(NamedTuple):
     """Of the jobs of a window that ran; NaN where there is nothing to measure."""
 
     wait_mean: float  # start − submission
@@ -46,7 +46,7 @@ class Metrics(NamedTuple):
     fairness: float  # Jain's index of the users' mean bounded slowdowns (`fairness`)
 
 
-COMPARED: Final = (*Metrics._fields, "objective")
+COMPARED: Final = (*WindowMetrics._fields, "objective")
 """The metrics that policies are compared by, in the order of reports. Scheduling time is none: it is the machine's."""
 
 
@@ -101,7 +101,7 @@ def measure(
     groups: Category,
     capacity: float,
     runs: Runs | None = None,
-) -> Metrics:
+) -> WindowMetrics:
     """Metrics of one simulation of n jobs, (n,) each; seconds, NaN for a job that never ran.
 
     `measured`: the window's jobs; others (of a warm start) only count as load. `groups`: user (or partition) of each
@@ -111,13 +111,13 @@ def measure(
         runs = Runs(np.arange(len(submit)), submit, start, end, gpus)
     ran = measured & ~np.isnan(start) & ~np.isnan(end)
     if not ran.any():
-        return Metrics(*[_UNKNOWN] * len(Metrics._fields))
+        return WindowMetrics(*[_UNKNOWN] * len(WindowMetrics._fields))
     wait, jct = start[ran] - submit[ran], end[ran] - submit[ran]
     slowdown = bounded_slowdown(wait, end[ran] - start[ran])
     first, last = float(submit[ran].min()), float(end[ran].max())
     supply = capacity * (last - first)
     middle, high = np.percentile(wait, [50.0, 99.0])
-    return Metrics(
+    return WindowMetrics(
         wait_mean=float(wait.mean()),
         wait_p50=float(middle),
         wait_p99=float(high),

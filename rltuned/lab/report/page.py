@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any, Final, NamedTuple
 
-from rltuned.core.wording import moment
+from rltuned.core.wording import local_time
 from rltuned.lab.report.advice import Advice
 from rltuned.lab.report.report_tables import Table, facts, headline, tables
 
@@ -115,10 +115,10 @@ def render(report: Mapping[str, Any], charts: Mapping[str, tuple[str, str]]) -> 
         parts += [_table(table) for table in found]
     program = report["program"]
     foot = (
-        f"Made {moment(report['made_at'])} by rltuned {program['version']} ({program['revision'][:12]}). "
+        f"Made {local_time(report['made_at'])} by rltuned {program['version']} ({program['revision'][:12]}). "
         "docs/good-for-us.md says what each number is."
     )
-    title = f"rltuned report, {moment(report['since'])} to {moment(report['until'])}"
+    title = f"rltuned report, {local_time(report['since'])} to {local_time(report['until'])}"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

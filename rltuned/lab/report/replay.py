@@ -25,7 +25,7 @@ from rltuned.lab.evaluate.evaluation_settings import (
     as_configured,
     with_share,
 )
-from rltuned.lab.evaluate.measure import duration, simulate_case
+from rltuned.lab.evaluate.measure import how_long, simulate_case
 from rltuned.lab.evaluate.policies import contender
 from rltuned.lab.evaluate.window_metrics import measure, most_in_use
 from rltuned.lab.evaluate.windows import Window
@@ -158,7 +158,7 @@ def replay(
     settled = replace(settings, window=window.jobs, windows=1, warm_jobs=max(first, 1))
     evaluation = ready(settled, jobs, shape, revision, (window,))
     (case,), names = evaluation.cases, settled.policies
-    tell(duration(evaluation.cases, names, 1))
+    tell(how_long(evaluation.cases, names, 1))
     compile_kernel()
     ran = {name: _run(case, name, settled, progress) for name in names}
     really = case.jobs.submit_time + case.jobs.wait_time

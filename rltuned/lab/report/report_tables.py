@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 
-from rltuned.core.wording import duration, gpu_hours, moment, plain
+from rltuned.core.wording import duration, gpu_hours, local_time, plain
 from rltuned.core.wording import table as text_table
 from rltuned.decide.raising import STOP_MEANING
 from rltuned.lab.evaluate.bootstrap import Comparison
@@ -72,7 +72,7 @@ def show_report(console: Console, report: Mapping[str, Any]) -> None:
 def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What the report is about."""
     log, replay = report["log"], report["replay"]
-    found = [("period", f"{moment(report['since'])} to {moment(report['until'])}")]
+    found = [("period", f"{local_time(report['since'])} to {local_time(report['until'])}")]
     found += [("cluster", report["cluster"])] if report["cluster"] else []
     policy, replayed_as = report["policy"] or "not known", report["replayed_as"]
     said = policy if replayed_as == report["policy"] else f"{policy}, replayed as {replayed_as}"
@@ -125,7 +125,7 @@ def tables(report: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
 
 def _fault(one: Mapping[str, Any]) -> tuple[str, ...]:
     what = one["what"] or f"stage {one['stage']}: {one['outcome']}"
-    return what, f"{one['count']:,}", moment(one["first"]), moment(one["last"])
+    return what, f"{one['count']:,}", local_time(one["first"]), local_time(one["last"])
 
 
 def effect(report: Mapping[str, Any]) -> Table:

@@ -109,7 +109,9 @@ def learn(run: Run, slurm: SlurmSection, minutes: float) -> Renewal:
     """`renew`, of the jobs and the cluster that the settings name, with a candidate that is trained for so many
     `minutes` on 2 cores; without one where these are 0, or TensorFlow is missing.
     """
-    settings, jobs, shape = site.of_settings(run.settings, slurm, moment(run.work, run.now), run.tell, run.progress)
+    settings, jobs, shape = site.of_settings(
+        run.settings, slurm, end_of_history(run.work, run.now), run.tell, run.progress
+    )
 
     def trainer(jobs: Workload, shape: ClusterShape, out: Path) -> Path:
         asked = command.settings(
@@ -133,7 +135,7 @@ def learn(run: Run, slurm: SlurmSection, minutes: float) -> Renewal:
     return renew(replace(run, settings=settings), jobs, shape, trainer, why_not)
 
 
-def moment(work: Path, now: float) -> float:
+def end_of_history(work: Path, now: float) -> float:
     """The end of the history of this run, epoch seconds: now, or that of a run that was interrupted within `RESUMED`.
 
     What an older run has left in the working directory `work` is deleted.

@@ -22,7 +22,7 @@ class Asked(NamedTuple):
     time_limit: float
 
 
-class Offer(NamedTuple):
+class StartOffer(NamedTuple):
     """What is known of such a job."""
 
     asked: Asked
@@ -52,7 +52,7 @@ class JobAnswer(NamedTuple):
     not_simulated: str
 
 
-def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int, not_simulated: str = "") -> Offer:
+def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int, not_simulated: str = "") -> StartOffer:
     """The answer, from the probes of the last forecasts."""
     gpus, cpus = -(-asked.gpus // asked.nodes), -(-asked.cpus // asked.nodes)
     wanted = asked.nodes, gpus, cpus, asked.mem, asked.time_limit
@@ -70,7 +70,7 @@ def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int, not_sim
             useful = asked.gpus == 0 or probe.gpus > 0
             if less and useful and probe != found and _middle(probe) <= _SOONER * _middle(found):
                 sooner.append(probe)
-    return Offer(asked, found, tuple(_telling(sooner)[:MOST_ALTERNATIVES]), outcomes, not_simulated)
+    return StartOffer(asked, found, tuple(_telling(sooner)[:MOST_ALTERNATIVES]), outcomes, not_simulated)
 
 
 def _telling(sooner: Sequence[ProbeRecord]) -> list[ProbeRecord]:

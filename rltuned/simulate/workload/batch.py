@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.errors import WorkloadError
-from rltuned.core.notation import duration, tres_name
+from rltuned.core.notation import seconds_of, tres_name
 from rltuned.core.tables import Bools, Category, Floats, Ints
 from rltuned.simulate.workload.jobs import NUMBERS, TEXTS, Source, Workload
 from rltuned.simulate.workload.lines import TextFile, strange
@@ -146,7 +146,7 @@ class Batch:
         """(n,) time limits as Slurm writes them, ``1-00:00:00``; NaN where there is none."""
 
         def parse(text: str) -> float:
-            seconds = duration(text)
+            seconds = seconds_of(text)
             if math.isnan(seconds) and text not in _NO_LIMIT:
                 raise ValueError(f"{shown(text)} is no time limit")
             return seconds
@@ -157,7 +157,7 @@ class Batch:
         """(n,) durations as Slurm writes them, ``[D-]HH:MM:SS``."""
 
         def parse(text: str) -> float:
-            seconds = duration(text)
+            seconds = seconds_of(text)
             if not math.isfinite(seconds):
                 raise ValueError(f"{shown(text)} is no duration")
             return seconds
@@ -240,7 +240,7 @@ def _stamp(text: str, *, required: bool) -> float:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableFormat:
     """A format of separated text with a header line."""
 
     name: str
@@ -255,7 +255,7 @@ class Table:
     no_header: Sequence[str] = ()  # names of the columns when the first line is no header
 
 
-def fits(line: str, table: Table) -> bool:
+def fits(line: str, table: TableFormat) -> bool:
     """Whether a file whose first line this is can be of this format."""
     try:
         header(line, table, "")
@@ -264,7 +264,7 @@ def fits(line: str, table: Table) -> bool:
     return True
 
 
-def header(line: str, table: Table, where: str) -> tuple[list[str], str, bool]:
+def header(line: str, table: TableFormat, where: str) -> tuple[list[str], str, bool]:
     """The columns' names as `table.convert` knows them ("" for one that it does not need), what separates them, and
     whether `line` is them. Raises WorkloadError: a column is missing or there twice.
     """
@@ -292,14 +292,14 @@ def header(line: str, table: Table, where: str) -> tuple[list[str], str, bool]:
     return names, separator, True
 
 
-def _fields(line: str, separator: str, table: Table) -> list[str]:
+def _fields(line: str, separator: str, table: TableFormat) -> list[str]:
     """csv.Error: a quote that is not closed, or text after one."""
     if '"' not in line or not table.quotes:
         return line.split(separator)
     return next(csv.reader([line], delimiter=separator, strict=True))
 
 
-def read_table(file: TextFile, table: Table, collector: "Collector") -> None:
+def read_table(file: TextFile, table: TableFormat, collector: "Collector") -> None:
     """Read all jobs of `file`. Raises WorkloadError: header or (unless skipped) row wrong, with its line."""
     number, line = file.first
     if not number:
@@ -313,7 +313,7 @@ def read_table(file: TextFile, table: Table, collector: "Collector") -> None:
             collector.add(batch, table.convert(batch))
 
 
-def _batch(lines: list[tuple[int, str]], names: list[str], separator: str, table: Table) -> Batch:
+def _batch(lines: list[tuple[int, str]], names: list[str], separator: str, table: TableFormat) -> Batch:
     """The rows of these lines, without steps; all fields of a wrong one are empty."""
     steps = [names.index(key) for key in table.steps if key in names]
     numbers: list[int] = []

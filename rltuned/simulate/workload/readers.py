@@ -21,7 +21,7 @@ from rltuned.simulate.workload.batch import (
     Batch,
     Collector,
     Rows,
-    Table,
+    TableFormat,
     fits,
     header,
     read_table,
@@ -55,7 +55,7 @@ def read(
         return collector.finish(Source(name=path.name, sha256=file.sha256, form=table.name))
 
 
-def sniff(file: TextFile) -> Table:
+def sniff(file: TextFile) -> TableFormat:
     """Find out the format of a file, from its first line that is not blank. Raises WorkloadError: none of the known
     ones; says what was found and what there is.
     """
@@ -132,7 +132,7 @@ def _csv(batch: Batch) -> Rows:
     }
 
 
-CSV: Final = Table(
+CSV: Final = TableFormat(
     name="csv",
     separators=",;\t|^",
     required=[("submit_time",), ("num_gpus",), ("run_time", "end_time"), ("run_time", "start_time")],
@@ -264,7 +264,7 @@ def _nodes(batch: Batch, asked: _Tres, got: _Tres) -> Floats:
         return np.where(np.isnan(want), have, np.where((want <= 1) & (have > 1), 0.0, want))
 
 
-SACCT: Final = Table(
+SACCT: Final = TableFormat(
     name="sacct",
     separators="|^;\t",
     required=[

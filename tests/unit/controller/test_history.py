@@ -13,7 +13,7 @@ from rltuned.cli.show import explanation
 from rltuned.controller.cycle.planning import planned
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.learnt import history
-from rltuned.controller.learnt.history import FILE_NAME, OVERLAP, Known, RunTimes, load, saved
+from rltuned.controller.learnt.history import FILE_NAME, OVERLAP, Known, LearntRunTimes, load, saved
 from rltuned.controller.tell.metrics import Metrics
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.config import Config, EstimatesSection, StateSection
@@ -66,7 +66,7 @@ class Site:
     def start(self):
         config = Config(estimates=self.settings, state=StateSection(directory=self.directory))
         self.runtime = Runtime(config, self.clock, structlog.get_logger(), self.metrics)
-        self.run_times = RunTimes(self.accounting, self.runtime)
+        self.run_times = LearntRunTimes(self.accounting, self.runtime)
 
     def refresh(self):
         with capture_logs() as logs:

@@ -12,7 +12,7 @@ from unit.simulate.house import House, busy_slurm, config
 
 from rltuned.cli.main import main
 from rltuned.controller.learnt.forecast_worker import needed
-from rltuned.controller.learnt.start_times import FILE_NAME, Kept, StartTimes
+from rltuned.controller.learnt.start_times import FILE_NAME, KeptForecast, StartTimes
 from rltuned.controller.users.user_records import write_all_records
 from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.safe_files import parse
@@ -269,7 +269,7 @@ def test_of_more_forecasts_than_are_kept_the_last_are(memory_path, monkeypatch):
 def kept_after(memory_path, jobs, array_of, *, made=100.0):
     """A forecast for array 1, of 10 to 120 seconds, when these jobs are seen: id → start, NaN: none."""
     known = StartTimes(lambda _: None, lambda: None, House(busy_slurm(1), config(memory_path)).daemon.runtime)
-    known._kept = [Kept(1, 0.0, made, 10.0, 60.0, 120.0, None, None, made + 10.0, made + 120.0)]
+    known._kept = [KeptForecast(1, 0.0, made, 10.0, 60.0, 120.0, None, None, made + 10.0, made + 120.0)]
     start = np.array(list(jobs.values()))
     table = job_table(len(jobs), job_id=list(jobs), state=np.isfinite(start).astype(int), start_time=start)
     part = Partition("gpu", np.array([0], dtype=np.int32))

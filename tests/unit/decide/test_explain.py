@@ -17,7 +17,7 @@ from rltuned.core.safe_files import encode, parse
 from rltuned.decide.decision import DecisionRecord, record
 from rltuned.decide.entry import lean
 from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
-from rltuned.decide.explain import Verdict, explain
+from rltuned.decide.explain import Treatment, explain
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book, Given, Loan, Part
 from rltuned.decide.plan import plan
@@ -211,7 +211,7 @@ def test_what_is_lent_to_jobs_that_nobody_knows_any_more_is_said_to_count():
 def test_a_raised_job_says_whom_it_passes_what_each_lends_and_its_lenders_who_passes_them():
     made = lending()
     answer = explain(made, 4)
-    assert (answer.verdict, answer.slurm_rank, answer.rank) == (Verdict.RAISED, 4, 3)
+    assert (answer.verdict, answer.slurm_rank, answer.rank) == (Treatment.RAISED, 4, 3)
     assert (answer.passes, answer.charged, answer.lenders) == (1, 3600.0, ((1, 1.0),))
     text = said(answer)
     assert "goes ahead" in text
@@ -224,17 +224,17 @@ def test_a_raised_job_says_whom_it_passes_what_each_lends_and_its_lenders_who_pa
 
 def test_who_only_passes_jobs_of_its_own_user_borrows_of_nobody():
     answer = explain(lending(user="a"), 4)
-    assert (answer.verdict, answer.lenders) == (Verdict.RAISED, ())
+    assert (answer.verdict, answer.lenders) == (Treatment.RAISED, ())
     assert "Nobody lends: they are its user's, or cannot start." in said(answer)
 
 
 def test_a_job_that_is_not_raised_says_why_it_goes_no_further_and_behind_whom_it_stays():
     answer = explain(lending(), 3)
-    assert (answer.verdict, answer.stopped_by) == (Verdict.KEPT, 2)
+    assert (answer.verdict, answer.stopped_by) == (Treatment.KEPT, 2)
     assert "It goes no further ahead: the job before it has lent its part, or cannot lend as much" in said(answer)
     assert "(job 2)." in said(answer)
     none = explain(lending(share=0.0), 7)
-    assert (none.verdict, none.may_lend) == (Verdict.KEPT, 0.0)
+    assert (none.verdict, none.may_lend) == (Treatment.KEPT, 0.0)
 
 
 def test_each_reason_why_a_job_goes_no_further_is_said():
@@ -244,7 +244,7 @@ def test_each_reason_why_a_job_goes_no_further_is_said():
 def test_a_job_that_is_left_to_slurm_says_what_it_lends_all_the_same():
     made = lending(nice=[-1, *[0] * 7])
     answer = explain(made, 1)
-    assert (answer.verdict, answer.lent) == (Verdict.NOT_MANAGED, 1440.0)
+    assert (answer.verdict, answer.lent) == (Treatment.NOT_MANAGED, 1440.0)
     assert "has lent 0.40 to 3 jobs (17, 18, 19)" in said(answer)
     assert "lent" not in said(explain(made, 8)), "a held job lends nothing"
 

@@ -13,7 +13,7 @@ from rltuned.core.config import Config, CycleSection, LendSection, PlacementAppl
 from rltuned.core.unread import RowKind, Unread
 from rltuned.decide.decision import record
 from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
-from rltuned.decide.explain import Verdict, explain
+from rltuned.decide.explain import Treatment, explain
 from rltuned.decide.loans import Book, Inherited
 from rltuned.decide.plan import Plan, plan
 from rltuned.decide.rank.heuristics import by_name
@@ -149,7 +149,7 @@ def test_each_kind_of_job_that_is_left_alone_has_its_reason(columns, veto):
     assert {reason: list(rows) for reason, rows in result.scope.vetoed().items()} == {veto: [2]}
     assert {change.job_id for change in result.changes} == {2}, "before the first, though the third stays"
     answer = explain(record(result), 3)
-    assert answer.verdict is Verdict.NOT_MANAGED
+    assert answer.verdict is Treatment.NOT_MANAGED
     assert answer.veto.startswith(veto.value)
 
 
@@ -188,7 +188,7 @@ def test_a_job_that_cannot_be_understood_is_left_alone_and_counts_for_the_others
     ours = AppliedChanges({3: Applied(3, int(jobs.submit_time[2]), site_factor=7)})
     assert plan(snap, by_name("sjf"), QUIET, ours).withdraw == ()
     answer = explain(record(result), 3)
-    assert answer.verdict is Verdict.NOT_MANAGED
+    assert answer.verdict is Treatment.NOT_MANAGED
     assert "rltuned doctor" in answer.veto
 
 
@@ -322,7 +322,7 @@ def test_a_policy_that_returns_nonsense_leaves_slurms_order(last):
 def test_an_empty_queue_is_an_empty_plan():
     result = plan(make_snapshot(pending(0)), by_name("saf"), Config())
     assert result.changes == ()
-    assert explain(record(result), 17).verdict is Verdict.NOT_PENDING
+    assert explain(record(result), 17).verdict is Treatment.NOT_PENDING
 
 
 @settings(max_examples=60)

@@ -32,7 +32,7 @@ from rltuned.lab.evaluate.evaluation_report import show
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, Start, not_judged
 from rltuned.lab.evaluate.frontier import contenders, parse_shares, table
 from rltuned.lab.evaluate.frontier_picture import draw
-from rltuned.lab.evaluate.measure import duration
+from rltuned.lab.evaluate.measure import how_long
 from rltuned.lab.evaluate.windows import RECENT, Split, recent
 from rltuned.records import model_files as files
 from rltuned.records.gate_verdict import SLURM, parse_verdict
@@ -390,7 +390,7 @@ def test_a_verdict_that_cannot_be_written_is_refused_before_anything_runs(tmp_pa
 def test_the_gate_says_beforehand_how_long_it_will_take():
     def said(windows, jobs, workers):
         cases = [SimpleNamespace(jobs=range(jobs)) for _ in range(windows)]
-        return duration(cases, contenders(), workers)
+        return how_long(cases, contenders(), workers)
 
     assert said(10, 300, 1).startswith("140 simulations with 1 process: about ")
 

@@ -8,7 +8,7 @@ import swiglpk as glpk
 from unit.place.instances import random_problem
 
 from rltuned.core.errors import PlacementError
-from rltuned.decide.place.integer_program import Model, formulate
+from rltuned.decide.place.integer_program import IntegerProgram, formulate
 from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.place.solve import solve
 from rltuned.decide.place.ways import enumerate_ways
@@ -20,7 +20,7 @@ def _ways(seed=3, jobs=24, nodes=10):
 
 def _knapsack():
     """max 5a + 4b + 3c, 2a + 3b + c ≤ 5, 4a + b + 2c ≤ 11, binary: 9 at a = b = 1."""
-    return Model(
+    return IntegerProgram(
         row=np.array([0, 0, 0, 1, 1, 1]),
         column=np.array([0, 1, 2, 0, 1, 2]),
         value=np.array([2.0, 3.0, 1.0, 4.0, 1.0, 2.0]),

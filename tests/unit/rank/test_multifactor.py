@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rltuned.core.notation import duration
+from rltuned.core.notation import seconds_of
 from rltuned.core.tables import Category
 from rltuned.decide.rank.multifactor import (
     USUAL,
@@ -61,7 +61,7 @@ class Recording:
             partition=[JOB_FACTOR[row["partition"]] / highest["partition"] for row, _ in wanted],
             qos=[QOS[row["qos"]] / highest["qos"] for row, _ in wanted],
             tres=np.array([shares(asked["tres"], row["partition"]) for row, asked in wanted]),
-            time_limit=[duration(asked["limit"]) for _, asked in wanted],
+            time_limit=[seconds_of(asked["limit"]) for _, asked in wanted],
         )
 
 

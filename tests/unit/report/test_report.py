@@ -14,7 +14,7 @@ import pytest
 from unit.report.site import INTERVAL, make_site, stamp
 from unit.slurm.standin import StandIn
 
-from rltuned.cli.common import moment
+from rltuned.cli.common import epoch_of
 from rltuned.cli.main import cli, main
 from rltuned.core.config import Config, LendSection, Stage
 from rltuned.decide.raising import Stop
@@ -300,10 +300,10 @@ def test_a_time_of_the_day_is_when_it_was_that_last_by_this_hosts_clock(monkeypa
     time.tzset()
     try:
         for hour in (0, 7, 23):
-            before = time.time() - moment(f"{hour:02}:45")
+            before = time.time() - epoch_of(f"{hour:02}:45")
             assert 0.0 <= before < 86_400.0
             assert time.strftime("%H:%M", time.localtime(time.time() - before)) == f"{hour:02}:45"
-        assert time.time() - moment("5m") == pytest.approx(300.0, abs=60.0)
+        assert time.time() - epoch_of("5m") == pytest.approx(300.0, abs=60.0)
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -120,7 +120,7 @@ VALUES = {
         *(("512K", 0.5), ("4000", 4000.0), ("0", 0.0), ("2g", 2048.0)),
         *((text, math.nan) for text in ("N/A", "(null)", "")),
     ],
-    notation.duration: [
+    notation.slurm_seconds: [
         *(("30:00", 1800), ("0:30", 30), ("30", 1800), ("1:02:03", 3723), ("1-00:00:00", 86400)),
         *(("2-3", 2 * 86400 + 3 * 3600), ("2-3:4", 2 * 86400 + 3 * 3600 + 240)),
         ("365-23:59:59", 365 * 86400 + 86399),
@@ -188,7 +188,7 @@ ERRORS = {
     # what does not fit into 64 bits a few times is no number
     (notation.integer, "number"): (str(2**63), str(-(2**63) - 1), "9" * 19, "1" * 16, "-" + "1" * 16),
     (notation.count, "count"): ("-1", "x", "4X", "1e3", "٣", "99999999999999999999", "4P", "1-", "²"),
-    (notation.duration, "time"): ("1:2:3:4", "-1", "1-2-3", "abc", "1:", ":1", "1 0"),
+    (notation.slurm_seconds, "time"): ("1:2:3:4", "-1", "1-2-3", "abc", "1:", ":1", "1 0"),
     (notation.epoch, "time stamp"): ("2026-11-21T06:20:48", "-1", "1.5", "9" * 13),
     (notation.gres, "GRES|count"): (
         *("gpu:", "gpu:a:b", "gpu:a:b:c:d", "gpu:a:b:4", "gpu:(", "gpu:a:-1", "gpu:a b:1", ",", "gpu=1=2"),
@@ -398,7 +398,7 @@ def test_diagnostics():
 
 TOTAL = [
     *(reads for reads in VALUES if reads.__name__ != "<lambda>"),
-    *(notation.integer, notation.job_id, notation.named_job, notation.moment, notation.text, notation.tres_terms),
+    *(notation.integer, notation.job_id, notation.named_job, notation.known_epoch, notation.text, notation.tres_terms),
     *(listings.node_state, listings.nodes, listings.partitions),
     *(controller.config, controller.version, controller.diagnostics),
     lambda text: separated.table(text, FIELDS, "x"),

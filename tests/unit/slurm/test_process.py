@@ -8,7 +8,7 @@ import pytest
 
 from rltuned.core.errors import SlurmDeniedError, SlurmError, SlurmParseError, SlurmUnavailableError
 from rltuned.slurm.commands import CUT
-from rltuned.slurm.process import LINE_LIMIT, printable
+from rltuned.slurm.process import LINE_LIMIT, one_line
 
 
 def alive(pid):
@@ -161,8 +161,8 @@ def test_garbage_bytes_do_not_raise_and_terminal_escapes_never_reach_a_message(s
 
 
 def test_a_printable_text_is_one_bounded_line():
-    assert printable("a\nb\tc\x1b]0;t\x07") == "a·b·c·]0;t·"
-    assert len(printable("x" * 10_000)) <= 301
+    assert one_line("a\nb\tc\x1b]0;t\x07") == "a·b·c·]0;t·"
+    assert len(one_line("x" * 10_000)) <= 301
 
 
 def test_the_command_sees_the_pinned_environment_only_and_no_terminal(slurm, monkeypatch):

@@ -251,7 +251,7 @@ KEYS = {
     "partitions": {
         "State": str,
         "PriorityTier": notation.integer,
-        "MaxTime": notation.duration,
+        "MaxTime": notation.slurm_seconds,
         "MaxNodes": notation.count,
         "OverSubscribe": None,
         "Nodes": expand,

@@ -162,10 +162,10 @@ def test_a_run_that_was_killed_goes_on_with_what_it_had_if_the_same_is_asked(sto
 
 def test_a_killed_run_asks_for_the_same_time_for_a_day(tmp_path):
     work = tmp_path / "work"
-    assert renew.moment(work, NOW) == NOW
-    assert renew.moment(work, NOW + 0.9 * DAY) == NOW
+    assert renew.end_of_history(work, NOW) == NOW
+    assert renew.end_of_history(work, NOW + 0.9 * DAY) == NOW
     (work / "training").mkdir()
-    assert renew.moment(work, NOW + 1.1 * DAY) == NOW + 1.1 * DAY
+    assert renew.end_of_history(work, NOW + 1.1 * DAY) == NOW + 1.1 * DAY
     assert not (work / "training").exists()
 
 

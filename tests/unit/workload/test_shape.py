@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.errors import ShapeError
-from rltuned.core.notation import duration
+from rltuned.core.notation import seconds_of
 from rltuned.simulate.shape import Pool, from_json, parse_shape, read_shape, shape
 
 
@@ -207,7 +207,7 @@ DURATIONS = {
 
 
 def test_durations_as_slurm_writes_them():
-    np.testing.assert_array_equal([duration(text) for text in DURATIONS], [*DURATIONS.values()])
+    np.testing.assert_array_equal([seconds_of(text) for text in DURATIONS], [*DURATIONS.values()])
 
 
 def test_a_file_that_is_no_json_is_named_with_its_line(tmp_path):
