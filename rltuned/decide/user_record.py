@@ -5,7 +5,7 @@ together: a place means nothing without it; and to how many jobs each has lent, 
 Run-time predictions are left out, because they may rest on the jobs of others (docs/estimates.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
@@ -98,10 +98,10 @@ class UserRecords:
     starts: StartRecord | None = None
     elastic: Mapping[str, Sequence[ResizeAdvice]] = field(default_factory=dict)  # by user
 
-    def advised(self, registered: Mapping[int, Registration]) -> "UserRecords":
-        """With advice for these jobs, where a plan is written to Slurm."""
+    def advised(self, registered: Callable[[Snapshot], Mapping[int, Registration]]) -> "UserRecords":
+        """With advice for the jobs that have `registered`, who are asked for only where a plan is written to Slurm."""
         moved = self.plan if self.moves else None
-        return self if moved is None else replace(self, elastic=advice(moved, registered))
+        return self if moved is None else replace(self, elastic=advice(moved, registered(self.snapshot)))
 
     @cached_property
     def users(self) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.tell.logs import DEFECT
 from rltuned.controller.users.registrations import lately_running, name_of, registered, uid_of
 from rltuned.core.safe_files import encode, write_all
+from rltuned.core.tables import Snapshot
+from rltuned.decide.resizing import Registration
 from rltuned.decide.user_record import UserRecords
 from rltuned.records.published import MARK, NAME, Mark
 
@@ -64,16 +66,13 @@ class UserFiles:
                 if self._stop or records is None:
                     return
             try:
-                self._say(write_all_records(self._directory, self._advised(records)))
+                self._say(write_all_records(self._directory, records.advised(self._running)))
             except Exception:  # the next cycle is another try
                 self._runtime.log.exception("users.defect", sentence=DEFECT)
             del records  # and with them the plan
 
-    def _advised(self, records: UserRecords) -> UserRecords:
-        if records.plan is None or not records.moves:
-            return records
-        snapshot = records.snapshot
-        return records.advised(lately_running(registered(self._directory, snapshot.jobs), snapshot, self._ran))
+    def _running(self, snapshot: Snapshot) -> dict[int, Registration]:
+        return lately_running(registered(self._directory, snapshot.jobs), snapshot, self._ran)
 
     def _say(self, trouble: str | None) -> None:
         if trouble and trouble != self._trouble:

@@ -264,7 +264,7 @@ def test_a_job_gives_a_node_back_for_one_that_waits_and_its_user_is_told():
     assert (list(by_user), told.job_id, told.nodes, told.advised, told.left) == (["alice"], 1, 2, 1, 1e5 - 600.0)
     assert told.saves == pytest.approx(1.0 - 1.0 / POOLED.more_nodes(2)[1], abs=1e-3)
     records = UserRecords(made.snapshot, interval=60.0, plan=made, moves=True)
-    records = records.advised({1: Registration(1, 1, 4, 100.0)})
+    records = records.advised(lambda _: {1: Registration(1, 1, 4, 100.0)})
     assert set(records.users) == {"alice", "bob"}
     assert records.record("alice").elastic == (told,)
     assert records.record("bob").elastic == records.record("").elastic == ()
@@ -275,7 +275,7 @@ def test_a_job_gives_a_node_back_for_one_that_waits_and_its_user_is_told():
 def test_where_nothing_is_written_to_slurm_nothing_is_advised():
     made, _ = advised(queue(waiting=1))
     watched = UserRecords(made.snapshot, interval=60.0, plan=made, moves=False)
-    assert watched.advised({1: Registration(1, 1, 4, 100.0)}).record("alice").elastic == ()
+    assert watched.advised(lambda _: {1: Registration(1, 1, 4, 100.0)}).record("alice").elastic == ()
 
 
 def test_an_idle_cluster_gives_more_of_the_kind_that_the_job_has():
