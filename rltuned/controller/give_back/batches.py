@@ -192,7 +192,7 @@ class Slurm:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WhatToRestore:
     """What is to be given back."""
 
     job_ids: Collection[int] | None = None  # these jobs only; None: all of the journal
@@ -213,7 +213,7 @@ class Asked:
         return {job: one for job, one in pending if job not in known or journal.is_orphan(job, one.site_factor)}
 
 
-def restore(journal: Journal, slurm: Slurm, asked: Asked, progress: Progress | None = None) -> RestoreReport:
+def restore(journal: Journal, slurm: Slurm, asked: WhatToRestore, progress: Progress | None = None) -> RestoreReport:
     """Undo, verify, report. Idempotent. Slow but finishing under Slurm's RPC limiter: waits for the budget.
 
     A journal that was opened for reading is not brought up to date: it is a living daemon's, which sees the jobs

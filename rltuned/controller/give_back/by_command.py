@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from rltuned.controller.give_back import left_alone
-from rltuned.controller.give_back.batches import Asked, Progress, RestoreReport, Slurm, restore
+from rltuned.controller.give_back.batches import Progress, RestoreReport, Slurm, WhatToRestore, restore
 from rltuned.controller.health.clock import Clock, Moment, SystemClock
 from rltuned.controller.health.heartbeat import DEAD_MAN_PATIENCE, Heartbeat, fresh_heartbeat
 from rltuned.controller.health.lock import Lock, holder
@@ -88,7 +88,7 @@ def restore_queue(
         try:
             budget = Budget.of(config.write, facts)
             slurm = Slurm(reader, connect_writer(config.slurm), budget, clock, facts, outlasts=True)
-            report = restore(journal, slurm, Asked(job_ids or None, orphans, hands_off=bool(job_ids)), progress)
+            report = restore(journal, slurm, WhatToRestore(job_ids or None, orphans, hands_off=bool(job_ids)), progress)
         except SlurmError as error:
             kept = sum(entry.carries for entry in journal.entries.values())
             if not kept:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from rltuned.controller.give_back.batches import Asked, Leftover, Slurm, hidden, restore
+from rltuned.controller.give_back.batches import Leftover, Slurm, WhatToRestore, hidden, restore
 from rltuned.controller.health.rpc_budget import STATUS_RPCS
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.health.slurmctld import Slurmctld
@@ -142,7 +142,7 @@ class DaemonRestore:
         tried = due[: slurmctld.budget.allowance(2 * len(due), clock.monotonic()) // 2 or 1]
         before = {job: entries[job].applied.site_factor for job in tried if job in entries}
         slurm = Slurm(self.reader, self.writer(), slurmctld.budget, clock, slurmctld.facts, self.calculated)
-        report = restore(self.journal, slurm, Asked(tried))
+        report = restore(self.journal, slurm, WhatToRestore(tried))
         if slurmctld.primacy.stands_by:
             # The same value on these jobs is the other host's from now on: two daemons that think alike write alike.
             with suppress(JournalError):

@@ -18,7 +18,7 @@ from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.cycle.report import CycleReport
-from rltuned.controller.give_back.batches import Asked, RestoreReport, Slurm, restore
+from rltuned.controller.give_back.batches import RestoreReport, Slurm, WhatToRestore, restore
 from rltuned.controller.health.rpc_budget import Budget
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.tell.logs import make
@@ -168,10 +168,12 @@ class Bench:
         self.clock.sleep(60.0)
         return results
 
-    def restore(self, budget: Budget | None = None, asked: Asked | None = None, **values: object) -> RestoreReport:
+    def restore(
+        self, budget: Budget | None = None, asked: WhatToRestore | None = None, **values: object
+    ) -> RestoreReport:
         facts, reader, writer = values.pop("facts", None), self.slurm.reader(), self.slurm.writer()
         slurm = Slurm(reader, writer, budget or unlimited(), self.clock, facts)
-        return restore(self.journal, slurm, asked or Asked(), **values)
+        return restore(self.journal, slurm, asked or WhatToRestore(), **values)
 
     def forgets_everything(self) -> bool:
         """Whether the next restore, once slurmctld has surely saved its state, finds nothing and empties the

@@ -5,7 +5,7 @@ import pytest
 from unit.controller.support import Bench, files_no_longer_than
 
 from rltuned.controller.give_back import batches
-from rltuned.controller.give_back.batches import Asked
+from rltuned.controller.give_back.batches import WhatToRestore
 from rltuned.controller.health.rpc_budget import Budget
 from rltuned.controller.shown.checks import Remains, remains
 from rltuned.controller.write.journal import Journal
@@ -74,7 +74,7 @@ def test_restore_works_with_the_disk_full_and_with_the_journal_only_in_its_mirro
 def test_only_the_given_jobs_are_restored_and_then_left_alone(bench):
     bench.cycle([4, 3, 2, 1])
     untouched = bench.slurm.jobs[3].site_factor
-    report = bench.restore(asked=Asked([2, 4], hands_off=True))
+    report = bench.restore(asked=WhatToRestore([2, 4], hands_off=True))
     assert report.restored == (2, 4)
     assert bench.slurm.jobs[2].site_factor == bench.slurm.jobs[4].site_factor == 0
     assert bench.slurm.jobs[3].site_factor == untouched
@@ -85,7 +85,7 @@ def test_only_the_given_jobs_are_restored_and_then_left_alone(bench):
 
 def test_a_given_job_that_carried_nothing_is_left_alone_from_now_on_too(bench):
     bench.cycle([1, 2, 3, 4])
-    report = bench.restore(asked=Asked([2, 99], hands_off=True))
+    report = bench.restore(asked=WhatToRestore([2, 99], hands_off=True))
     assert report.marked == (2,)
     bench.cycle([4, 3, 2, 1])
     assert bench.slurm.jobs[2].site_factor == 0
@@ -96,7 +96,7 @@ def test_beside_a_living_daemon_restore_writes_no_journal_and_the_daemon_leaves_
     bench.cycle([4, 3, 2, 1])
     on_disk, slurm = (bench.directory / "state" / "journal.jsonl").read_bytes(), bench.slurm
     living, bench.journal = bench.journal, Journal.read(bench.directory / "state")
-    report = bench.restore(asked=Asked([4], hands_off=True))
+    report = bench.restore(asked=WhatToRestore([4], hands_off=True))
     bench.journal = living
     assert report.complete
     assert report.journal_trouble == ""
@@ -173,7 +173,7 @@ def test_orphans_are_reported_and_cleared_only_when_asked_for(bench):
     assert bench.restore().orphans == (2,) or bench.restore().orphans == ()
     assert remains(bench.journal, bench.slurm.reader().status()).orphans == (2,)
     assert bench.slurm.jobs[2].site_factor == 55
-    report = bench.restore(asked=Asked(orphans=True))
+    report = bench.restore(asked=WhatToRestore(orphans=True))
     assert report.cleared_orphans == (2,)
     assert returned(bench)
 

@@ -6,7 +6,7 @@ import pytest
 from unit.controller.support import Bench
 from unit.controller.test_loop import house
 
-from rltuned.controller.give_back.batches import Asked
+from rltuned.controller.give_back.batches import WhatToRestore
 from rltuned.controller.health.prerequisites import Severity
 from rltuned.controller.shown.checks import examine
 from rltuned.controller.tell.states import CycleOutcome
@@ -76,13 +76,13 @@ def test_a_job_that_becomes_strange_in_the_middle_of_a_restore_is_not_taken_for_
             bench.slurm.strange.add(3)
 
     bench.slurm.before_read = turn
-    report = bench.restore(asked=Asked([2, 3], hands_off=hands_off))
+    report = bench.restore(asked=WhatToRestore([2, 3], hands_off=hands_off))
     assert [left.job_id for left in report.left] == [3]
     assert 3 not in report.restored
     assert not bench.journal.entries[3].is_empty
     bench.slurm.before_read = lambda _: None
     bench.slurm.strange.clear()
-    bench.restore(asked=Asked([3]))
+    bench.restore(asked=WhatToRestore([3]))
     assert 3 not in out(bench)
 
 
