@@ -327,8 +327,10 @@ def train(
         if run.done < last:
             progress("learning", last, last)
         kept, golden = run.validator.compare(run.best), training.golden(run.best)
+    evolved = min(run.done, run.ends[0])
+    ran = ["evolution strategy"] * (evolved > 0) + ["PPO"] * (run.done > evolved)
     part = TrainingPart(
-        method=f"{f'from {begun.name} {begun.sha256[:12]}: ' if begun else ''}evolution strategy, then PPO",
+        method=f"{f'from {begun.name} {begun.sha256[:12]}: ' if begun else ''}{', then '.join(ran) or 'no step'}",
         data=f"the first 70 % of {', '.join(f'{site.jobs.source.name} on {site.shape.text}' for site in sites)}; "
         f"the next 15 % chose step {run.step} of {run.done}",
         traces={**(begun.traces if begun else {}), **digests(sites)},

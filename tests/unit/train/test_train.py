@@ -74,7 +74,7 @@ def test_training_goes_on_from_a_model_and_keeps_it_where_nothing_is_better(tmp_
     }
     made = files.info(str(found.path))
     assert made.name == "small"
-    assert made.method.startswith(f"from good {begun.sha256[:12]}: ")
+    assert made.method == f"from good {begun.sha256[:12]}: evolution strategy"
     assert made.traces == {**begun.traces, "by hand": "0" * 64}
 
 
@@ -216,6 +216,7 @@ def test_a_run_leaves_a_model_that_is_accepted_and_everything_that_says_how_it_w
     assert RUN_TIME in actor.weights
     told = files.info(str(result.path))
     assert (told.seed, told.revision, told.traces) == (SMALL.seed, "abc", {"by hand": "0" * 64})
+    assert told.method == "evolution strategy, then PPO"
     assert told.metrics["validation.objective"] == pytest.approx(result.validation.ratios["objective"], abs=1e-6)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 9))
@@ -235,6 +236,7 @@ def test_a_run_in_which_nothing_beats_smallest_area_first_leaves_that(tmp_path):
     for name, value in area.weights.items():
         np.testing.assert_array_equal(value, actor.weights[name])
     assert result.validation.ratios["objective"] == pytest.approx(1.0)
+    assert files.info(str(result.path)).method == "no step"
 
 
 @pytest.mark.parametrize("when", [3, 4, 6])
@@ -266,6 +268,7 @@ def test_a_run_that_is_out_of_time_ends_cleanly_with_the_best_so_far(tmp_path):
     result = train([site()], replace(SMALL, steps=(20, 20)), tmp_path, seconds=3.5, clock=lambda: float(next(ticks)))
     assert result.steps == 3
     assert files.load(str(result.path)).name == "small"
+    assert files.info(str(result.path)).method == "evolution strategy", "PPO was asked for, and did not run"
 
 
 def test_a_run_with_a_checkpoint_is_not_overwritten_and_not_mixed_up_with_another_one(tmp_path):
