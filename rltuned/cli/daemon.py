@@ -168,7 +168,7 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
 
     Stage, last cycle, raised jobs, what was lent, alarms, from its files: Slurm is not asked.
 
-    Exit code 10: one of the alarms is an error.
+    Exit code 10: one of the alarms is an error. 17: no daemon runs.
     """
     from rltuned.cli import show
     from rltuned.controller.health.clock import SystemClock
@@ -182,6 +182,8 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
         show.status(console(), found)
     if any(item.severity is Severity.ERROR for item in found.alarms):
         raise click.exceptions.Exit(ExitCode.FINDINGS)
+    if found.holder is None or found.holder.purpose != "run":
+        raise click.exceptions.Exit(ExitCode.STOPPED)
 
 
 @click.command()

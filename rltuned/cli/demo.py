@@ -61,7 +61,8 @@ def demo(*, speed: float, state: Path | None, as_json: bool, **settings: Any) ->
     if as_json:
         emit(summary)
     else:
-        program = "rltuned" if shutil.which("rltuned") else sys.argv[0]
+        script = sys.argv[0] if os.access(sys.argv[0], os.X_OK) else f"{sys.executable} -m rltuned"
+        program = "rltuned" if shutil.which("rltuned") else script
         show.demo_summary(screen, summary, None if trouble else kept, program)
     if summary["restore"]["left"]:
         raise click.exceptions.Exit(ExitCode.FINDINGS)

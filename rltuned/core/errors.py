@@ -38,6 +38,7 @@ class ExitCode(enum.IntEnum):
     UNPROVEN = 14, "`gate`, `learn`: nothing certainly beats Slurm's order, which stays; `tune`: the site's slurm.conf"
     STATE = 15, "this user cannot use the state directory, or it cannot be locked; the message names the remedy"
     ABSENT = 16, "`explain`, `when`: the job does not wait for its turn, or is not yours: `sacct -j JOBID`"
+    STOPPED = 17, "`status`: no daemon runs, and no error was found"
     INTERRUPTED = 130, "interrupted"
 
 

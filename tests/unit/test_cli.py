@@ -628,14 +628,7 @@ def test_a_command_that_needs_the_simulator_names_the_extra_where_it_is_missing(
 
 
 def test_under_systemd_an_error_has_its_priority_in_the_journal(tmp_path):
-    command = [
-        sys.executable,
-        "-c",
-        "from rltuned.cli.main import main; main()",
-        "plan",
-        "--config",
-        tmp_path / "no",
-    ]
+    command = [sys.executable, "-m", "rltuned", "plan", "--config", tmp_path / "no"]
     # A shell knows which file its standard error is when it starts the command, as systemd does.
     connected = 'JOURNAL_STREAM=$(stat -Lc %d:%i /dev/stderr) exec "$@"'
     with (tmp_path / "journal").open("w") as journal:

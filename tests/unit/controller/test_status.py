@@ -12,6 +12,7 @@ from rltuned.controller.health.clock import Moment
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.write.journal import FILE_NAME as JOURNAL
 from rltuned.core.config import Stage
+from rltuned.core.errors import ExitCode
 
 
 @pytest.fixture
@@ -35,12 +36,12 @@ def screen(tmp_path, capsys, monkeypatch):
 
 
 def test_where_there_is_nothing_yet_it_says_what_to_do_next(screen):
-    said = screen(VirtualClock())
+    said = screen(VirtualClock(), code=ExitCode.STOPPED)
     assert said["stage"] == "active is configured"
     assert said["last cycle"].endswith("of the last 24 hours: `rltuned doctor` says what is missing")
     assert said["daemon"] == "not running: systemctl start rltuned"
     assert (said["raised"], said["paused"]) == ("-", "no")
-    assert json.loads(screen(VirtualClock(), "--json")) == {
+    assert json.loads(screen(VirtualClock(), "--json", code=ExitCode.STOPPED)) == {
         "configured_stage": "active",
         "daemon": None,
         "last_cycle": None,
@@ -70,17 +71,23 @@ def test_it_says_stage_daemon_last_cycle_what_is_in_force_and_what_was_lent(scre
     assert told["daemon"]["purpose"] == "run"
     assert said["alarms"].startswith("none")
     run.slurm.clock.sleep(90_000.0)
-    assert json.loads(screen(run.slurm.clock, "--json"))["lent"]["loans"] == 0, "of another day"
+    told = json.loads(screen(run.slurm.clock, "--json", code=ExitCode.STOPPED))
+    assert told["lent"]["loans"] == 0, "of another day"
+
+
+def test_while_restore_holds_the_lock_no_daemon_runs(screen, tmp_path):
+    with Lock.acquire(tmp_path / "state", "restore", 1_000_000.0):
+        assert screen(VirtualClock(), code=ExitCode.STOPPED)["daemon"].startswith("rltuned restore, process ")
 
 
 def test_a_pause_shows_at_once_and_why_the_configured_stage_is_not_in_force_from_the_next_cycle_on(screen, tmp_path):
     run = house(tmp_path)
     run.tick()
     pause.ask(tmp_path / "state", Moment.of(run.slurm.clock), None)
-    said = screen(run.slurm.clock)
+    said = screen(run.slurm.clock, code=ExitCode.STOPPED)
     assert (said["stage"], said["paused"]) == ("active", "paused until `rltuned resume`")
     run.ticks(2)
-    said = screen(run.slurm.clock)
+    said = screen(run.slurm.clock, code=ExitCode.STOPPED)
     assert said["stage"] == f"{Stage.SHADOW}: active is configured, but paused until `rltuned resume`"
     assert said["raised"] == "11 jobs wanted, 0 in force"
 
@@ -97,5 +104,5 @@ def test_what_doctor_would_name_from_the_files_is_an_alarm_and_an_error_ends_wit
     for copy in ("state", "mirror"):
         (tmp_path / copy / JOURNAL).unlink()
         (tmp_path / copy / JOURNAL).mkdir()
-    alarms = json.loads(screen(run.slurm.clock, "--json", code=10))["alarms"]
+    alarms = json.loads(screen(run.slurm.clock, "--json", code=ExitCode.FINDINGS))["alarms"]
     assert [(item["severity"], item["subject"]) for item in alarms] == [("error", "journal")]

@@ -287,8 +287,7 @@ def test_an_error_of_a_training_stands_alone_and_the_directory_can_be_used_again
     trace = tmp_path / "t.csv"
     trace.write_text("submit_time,run_time,num_gpus\n0,10,1\n10,10,1\n20,10,1\n")
     words = ["train", "--trace", str(trace), "--cluster", "2x2", "--out", str(tmp_path / "run"), "--workers", "1"]
-    program = "from rltuned.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", program, *words], check=False, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "rltuned", *words], check=False, capture_output=True, text=True)
     assert done.returncode == 13
     assert len(done.stderr.splitlines()) == 1
     again = CliRunner().invoke(cli, words)

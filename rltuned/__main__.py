@@ -1,0 +1,5 @@
+"""``python -m rltuned``: the command line, where its script is not on the PATH."""
+
+from rltuned.cli.main import main
+
+main()
