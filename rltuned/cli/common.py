@@ -14,7 +14,6 @@ import click
 
 from rltuned.core.config import DEFAULT_PATH, Config, Effective, resolve
 from rltuned.core.errors import ConfigError, EvaluationError, RltunedError, StateError
-from rltuned.core.objective import Objective
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,69 +37,12 @@ class Real(click.FloatRange):
         return number
 
 
-def as_objective(_context: click.Context, _option: click.Parameter, value: str | None) -> Objective | None:
-    """Callback of --objective; UsageError names what is wrong."""
-    try:
-        return None if value is None else Objective.parse(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 config_option = click.option(
     "--config",
     "config_path",
     type=FILE,
     help=f"Configuration file. [default: {DEFAULT_PATH} if it exists]",
 )
-
-
-def site_options(*, several: bool = False, days: float | None = None) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: whose jobs a command is about, on which cluster, and --config. `several` traces and clusters, or one;
-    `days`: of --from-sacct where nothing is said.
-    """
-    again = "; may be given again, a --cluster with each" if several else ""
-    default = "" if days is None else f" [default: {days:g}]"
-    options = (
-        click.option(
-            "--from-sacct",
-            type=Real(0, 366, min_open=True),
-            metavar="DAYS",
-            help=f"This site's own jobs of the last DAYS, from sacct.{default}",
-        ),
-        click.option(
-            "--trace",
-            multiple=several,
-            metavar="FILE",
-            help=f"Jobs of this file instead: CSV or sacct -P (`rltuned traces`){again}.",
-        ),
-        click.option(
-            "--cluster",
-            multiple=several,
-            metavar="SHAPE",
-            help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json. [default: what Slurm shows]",
-        ),
-        config_option,
-    )
-
-    def decorated(command: Callable[..., Any]) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorated
-
-
-def whose_jobs(options: dict[str, Any], days: float | None = None) -> None:
-    """The rules of `site_options`, of which `days` is filled in: UsageError where they do not name whose jobs."""
-    trace, cluster = options["trace"], options["cluster"]
-    if not trace and options["from_sacct"] is None:
-        options["from_sacct"] = days
-    if bool(trace) == (options["from_sacct"] is not None):
-        raise click.UsageError("whose jobs? Either --from-sacct DAYS, or --trace FILE with --cluster SHAPE")
-    if trace and not cluster:
-        raise click.UsageError("--trace needs --cluster: the file need not be of the cluster that is reached from here")
-    if isinstance(cluster, tuple) and len(cluster) != len(trace) and (trace or len(cluster) > 1):
-        raise click.UsageError(f"{len(trace)} traces and {len(cluster)} clusters: give one --cluster for each --trace")
 
 
 def removed(option: str, instead: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -2,7 +2,7 @@
 `rltuned tune`: the best that slurm.conf alone can do.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,7 @@ from rltuned import revision
 from rltuned.cli.common import (
     FILE,
     FILE_OR_DASH,
-    NUMBER,
-    Real,
-    as_objective,
     check_outputs,
-    config_option,
     console,
     emit,
     given,
@@ -25,117 +21,32 @@ from rltuned.cli.common import (
     load,
     processes,
     remark,
-    removed,
     usage,
     write,
 )
+from rltuned.cli.lab_options import options, whose_jobs
 from rltuned.core.errors import EvaluationError, ExitCode
 from rltuned.core.installed import require
 from rltuned.core.objective import DEFAULT
 
-_OPTIONS = {
-    "trace": click.option("--trace", metavar="FILE", help="Jobs: CSV or sacct -P; gzip or not. See `rltuned traces`."),
-    "from_sacct": click.option(
-        "--from-sacct",
-        type=Real(0, 366, min_open=True),
-        metavar="DAYS",
-        help="Jobs of the last DAYS from sacct, instead of --trace.",
-    ),
-    "cluster": click.option(
-        "--cluster",
-        help="20x8:p100 (nodes x GPUs : type), several with commas, or FILE.json. "
-        "[default with --from-sacct: what Slurm shows]",
-    ),
-    "from_slurm": click.option(
-        "--from-slurm",
-        is_flag=True,
-        help="Cluster, scheduler parameters and weights of the Slurm that is reached from here, instead of --cluster.",
-    ),
-    "slurm": click.option(
-        "--slurm",
-        metavar="KEY=VALUE,…",
-        help="The simulated Slurm: backfill=easy|none (a reservation for the first job of a partition, or none at "
-        "all), placement=best|worst (best fit, worst fit), and SchedulerParameters: bf_interval, bf_window, "
-        "bf_resolution, bf_max_job_test, bf_max_job_user, bf_max_job_part, bf_max_job_start, bf_min_age_reserve, "
-        "default_queue_depth. "
-        "[default: what Slurm shows; with --cluster those of a slurm.conf that says nothing, but for "
-        "default_queue_depth: the whole queue]",
-    ),
-    "split": click.option(
-        "--split",
-        type=click.Choice(["all", "train", "validation", "test"]),
-        help="Part of the trace, by time: the first 70 % of the jobs, the next 15 %, the last 15 %. [default: all]",
-    ),
-    "start": click.option(
-        "--start",
-        metavar="idle|warm|warm:JOBS",
-        help="warm: the jobs before the window, as many as it has or JOBS, run and queue when it begins, by FIFO, the "
-        "same for every policy. [default: idle; of gate: warm]",
-    ),
-    "seed": click.option(
-        "--seed", type=click.IntRange(min=0), help="Of windows, search, estimates, resamples. [default: 7]"
-    ),
-    "model": click.option(
-        "--model", help="Of rl: a name, or a manifest's path. [default: the shipped one; of gate: policy.model]"
-    ),
-    "estimates": click.option(
-        "--estimates",
-        help="What policies know of run times: true, noisy:SIGMA, limit (the users' own) or history (a predictor). "
-        "[default: true; of gate and tune: estimates.source]",
-    ),
-    "weights": click.option(
-        "--weights",
-        metavar="WEIGHTS",
-        help="Slurm's own order: usual (all factors weigh alike), fair-share (it decides), or a list as "
-        "age=1000,fairshare=100000,gres/gpu=500. rl raises jobs in it; reported are the accounts that are worse off "
-        "than in it, and the jobs that are late. [default: what Slurm shows; with --cluster: of gate and tune usual]",
-    ),
-    "objective": click.option(
-        "--objective",
-        metavar="WEIGHTS",
-        callback=as_objective,
-        help="What J weighs, each over Slurm's own order (multifactor), and what rl is to want: mean wait, slowdown, "
-        "99th percentile of the wait, idle GPU time while jobs wait. [default: of gate, tune and with --from-slurm the "
-        f"site's policy.objective, else {DEFAULT}]",
-    ),
-    "skip_bad": click.option(
-        "--skip-bad", is_flag=True, default=None, help="Count lines that cannot be read and go on."
-    ),
-}
-_WORKERS = click.option("--workers", type=NUMBER, help="Processes. [default: one per core, one beside slurmctld]")
-_GONE = {
-    "slurm": {
-        "--scheduler": "--slurm takes SchedulerParameters",
-        "--backfill": "write --slurm backfill=easy|none",
-        "--placement": "write --slurm placement=best|worst",
-    },
-    "start": {"--warm-jobs": "write --start warm:JOBS"},
-}
-
-
-def options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Options that mean the same to several commands, with --config and --workers."""
-    chosen: list[Callable[[Any], Any]] = [*(_OPTIONS[name] for name in names), config_option, _WORKERS]
-    chosen += [removed(*gone) for name in names for gone in _GONE.get(name, {}).items()]
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(chosen):
-            command = option(command)
-        return command
-
-    return add
-
-
 _EVALUATION = (
     *("cluster", "from_slurm", "slurm", "split", "start", "seed"),
-    *("model", "estimates", "weights", "objective", "skip_bad"),
+    *("model", "estimates", "weights", "objective", "skip_bad", "window", "windows", "workers"),
 )
 
 
 @click.command()
-@options("trace", *_EVALUATION)
-@click.option("--window", default=1024, show_default=True, type=NUMBER, help="Jobs of a window.")
-@click.option("--windows", default=30, show_default=True, type=NUMBER, help="How many windows.")
+@options(
+    *("trace", *_EVALUATION),
+    cluster="",
+    start="idle",
+    model="the shipped one",
+    estimates="true",
+    weights="with --from-slurm what Slurm shows, else none",
+    objective=f"with --from-slurm the site's policy.objective, else {DEFAULT}",
+    window="1024",
+    windows="30",
+)
 @click.option(
     "--policies",
     metavar="NAME,NAME…",
@@ -180,13 +91,10 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     from rltuned.simulate.shape import read_shape
     from rltuned.simulate.workload.readers import read
 
-    from_slurm = options.pop("from_slurm")
-    _one_cluster(options["cluster"], from_slurm=from_slurm)
     if options["trace"] is None:
         raise click.UsageError("Missing option '--trace'.")
-    if not from_slurm and options["cluster"] is None:
-        raise click.UsageError("Missing option '--cluster'.")
-    if config_path is not None and not from_slurm:
+    whose_jobs(options)
+    if config_path is not None and options["cluster"] is not None:
         raise click.UsageError("--config goes with --from-slurm")
     path = Path(out) if out and out != "-" else None
     check_outputs({"--json": path})
@@ -195,13 +103,13 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     with usage():
         settings = from_options(options)
     pool = WorkerPool(processes(workers))
-    if from_slurm:
+    if settings.cluster:
+        shape = read_shape(settings.cluster)
+    else:
         config = load(config_path).config
         if options["objective"] is None:
             settings = replace(settings, objective=config.policy.objective)
         settings, shape = site.of_slurm(settings, config.slurm, SystemClock().time(), remark)
-    else:
-        shape = read_shape(settings.cluster)
     for name in settings.policies:
         contender(name, settings)  # a model that is refused is refused before a trace is read
     with progress_bar() as progress:
@@ -218,10 +126,13 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 
 
 @click.command()
-@options("trace", "from_sacct", *_EVALUATION)
-@click.option("--window", type=NUMBER, help="Jobs of a window. [default: 3000 after 1000, or fewer in a short history]")
-@click.option("--windows", type=NUMBER, help="How many windows, at most. [default: 30]")
-@click.option("--shares", metavar="SHARE,SHARE…", help="lend.share to try. [default: 0,.05,.1,.2,.5,1]")
+@options(
+    *("trace", "from_sacct", *_EVALUATION, "shares", "valid_days"),
+    start="warm",
+    model="policy.model",
+    window="3000 after 1000, or fewer in a short history",
+    windows="30, or as many as there are",
+)
 @click.option(
     "--out",
     "verdict_path",
@@ -229,7 +140,6 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
     metavar="VERDICT.json",
     help="Write the verdict there.",
 )
-@click.option("--valid-days", type=Real(1, 366), help="For how long the daemon goes by the verdict. [default: 90]")
 @click.option(
     "--json",
     "report_path",
@@ -271,12 +181,7 @@ def gate(
     from rltuned.lab.evaluate.measure import how_long
     from rltuned.records.gate_verdict import SLURM
 
-    from_slurm = options.pop("from_slurm")
-    _one_cluster(options["cluster"], from_slurm=from_slurm)
-    if (options["trace"] is None) == (options["from_sacct"] is None):
-        raise click.UsageError("gate needs the site's jobs: either --from-sacct DAYS or --trace FILE")
-    if options["from_sacct"] is None and options["cluster"] is None and not from_slurm:
-        raise click.UsageError("--trace needs --cluster, or --from-slurm: the file need not be of this cluster")
+    whose_jobs(options)
     check_outputs({"--json": report_path, "--out": verdict_path, "--plot": picture})
     if picture is not None and picture.suffix not in {".svg", ".png"}:
         raise click.UsageError(f"--plot: {picture.name} ends neither in .svg nor in .png")
@@ -312,7 +217,11 @@ def gate(
 
 
 @click.command()
-@options("trace", "from_sacct", "cluster", "weights", "slurm", "estimates", "objective", "seed", "skip_bad")
+@options(
+    *("trace", "from_sacct", "cluster", "weights", "slurm", "estimates", "objective"),
+    *("seed", "skip_bad", "window", "workers"),
+    window="256, or fewer in a short history",
+)
 @click.option(
     "--budget",
     type=click.IntRange(min=5),  # differential evolution needs a population of so many
@@ -325,7 +234,6 @@ def gate(
     help="Search also what gives accounts less than they have now: what fair share weighs is then free.",
 )
 @click.option("--rltuned/--no-rltuned", default=True, help="Whether to judge rltuned, too; it takes half of the time.")
-@click.option("--window", type=NUMBER, help="Jobs of a window. [default: 256, or fewer in a short history]")
 @json_option
 def tune(
     budget: int | None,
@@ -357,10 +265,7 @@ def tune(
     from rltuned.lab.evaluate import tune as tuning
     from rltuned.lab.evaluate.evaluation_settings import as_configured
 
-    if (asked["trace"] is None) == (asked["from_sacct"] is None):
-        raise click.UsageError("tune needs the site's jobs: either --from-sacct DAYS or --trace FILE")
-    if asked["trace"] is not None and asked["cluster"] is None:
-        raise click.UsageError("--trace needs --cluster: the file need not be of the cluster that is reached from here")
+    whose_jobs(asked)
     config = load(config_path).config
     if asked["cluster"] is not None and asked["weights"] is None:
         asked["weights"] = "usual"
@@ -389,11 +294,6 @@ def tune(
             click.echo(line)
     if not found.better:
         raise click.exceptions.Exit(ExitCode.UNPROVEN)
-
-
-def _one_cluster(cluster: str | None, *, from_slurm: bool) -> None:
-    if cluster is not None and from_slurm:
-        raise click.UsageError("--cluster and --from-slurm both name a cluster")
 
 
 def _refuse_empty(result: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ import click
 
 from rltuned import revision
 from rltuned.cli.common import (
-    NUMBER,
     STORE_OPTION,
     Real,
     console,
@@ -18,10 +17,9 @@ from rltuned.cli.common import (
     model_store,
     processes,
     remark,
-    site_options,
     usage,
-    whose_jobs,
 )
+from rltuned.cli.lab_options import options, whose_jobs
 from rltuned.core.errors import ExitCode
 
 DAYS = 60.0
@@ -32,7 +30,12 @@ MOST_WORKERS = 8
 
 @click.command()
 @STORE_OPTION
-@site_options(days=DAYS)
+@options(
+    *("from_sacct", "trace", "cluster", "window", "shares", "seed", "valid_days", "workers"),
+    from_sacct=f"{DAYS:g}",
+    window="up to 3000",
+    workers=f"one per core, at most {MOST_WORKERS}; one beside slurmctld",
+)
 @click.option(
     "--budget",
     "minutes",
@@ -42,18 +45,13 @@ MOST_WORKERS = 8
     metavar="MINUTES",
     help="Of the training, on 2 cores; 0: no candidate, only the verdict is renewed.",
 )
-@click.option("--window", type=click.IntRange(min=2), help="Jobs of a window of the gate. [default: up to 3000]")
-@click.option("--shares", metavar="SHARE,SHARE…", help="As of `rltuned gate`.")
-@click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="Of training and gate.")
-@click.option("--valid-days", default=90.0, show_default=True, type=Real(1, 366), help="Of the verdict.")
-@click.option("--workers", type=NUMBER, help="Processes. [default: cores, at most 8; beside slurmctld 1]")
 @json_option
 def learn(
     root: Path | None,
     config_path: Path | None,
     minutes: float,
     window: int | None,
-    valid_days: float,
+    valid_days: float | None,
     workers: int | None,
     *,
     as_json: bool,
@@ -95,7 +93,7 @@ def learn(
             now=SystemClock().time(),
             revision=revision(),
             length=window,
-            valid_days=valid_days,
+            valid_days=valid_days or gate.VALID_DAYS,
             tell=remark,
             progress=progress,
         )

@@ -9,43 +9,29 @@ import click
 from rltuned import revision
 from rltuned.cli.common import (
     FOLDER,
-    NUMBER,
     Real,
-    as_objective,
     emit,
     given,
     json_option,
     load,
     processes,
     remark,
-    site_options,
     usage,
-    whose_jobs,
 )
-from rltuned.core.config import DEFAULT_MODEL
+from rltuned.cli.lab_options import options, whose_jobs
+from rltuned.core.config import DEFAULT_MODEL, Config
 from rltuned.core.objective import DEFAULT
 
 
 @click.command()
-@site_options(several=True)
+@options(
+    *("from_sacct", "trace", "cluster", "objective", "estimates", "seed", "skip_bad", "workers"),
+    several=True,
+    objective=f"with --from-sacct the site's policy.objective, else {DEFAULT}",
+    estimates="mixed: drawn for each window, half of them history where the trace has users",
+)
 @click.option("--out", type=FOLDER, required=True, help="Run directory: model, metrics, checkpoints.")
 @click.option("--name", default="site", show_default=True, help="Name of the model.")
-@click.option(
-    "--objective",
-    metavar="WEIGHTS",
-    callback=as_objective,
-    help="What J weighs, each over Slurm's own order, as of evaluate. [default: with --from-sacct the site's "
-    f"policy.objective, else {DEFAULT}]",
-)
-@click.option(
-    "--estimates",
-    default="mixed",
-    show_default=True,
-    metavar="true|noisy:SIGMA|limit|history|mixed",
-    help="What is known of run times, as of evaluate; mixed: drawn for each window, half of them history where the "
-    "trace has users.",
-)
-@click.option("--seed", default=7, show_default=True, type=click.IntRange(min=0), help="The same seed, the same model.")
 @click.option("--budget", type=Real(min=0, min_open=True), metavar="MINUTES", help="On 2 cores. [default: 30]")
 @click.option(
     "--steps",
@@ -59,21 +45,15 @@ from rltuned.core.objective import DEFAULT
     metavar="MODEL",
     help="Model that training goes on from, a name or FILE.json; none: smallest area first. [default: the shipped one]",
 )
-@click.option("--workers", type=NUMBER, help="Processes. [default: one per core, one beside slurmctld]")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out, to the same end.")
-@click.option("--skip-bad", is_flag=True, help="Count lines that cannot be read and go on.")
 @json_option
 def train(
-    trace: tuple[str, ...],
-    cluster: tuple[str, ...],
-    from_sacct: float | None,
     config_path: Path | None,
     out: Path,
     budget: float | None,
     workers: int | None,
     *,
     resume: bool,
-    skip_bad: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -91,7 +71,7 @@ def train(
       rltuned train --trace jobs.csv.gz --cluster 16x8:a100 --out run --resume      after a kill
       rltuned evaluate --trace jobs.csv.gz --cluster 16x8:a100 --split test --model run/site.json
     """
-    whose_jobs({"trace": trace, "cluster": cluster, "from_sacct": from_sacct})
+    whose_jobs(options)
     from rltuned.core.installed import require
 
     require("training", "tensorflow", "numba")
@@ -100,21 +80,17 @@ def train(
     from rltuned.lab.train import command
     from rltuned.lab.train.training import train as train_on
 
-    config = None if from_sacct is None else load(config_path).config
-    if config is not None:
-        options["objective"] = options["objective"] or config.policy.objective
+    config = Config() if options["from_sacct"] is None else load(config_path).config
+    options["objective"] = options["objective"] or config.policy.objective
+    asked = command.sources(*(options.pop(name) for name in ("trace", "cluster", "from_sacct", "skip_bad")))
     with usage():
         settings = command.settings(budget=budget, **given(options))
     with progress_bar() as report:
-        if config is not None and from_sacct is not None:
-            sites = [command.own_site(config.slurm, from_sacct, cluster, SystemClock().time(), remark, report)]
-        else:
-            sites = command.read_sites(trace, cluster, skip_bad=skip_bad)
         result = train_on(
-            sites,
+            command.read_sites(asked, config.slurm, SystemClock().time(), remark, report),
             settings,
             out,
-            command=command.line(trace, cluster, from_sacct, settings, skip_bad=skip_bad),
+            command=command.line(asked, settings),
             revision=revision(),
             processes=processes(workers),
             resume=resume,

@@ -9,13 +9,11 @@ from rltuned.core.errors import ConfigError
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.workers.progress import Progress
 from rltuned.lab.evaluate import site as this_site
-from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings, Source
 from rltuned.lab.evaluate.policies import model_path
 from rltuned.lab.train.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.lab.train.training import Trained
 from rltuned.lab.train.training_settings import SHARES, STEPS_PER_MINUTE, TrainSettings
-from rltuned.simulate.shape import read_shape
-from rltuned.simulate.workload.readers import read
 from rltuned.simulate.workload.simulated_estimates import parse_estimates
 
 NONE: Final = "none"  # of `--from`: no model
@@ -66,38 +64,28 @@ def _steps(text: str | None, budget: float | None) -> tuple[int, int]:
     return first, second
 
 
-def read_sites(traces: Sequence[str], clusters: Sequence[str], *, skip_bad: bool) -> list[Site]:
-    """The traces with their clusters."""
-    shapes = [read_shape(cluster) for cluster in clusters]
-    return [Site(read(trace, skip_bad=skip_bad), shape) for trace, shape in zip(traces, shapes, strict=True)]
+def sources(
+    traces: Sequence[str], clusters: Sequence[str], from_sacct: float | None = None, skip_bad: bool | None = None
+) -> list[Source]:
+    """The traces with their clusters; or this site's jobs of the last days, on its nodes then or on one cluster."""
+    pairs = zip(traces, clusters, strict=True) if traces else [("", "".join(clusters))]
+    return [Source(trace, cluster, from_sacct, bool(skip_bad)) for trace, cluster in pairs]
 
 
-def own_site(
-    slurm: SlurmSection,
-    days: float,
-    clusters: Sequence[str],
-    now: float,
-    tell: Callable[[str], None],
-    progress: Progress,
-) -> Site:
-    """This site's jobs of the last days, and its nodes then, or the one cluster that is given instead."""
-    asked = EvaluationSettings(from_sacct=days, cluster=clusters[0] if clusters else "")
-    _, jobs, shape = this_site.of_settings(asked, slurm, now, tell, progress)
-    return Site(jobs, shape)
+def read_sites(
+    asked: Sequence[Source], slurm: SlurmSection, now: float, tell: Callable[[str], None], progress: Progress
+) -> list[Site]:
+    """The jobs, each with its cluster; as `site.of_settings`."""
+    settings = [EvaluationSettings(**vars(one)) for one in asked]
+    return [Site(*this_site.of_settings(one, slurm, now, tell, progress)[1:]) for one in settings]
 
 
-def line(
-    traces: Sequence[str],
-    clusters: Sequence[str],
-    from_sacct: float | None,
-    asked: TrainSettings,
-    *,
-    skip_bad: bool = False,
-) -> str:
+def line(of: Sequence[Source], asked: TrainSettings) -> str:
     """The command line that gives the same model again; outputs and processes are left out."""
-    told: list[tuple[str, object]] = [("--from-sacct", None if from_sacct is None else f"{from_sacct:g}")]
-    for number, cluster in enumerate(clusters):
-        told += [("--trace", traces[number] if traces else None), ("--cluster", cluster)]
+    days = of[0].from_sacct
+    told: list[tuple[str, object]] = [("--from-sacct", None if days is None else f"{days:g}")]
+    for one in of:
+        told += [("--trace", one.trace or None), ("--cluster", one.cluster or None)]
     told += [
         ("--name", asked.name),
         ("--objective", None if asked.objective == DEFAULT else asked.objective),
@@ -107,7 +95,7 @@ def line(
         ("--steps", ",".join(map(str, asked.steps))),
     ]
     words = [word for name, value in told if value is not None for word in (name, str(value))]
-    return shlex.join(["rltuned", "train", *words, *(["--skip-bad"] if skip_bad else [])])
+    return shlex.join(["rltuned", "train", *words, *(["--skip-bad"] if of[0].skip_bad else [])])
 
 
 def lines(result: Trained) -> Iterator[str]:

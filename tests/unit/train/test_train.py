@@ -328,10 +328,11 @@ def test_a_training_on_the_sites_own_jobs_says_first_what_of_the_site_is_not_sim
     row = "8|u|a|gpu|normal|10|10|70|90|20|30|cpu=1,gres/gpu=2|cpu=1,gres/gpu=2|1|COMPLETED"
     slurm.answer("trace", row.replace("|", SEPARATOR) + SEPARATOR + "\n")
     said = []
-    command.own_site(SlurmSection(bin_dir=slurm.bin_dir), 0.25, [], 100.0, said.append, silent)
+    command.read_sites(command.sources([], [], 0.25), SlurmSection(bin_dir=slurm.bin_dir), 100.0, said.append, silent)
     assert said[0].startswith("not simulated, though it changes who starts when: PreemptType=preempt/qos")
     said.clear()
-    command.own_site(SlurmSection(bin_dir=slurm.bin_dir), 0.25, ["2x4"], 100.0, said.append, silent)
+    own = command.sources([], ["2x4"], 0.25)
+    command.read_sites(own, SlurmSection(bin_dir=slurm.bin_dir), 100.0, said.append, silent)
     assert said == []
 
 
@@ -348,11 +349,11 @@ def test_a_training_on_the_sites_own_jobs_says_first_what_of_the_site_is_not_sim
 def test_what_is_asked_decides_the_settings_and_is_in_the_record(asked, expected):
     made = command.settings(name="x", **asked)
     assert {name: vars(made)[name] for name in expected} == expected
-    assert command.line(["a"], ["1x1"], None, made) == (
+    assert command.line(command.sources(["a"], ["1x1"]), made) == (
         f"rltuned train --trace a --cluster 1x1 --name x --estimates mixed --from {made.begin or 'none'} "
         f"--seed 7 --steps {','.join(map(str, made.steps))}"
     )
-    own = command.line([], [], 3.0, made, skip_bad=True)
+    own = command.line(command.sources([], [], 3.0, True), made)
     assert own.startswith("rltuned train --from-sacct 3 --name x ")
     assert own.endswith(" --skip-bad")
 
