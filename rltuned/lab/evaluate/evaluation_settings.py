@@ -160,30 +160,13 @@ class EvaluationSettings(WhoseJobs):
 
     def as_dict(self) -> dict[str, Any]:
         """By name, for the JSON and to tell two evaluations apart."""
-        shares = {share for _, share in map(served, self.policies) if share is not None}
-        policies = {"shares": ",".join(f"{share:g}" for share in sorted(shares))}
-        return {
-            "trace": self.trace,
-            "cluster": self.cluster,
-            "window": self.window,
-            "windows": self.windows,
-            "seed": self.seed,
-            **(policies if self.gate else {"policies": ",".join(self.policies)}),
-            "estimates": self.estimates,
-            "split": self.split.value,
-            "backfill": self.backfill.value,
-            "placement": self.placement.value,
-            "scheduler": self.scheduler,
-            "start": self.start.value,
-            "warm_jobs": self.warm_jobs,
-            "model": self.model,
-            "weights": self.weights,
-            "objective": str(self.objective),
-            "skip_bad": self.skip_bad,
-            "from_slurm": not self.cluster,
-            "from_sacct": self.from_sacct,
-            "split_fractions": list(FRACTIONS[self.split]),
-        }
+        said = vars(self) | {"policies": ",".join(self.policies), "objective": str(self.objective)}
+        last = {"skip_bad": said.pop("skip_bad"), "from_slurm": not self.cluster, "from_sacct": said.pop("from_sacct")}
+        if said.pop("gate"):
+            shares = sorted({share for _, share in map(served, self.policies) if share is not None})
+            said["policies"] = ",".join(f"{share:g}" for share in shares)
+            said = {"shares" if name == "policies" else name: value for name, value in said.items()}
+        return said | last | {"split_fractions": list(FRACTIONS[self.split])}
 
 
 def command_line(command: str, options: Mapping[str, Any]) -> str:
