@@ -118,7 +118,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
         result = evaluation_report.assemble(asked, evaluation.evaluate(asked, pool, progress=progress))
     _refuse_empty(result)
     if path is not None:
-        evaluation_report.write(result, path)
+        write(path, evaluation_report.text(result), mode=0o666)
     if out == "-":
         click.echo(evaluation_report.text(result), nl=False)
     else:
@@ -200,8 +200,8 @@ def gate(
         measured = run_all(evaluation, pool, progress=progress)
     made = judged.verdict(evaluation, measured, clock.time(), valid_days or judged.VALID_DAYS)
     if report_path is not None:
-        report = evaluation_report.assemble(evaluation, measured)
-        evaluation_report.write({**report, "verdict": made.as_dict()}, report_path)
+        report = {**evaluation_report.assemble(evaluation, measured), "verdict": made.as_dict()}
+        write(report_path, evaluation_report.text(report), mode=0o666)
     if picture is not None:
         from rltuned.lab.evaluate.frontier_picture import draw
 

@@ -4,20 +4,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import permutations
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from rltuned.core.errors import EvaluationError
 from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison, compare, counts, mean
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation import Evaluation
 from rltuned.lab.evaluate.evaluation_settings import OWN, PLAIN
 from rltuned.lab.evaluate.measure import Measured
-from rltuned.lab.evaluate.state import state_path
 from rltuned.lab.evaluate.window_metrics import AGAINST_SLURM, COMPARED
 
 KEPT: Final = (*COMPARED, *AGAINST_SLURM, "seconds")  # of each policy, as means over the windows
@@ -89,22 +86,6 @@ def _finite(value: float) -> float | None:
 def text(report: Mapping[str, Any]) -> str:
     """The report as JSON."""
     return json.dumps(report, indent=1, allow_nan=False) + "\n"
-
-
-def write(report: Mapping[str, Any], out: Path) -> None:
-    """The report as a file, whole or not at all; the state of the evaluation that made it goes.
-
-    Raises:
-        EvaluationError: it cannot be written.
-    """
-    part = out.with_name(out.name + ".part")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text(report), encoding="utf-8")
-        part.replace(out)
-        state_path(out).unlink(missing_ok=True)  # of no use any more
-    except OSError as error:
-        raise EvaluationError(f"{out}: cannot be written: {error.strerror or error}") from error
 
 
 # --- for people
