@@ -9,7 +9,7 @@ from rltuned.core.errors import ConfigError
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.core.workers.progress import Progress
 from rltuned.lab.evaluate import site as this_site
-from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings, Source
+from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings, WhoseJobs
 from rltuned.lab.evaluate.policies import model_path
 from rltuned.lab.train.curriculum import MIXED, CurriculumSettings, Site
 from rltuned.lab.train.training import Trained
@@ -66,21 +66,21 @@ def _steps(text: str | None, budget: float | None) -> tuple[int, int]:
 
 def sources(
     traces: Sequence[str], clusters: Sequence[str], from_sacct: float | None = None, skip_bad: bool | None = None
-) -> list[Source]:
+) -> list[WhoseJobs]:
     """The traces with their clusters; or this site's jobs of the last days, on its nodes then or on one cluster."""
     pairs = zip(traces, clusters, strict=True) if traces else [("", "".join(clusters))]
-    return [Source(trace, cluster, from_sacct, bool(skip_bad)) for trace, cluster in pairs]
+    return [WhoseJobs(trace, cluster, from_sacct, bool(skip_bad)) for trace, cluster in pairs]
 
 
 def read_sites(
-    asked: Sequence[Source], slurm: SlurmSection, now: float, tell: Callable[[str], None], progress: Progress
+    asked: Sequence[WhoseJobs], slurm: SlurmSection, now: float, tell: Callable[[str], None], progress: Progress
 ) -> list[Site]:
     """The jobs, each with its cluster; as `site.of_settings`."""
     settings = [EvaluationSettings(**vars(one)) for one in asked]
     return [Site(*this_site.of_settings(one, slurm, now, tell, progress)[1:]) for one in settings]
 
 
-def line(of: Sequence[Source], asked: TrainSettings) -> str:
+def line(of: Sequence[WhoseJobs], asked: TrainSettings) -> str:
     """The command line that gives the same model again; outputs and processes are left out."""
     days = of[0].from_sacct
     told: list[tuple[str, object]] = [("--from-sacct", None if days is None else f"{days:g}")]
