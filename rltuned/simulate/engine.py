@@ -15,7 +15,7 @@ from rltuned.core.taken import taken_gpus
 from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.rank.protocol import QueueView
 from rltuned.simulate import kernel as k
-from rltuned.simulate.initial_state import idle_cluster, plans, setup
+from rltuned.simulate.initial_state import heap_by_end, idle_cluster, plans, setup
 from rltuned.simulate.loop_kernel import REFRESH, advance
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.shape import ClusterShape
@@ -208,7 +208,7 @@ class Simulation:
     def done(self) -> bool:
         """Whether no job waits (held ones aside), runs, or is still to be submitted."""
         s = self.state
-        return not (s.counts[k.QUEUED] or s.counts[k.HEAP] or s.counts[k.NEXT] < len(self.jobs))
+        return not (s.counts[k.QUEUED] or s.counts[k.HOLDING] or s.counts[k.NEXT] < len(self.jobs))
 
     def nodes_of(self, row: int) -> npt.NDArray[np.int32]:
         """Nodes that a job runs on or ran on."""
@@ -400,9 +400,7 @@ class Simulation:
         s = self.state
         s.jobs["end"][row] = self.now
         k.finish(s, self.setup, row)
-        n = int(s.counts[k.HEAP])
-        s.heap[: n - 1] = np.sort(s.heap[:n][s.heap["job"][:n] != row])  # a sorted list is a heap
-        s.counts[k.HEAP] = n - 1
+        s.heap[:] = heap_by_end(s.jobs)
 
     def go_on(self, row: int, nodes: int, left: float) -> None:
         """A job that was stopped now goes on with the first of its nodes, and what is left of its time limit."""

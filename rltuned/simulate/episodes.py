@@ -5,6 +5,7 @@ temperature 0 every job starts at the same time in both. An episode can do two t
 the queue, and record what the network saw and did.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,8 +20,8 @@ from rltuned.decide.see.features import RUN_TIME_HORIZON, known_run_times
 from rltuned.decide.see.observation import GPUS_SCALE, STATE_COLUMNS, WINDOW
 from rltuned.decide.see.supply import MOST_GPUS, MOST_MIB
 from rltuned.simulate import episode_kernel as e
-from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
+from rltuned.simulate.initial_state import restore
 from rltuned.simulate.requests import Requests
 from rltuned.simulate.shape import ClusterShape, parse_shape
 from rltuned.simulate.values import Estimates, JobFate, SimulationSettings
@@ -78,7 +79,7 @@ class Episode:
         if (np.count_nonzero(shape.nodes.gpus, axis=1) > 1).any():
             raise RltunedError("episodes are for clusters whose nodes have GPUs of one type each")
         self._simulation = Simulation(shape, jobs, estimates, settings, asked=asked)
-        self._initial = [array.copy() for array in _restored(self._simulation.state)]
+        self._initial = deepcopy(self._simulation.state[:-1])
         self._view = _view(self._simulation, estimates)
         self._facts = _facts(self._simulation, self._view)
         self._expected: dict[str, Floats] = {}
@@ -96,8 +97,7 @@ class Episode:
             raise RltunedError(f"no sample of {heads} places at temperature {temperature:g} with seed {seed}")
         net = self._net(on_means(actor) if self._predicted else actor)
         state, setup = self._simulation.state, self._simulation.setup
-        for array, initial in zip(_restored(state), self._initial, strict=True):
-            array[...] = initial
+        restore(state, self._initial)
         work = _work(self._facts)
         work.random[0] = seed
         tape = _tape(*(self._room if record else (0, 0)), heads)
@@ -138,11 +138,6 @@ class Episode:
             start=start,
             end=np.where(ended, records["end"], np.nan),
         )
-
-
-def _restored(state: k.State) -> list[k.Array]:
-    """What each run begins with. What a backfill pass has planned is forgotten at its end."""
-    return [getattr(state, name) for name in state._fields if name != "plans"]
 
 
 def _view(simulation: Simulation, estimates: Estimates) -> QueueView:

@@ -90,16 +90,21 @@ def initial_state(
 
 def set_time_left(running: k.Array, left: Floats) -> None:
     """Let these running jobs go on for so many seconds, but not past their limits."""
-    running["end"] = np.minimum(left, running["ends_by"])
+    running["end"] = running["freed"] = np.minimum(left, running["ends_by"])
     running["run"] = running["end"] - running["start"]
 
 
-def heap_by_end(jobs: k.Array) -> k.Array:
-    """(J,) the kernel's heap of running jobs by their ends. A sorted list is a heap."""
+def restore(state: k.State, initial: Sequence[Any]) -> None:
+    """Begin again. `initial` has all columns of the state but the last: what was planned does not outlive a pass."""
+    for column, first in zip(state[:-1], initial, strict=True):
+        column[...] = first
+
+
+def heap_by_end(jobs: k.Array) -> Ints:
+    """(J,) the kernel's heap of running jobs. A sorted list is a heap."""
     running = np.flatnonzero(jobs["fate"] == k.RUNNING)
-    order = running[np.lexsort((running, jobs["end"][running]))]
-    heap = np.zeros(len(jobs), dtype=k.END)
-    heap["time"][: len(order)], heap["job"][: len(order)] = jobs["end"][order], order
+    heap = np.zeros(len(jobs), dtype=np.int64)
+    heap[: len(running)] = running[np.argsort(jobs["freed"][running], kind="stable")]
     return heap
 
 
@@ -128,7 +133,7 @@ def _occupy(state: k.State, snapshot: Snapshot, pending: int, slot: int) -> None
     set_time_left(records, np.where(expected > elapsed, expected - elapsed, 0.5 * np.maximum(elapsed, 1.0)))
     state.heap[:] = heap_by_end(state.jobs)
     state.holding[: len(running)] = pending + np.argsort(records["ends_by"], kind="stable")
-    state.counts[k.HEAP] = state.counts[k.HOLDING] = len(running)
+    state.counts[k.HOLDING] = len(running)
 
 
 def ask(jobs: Any, pool_size: Ints, most: Ints | int, records: Any, need: Ints) -> Ints:
@@ -305,7 +310,7 @@ def idle_state(
         given=np.zeros((slots, k.DIMENSIONS), dtype=np.int64),
         queue=np.zeros(n, dtype=np.int64),
         fresh=np.zeros(n, dtype=np.int64),
-        heap=np.zeros(n, dtype=k.END),
+        heap=np.zeros(n, dtype=np.int64),
         holding=np.zeros(n, dtype=np.int64),
         nodes=nodes,
         amount=amount,

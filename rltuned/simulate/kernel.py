@@ -127,19 +127,19 @@ MAIN_DUE: Final = 4
 # Places in `State.counts`.
 QUEUED: Final = 0
 NEXT: Final = 1
-HEAP: Final = 2
-HOLDING: Final = 3
-PASSES: Final = 4
-REFRESHES: Final = 5
-UNRANKED: Final = 6
+HOLDING: Final = 2
+"""Running jobs."""
+PASSES: Final = 3
+REFRESHES: Final = 4
+UNRANKED: Final = 5
 """Queued jobs that no refresh has seen."""
-REFRESHING: Final = 7
+REFRESHING: Final = 6
 """1 from `REFRESH` until the next `advance`, which goes on with the same instant."""
-LISTED: Final = 8
+LISTED: Final = 7
 """Of sched/backfill: how many running jobs have a limit; -1: `list_releases` has to look."""
-KINDS: Final = 9
+KINDS: Final = 8
 """Of sched/backfill: how many kinds of jobs have been looked at since then."""
-COUNTS: Final = 10
+COUNTS: Final = 9
 
 
 JOB: Final = np.dtype(
@@ -164,6 +164,7 @@ JOB: Final = np.dtype(
         ("start", "f8"),
         ("end", "f8"),
         ("ends_by", "f8"),  # start + limit
+        ("freed", "f8"),  # when its nodes are free
         ("planned", "f8"),  # start that the last pass of sched/backfill expected; what `squeue --start` shows
         ("fate", "i8"),
         ("backfilled", "i8"),
@@ -193,8 +194,6 @@ NODE: Final = np.dtype(
         ("plans", "i8"),  # of this pass of sched/backfill: how many in `Plans.start` and `Plans.end`
     ]
 )
-
-END: Final = np.dtype([("time", "f8"), ("job", "i8")])
 
 POOL: Final = np.dtype(
     [
@@ -256,7 +255,7 @@ class State(NamedTuple):
     given: Array  # (slots, 4) what it has got of them
     queue: Array  # (J,) pending jobs in their order; the first `counts[QUEUED]` count
     fresh: Array  # (J,) working memory: jobs that no refresh has seen
-    heap: Array  # (J,) `END`: running jobs by their end
+    heap: Array  # (J,) running jobs by `freed`
     holding: Array  # (J,) running jobs by `ends_by`
     nodes: Array  # (M,) `NODE`
     amount: Array  # (5, M, 4)
@@ -364,43 +363,36 @@ def enqueue(s: State, job: int) -> None:
     s.counts[QUEUED] = n + 1
 
 
+@inlined
+def ends_before(s: State, a: int, b: int) -> bool:
+    """Whether the nodes of job `a` are free before those of job `b`; of equal ones, the one submitted first."""
+    return s.jobs[a].freed < s.jobs[b].freed or (s.jobs[a].freed == s.jobs[b].freed and a < b)
+
+
 @inner
-def push_end(s: State, time: float, job: int) -> None:
-    """Into the heap of ends; ties by job, so that equal ends come in order of submission."""
-    at = s.counts[HEAP]
-    s.counts[HEAP] = at + 1
-    while at > 0:
-        up = (at - 1) // 2
-        if s.heap[up].time < time or (s.heap[up].time == time and s.heap[up].job < job):
-            break
-        s.heap[at].time, s.heap[at].job = s.heap[up].time, s.heap[up].job
-        at = up
-    s.heap[at].time, s.heap[at].job = time, job
+def push_end(s: State, job: int) -> None:
+    """Into the heap of running jobs, of which `hold_until` counts it as one."""
+    at = s.counts[HOLDING]
+    while at > 0 and ends_before(s, job, s.heap[(at - 1) // 2]):
+        s.heap[at] = s.heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    s.heap[at] = job
 
 
 @inner
 def pop_end(s: State) -> int:
-    """The job that ends first, out of the heap."""
-    first = s.heap[0].job
-    n = s.counts[HEAP] - 1
-    s.counts[HEAP] = n
-    time, job = s.heap[n].time, s.heap[n].job
-    at = 0
-    while True:
+    """The job that ends first, out of the heap; `finish` it."""
+    n, first, at = s.counts[HOLDING] - 1, s.heap[0], 0
+    job = s.heap[n]
+    while 2 * at + 1 < n:
         down = 2 * at + 1
-        if down >= n:
+        if down + 1 < n and ends_before(s, s.heap[down + 1], s.heap[down]):
+            down += 1
+        if ends_before(s, job, s.heap[down]):
             break
-        other = down + 1
-        if other < n and (
-            s.heap[other].time < s.heap[down].time
-            or (s.heap[other].time == s.heap[down].time and s.heap[other].job < s.heap[down].job)
-        ):
-            down = other
-        if time < s.heap[down].time or (time == s.heap[down].time and job < s.heap[down].job):
-            break
-        s.heap[at].time, s.heap[at].job = s.heap[down].time, s.heap[down].job
+        s.heap[at] = s.heap[down]
         at = down
-    s.heap[at].time, s.heap[at].job = time, job
+    s.heap[at] = job
     return first
 
 
@@ -685,8 +677,9 @@ def begin(s: State, c: Setup, job: int, nodes: int, backfilled: bool) -> None:
         factor = s.scaling[curve, min(nodes - 1, last)] / s.scaling[curve, min(s.jobs[job].fewest - 1, last)]
         s.jobs[job].run = s.jobs[job].work * factor + s.jobs[job].lost
     s.jobs[job].end = min(now + c.launch + s.jobs[job].run, killed_at(s, c, job))
+    s.jobs[job].freed = s.jobs[job].end + c.turnover
+    push_end(s, job)
     hold_until(s, job)
-    push_end(s, s.jobs[job].end + c.turnover, job)
 
 
 @inlined
@@ -796,25 +789,20 @@ def submit(s: State) -> bool:
 @inner
 def rank_fixed(s: State) -> bool:
     """Give the jobs that no refresh has seen their fixed key, and their place by it. Returns whether any moved."""
-    n, fresh, stay, moved = s.counts[QUEUED], 0, 0, False
+    fresh, stay, moved, previous = 0, 0, False, -1
     s.counts[UNRANKED] = 0
-    for at in range(n):
+    for at in range(s.counts[QUEUED]):
         job = s.queue[at]
         if s.jobs[job].key == np.inf:
+            s.jobs[job].key = s.jobs[job].fixed
             s.fresh[fresh] = job
             fresh += 1
-            s.jobs[job].key = s.jobs[job].fixed
-        moved = moved or (at > 0 and before(s, job, s.queue[at - 1]))
-    if not moved:
-        return False
-    fresh_left = 0
-    for at in range(n):
-        if fresh_left < fresh and s.queue[at] == s.fresh[fresh_left]:
-            fresh_left += 1
         else:
-            s.queue[stay] = s.queue[at]
+            s.queue[stay] = job
             stay += 1
+        moved = moved or (previous >= 0 and before(s, job, previous))
+        previous = job
     s.counts[QUEUED] = stay
     for at in range(fresh):
         enqueue(s, s.fresh[at])
-    return True
+    return moved

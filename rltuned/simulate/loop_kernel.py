@@ -234,8 +234,8 @@ def _advance_for(stamp: int) -> Any:
         while stamp >= 0:  # always
             if s.counts[k.REFRESHING] == 0:
                 time = min(s.clock[k.MAIN_DUE], s.clock[k.BACKFILL_DUE], s.clock[k.REFRESH_DUE])
-                if s.counts[k.HEAP] > 0:
-                    time = min(time, s.heap[0].time)
+                if s.counts[k.HOLDING] > 0:
+                    time = min(time, s.jobs[s.heap[0]].freed)
                 if s.counts[k.NEXT] < jobs:
                     time = min(time, s.jobs[s.counts[k.NEXT]].submit)
                 if time > until or time == np.inf:
@@ -245,7 +245,7 @@ def _advance_for(stamp: int) -> Any:
                 now = max(time, s.clock[k.NOW])
                 s.clock[k.NOW] = now
                 ended = False
-                while s.counts[k.HEAP] > 0 and s.heap[0].time <= now:
+                while s.counts[k.HOLDING] > 0 and s.jobs[s.heap[0]].freed <= now:
                     k.finish(s, c, k.pop_end(s))
                     ended = True
                 submitted = k.submit(s)
@@ -277,7 +277,9 @@ def _advance_for(stamp: int) -> Any:
                 s.clock[k.BACKFILL_DUE] = np.inf
                 s.clock[k.REFRESH_DUE] = np.inf
             elif (
-                ranking.ages and s.clock[k.REFRESH_DUE] == np.inf and (s.counts[k.HEAP] > 0 or s.counts[k.NEXT] < jobs)
+                ranking.ages
+                and s.clock[k.REFRESH_DUE] == np.inf
+                and (s.counts[k.HOLDING] > 0 or s.counts[k.NEXT] < jobs)
             ):
                 # Where nothing runs and nothing is to come, a job cannot start until somebody changes something.
                 s.clock[k.REFRESH_DUE] = k.next_multiple(max(s.clock[k.LAST_REFRESH] + c.stale, now), c.refresh)

@@ -5,6 +5,7 @@ are still there.
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ from rltuned.core.tables import Floats, Ints, JobTable, Rows
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.initial_state import heap_by_end, initial_state, set_time_left, setup
+from rltuned.simulate.initial_state import heap_by_end, initial_state, restore, set_time_left, setup
 from rltuned.simulate.loop_kernel import advance
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.shape import parse_shape
@@ -33,22 +34,6 @@ _GROUPS: Final = 2**50  # keeps the keys of groups apart from job ids
 _RARE: Final = 1e-6  # chance below which a run time counts as impossible
 FIRST_STEP: Final = 7200.0
 """Seconds after which `SimulatedQueue.starts` first looks whether all jobs have started; then twice as much, …"""
-_ALIGNED: Final = 64  # bytes: of a cache line, and more than any record of the kernel needs
-_CHANGING: Final = (
-    "jobs",
-    "need",
-    "given_node",
-    "given",
-    "heap",
-    "holding",
-    "nodes",
-    "amount",
-    "jobs_on",
-    "closed",
-    "clock",
-    "counts",
-)
-"""State that a simulation changes, or that differs between scenarios. It is copied back before the next one."""
 
 
 class Scenario(NamedTuple):
@@ -57,13 +42,12 @@ class Scenario(NamedTuple):
     """
 
     jobs: k.Array
-    heap: k.Array
     need: k.Array
 
 
 def expected_scenario(state: k.State) -> Scenario:
     """The initial state as it is: every job runs for its expected run time."""
-    return Scenario(state.jobs, state.heap, state.need)
+    return Scenario(state.jobs, state.need)
 
 
 def sampled_scenarios(
@@ -106,7 +90,7 @@ def sampled_scenarios(
         records = state.jobs.copy()
         records["run"][:pending] = np.clip(taken[:pending], 1.0, records["limit"][:pending])
         set_time_left(records[pending:known], np.maximum(taken - elapsed, 1.0)[pending:])
-        scenarios.append(Scenario(records, heap_by_end(records), state.need))
+        scenarios.append(Scenario(records, state.need))
     return scenarios
 
 
@@ -165,18 +149,9 @@ class SimulatedQueue:
         """So many jobs wait: the first rows of `state` (of `initial_state`; it is not changed), in the order of the
         queue. `plan_all`: whether `planned` is wanted of all of them.
         """
-        self.scenarios = len(scenarios)
-        self._waiting = waiting
-        # All that changes lies in one piece of memory, so that one copy restores it.
-        self._memory, changing = _in_one_piece([getattr(state, name) for name in _CHANGING])
-        plans = k.Plans(*(column.copy() for column in state.plans))
-        others = {name: getattr(state, name).copy() for name in state._fields if name not in (*_CHANGING, "plans")}
-        self._state = k.State(plans=plans, **others, **dict(zip(_CHANGING, changing, strict=True)))
+        self.scenarios = scenarios
+        self._waiting, self._initial, self._state = waiting, state[:-1], deepcopy(state)
         self._setup = setup(settings, plan_all=plan_all)
-        self._initial = []
-        for scenario in scenarios:
-            self._state.jobs[...], self._state.heap[...], self._state.need[...] = scenario
-            self._initial.append(self._memory.copy())
 
     def starts(self, scenario: int, until: float, enough: Callable[[], bool] = lambda: False) -> Floats:
         """(n,) seconds from now at which each waiting job starts; infinite: not by `until`, or not before there was
@@ -209,7 +184,9 @@ class SimulatedQueue:
     def _begin(self, scenario: int) -> None:
         """The initial state of a scenario."""
         s, n = self._state, self._waiting
-        self._memory[...] = self._initial[scenario]
+        restore(s, self._initial)
+        s.jobs[...], s.need[...] = self.scenarios[scenario]
+        s.heap[...] = heap_by_end(s.jobs)
         s.jobs["key"][:n] = s.jobs["fixed"][:n] = s.queue[:n] = np.arange(n)
         s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
         k.something_changed(s, self._setup)
@@ -220,18 +197,6 @@ class SimulatedQueue:
         none of the passes expected any. Without `plan_all`, none is expected behind the last job that could start.
         """
         return np.asarray(self._state.jobs["planned"][: self._waiting], dtype=np.float64)
-
-
-def _in_one_piece(columns: Sequence[k.Array]) -> tuple[npt.NDArray[np.uint8], list[k.Array]]:
-    """Memory with a copy of all columns, and the copies."""
-    ends = np.cumsum([-(-column.nbytes // _ALIGNED) * _ALIGNED for column in columns])
-    memory = np.zeros(int(ends[-1]) + _ALIGNED, dtype=np.uint8)
-    memory = memory[-memory.ctypes.data % _ALIGNED :][: int(ends[-1])]
-    copies = []
-    for column, start in zip(columns, [0, *ends[:-1].tolist()], strict=True):
-        copies.append(memory[start : start + column.nbytes].view(column.dtype).reshape(column.shape))
-        copies[-1][...] = column
-    return memory, copies
 
 
 @cache

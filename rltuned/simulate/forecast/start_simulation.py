@@ -54,16 +54,16 @@ class StartSimulation:
         if not len(rows) and not request.probes:
             return None
         queue, come = self._queue(request, rows)
-        waits = np.full((queue.scenarios, len(rows)), np.inf)
+        waits = np.full((len(queue.scenarios), len(rows)), np.inf)
         made, kept = 0, _FOR_PROBES * begun if request.probes else 0.0
         ready = self.seconds_left()
-        for number in range(queue.scenarios):
+        for number in range(len(waits)):
             left = self.seconds_left()
             if made and left < math.inf and left - kept < (ready - left) / made:
                 break
             waits[number] = queue.starts(number, self.horizon, self._enough)
             made += 1
-        if made < min(LEAST_SCENARIOS, queue.scenarios):  # one scenario has no quantiles
+        if made < min(LEAST_SCENARIOS, len(waits)):  # one scenario has no quantiles
             return None
         probes = self._probed(request, queue, come, made)
         return StartForecast(rows, quantiles(waits[:made], self.horizon), made, probes)
@@ -206,7 +206,7 @@ class Arrivals:
         records["submit"][self.first], records["fate"][self.first] = 0.0, k.COMPLETED
         records["slot"][self.first] = probe_slot
         records["submit"][self.first + 1 + n :] = np.inf
-        return Scenario(records, scenario.heap, need)
+        return Scenario(records, need)
 
 
 def _with_probes(request: StartRequest) -> Submissions:

@@ -11,7 +11,7 @@ from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.see.features import UNLIMITED_RUN_TIME
 from rltuned.simulate import kernel as k
 from rltuned.simulate.engine import Simulation
-from rltuned.simulate.initial_state import initial_state
+from rltuned.simulate.initial_state import heap_by_end, initial_state
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.scenarios import SimulatedQueue, expected_scenario, sampled_scenarios
 from rltuned.simulate.shape import parse_shape
@@ -142,7 +142,7 @@ def test_it_never_gives_more_of_a_node_than_it_has_however_uneven_the_shares_of_
             free, room = made._state.amount[k.NOW_FREE], made._state.amount[k.ROOM]
             assert (free >= 0).all()
             assert (free <= room).all()
-            assert made._state.counts[k.HEAP] == 0
+            assert made._state.counts[k.HOLDING] == 0
         kept += (free[:, k.GPU] < room[:, k.GPU]).any()
         uneven += not shares_are_known(simulation)
     assert uneven >= 5
@@ -257,7 +257,8 @@ def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_
         assert (jobs["run"] <= jobs["limit"]).all()
         assert (running["end"] >= 0.0).all()
         assert (running["end"] <= running["ends_by"]).all()
-        assert np.array_equal(np.sort(running["end"]), after.heap["time"][: len(running)])
+        in_order = heap_by_end(after.jobs)[: len(running)]
+        assert np.array_equal(after.jobs["freed"][in_order], np.sort(running["end"]))
         drawn.append(np.log(jobs["run"] / expected[:n]))
     free = np.array(drawn)[:, expected[:n] > 20.0]
     assert free.size > 100
