@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from ab_jobs import QOS, weights
-from fidelity import DRIFT, LATE
+from fidelity import DRIFT, LATE, configured
 from replay import MINUTE
 from testbed import TestbedError
 
@@ -53,7 +53,7 @@ def settings(parameters: str, launch: float) -> SimulationSettings:
     beyond its sleep.
     """
     return replace(
-        SimulationSettings.of_parameters(parameters),
+        configured(parameters),
         sched_interval=1.0,
         bf_offset=0.5,
         launch=launch,

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from rltuned.core.config import DEFAULT_MODEL, Config, LendSection
 from rltuned.core.errors import EvaluationError, RltunedError
 from rltuned.core.notation import expand
+from rltuned.core.scheduler import SchedulerParameters
 from rltuned.core.tables import Bools, Floats, Ints, Rows
 from rltuned.decide.rank.heuristics import RULES, by_name
 from rltuned.decide.rank.protocol import Policy
@@ -113,7 +114,7 @@ class Replayed:
             # The simulator makes main passes at multiples of their interval, groups ends by whole half minutes, and
             # plans in steps of bf_resolution, as slurmctld does by those of the epoch: its clock begins with one of
             # both, as nearly as its passes allow.
-            step = SimulationSettings.of_parameters(str(self.meta["scheduler_parameters"])).bf_resolution
+            step = configured(str(self.meta["scheduler_parameters"])).bf_resolution
             into = float(self.meta["zero"]) % math.lcm(round(GROUP), round(step))
             shift = round((into + main[1]) / interval) * interval - main[1]
             self.sched_interval, self.bf_interval, self.bf_offset = interval, backfill[0], backfill[1] + shift
@@ -246,6 +247,12 @@ def alike(simulation: Simulation, rows: Rows) -> Ints:  # noqa: ARG001 - of the 
     return np.full(len(rows), HIGHEST // 2, dtype=np.int64)
 
 
+def configured(parameters: str) -> SimulationSettings:
+    """Of a Slurm with these SchedulerParameters, as slurm.conf(5) has them; what is not simulated is left out."""
+    words = (word.partition("=") for word in parameters.split(","))
+    return SimulationSettings.of_cluster(SchedulerParameters.read({name.strip(): value for name, _, value in words}))
+
+
 def slurm_settings(real: Replayed) -> SimulationSettings:
     """Settings of the simulated Slurm for a replay: SchedulerParameters, passes as measured, the daemon's interval.
 
@@ -253,7 +260,7 @@ def slurm_settings(real: Replayed) -> SimulationSettings:
     """
     refresh = float(real.meta["interval"] or 1.0)
     return replace(
-        SimulationSettings.of_parameters(str(real.meta["scheduler_parameters"])),
+        configured(str(real.meta["scheduler_parameters"])),
         sched_interval=real.sched_interval,
         bf_interval=real.bf_interval,
         bf_offset=real.bf_offset,

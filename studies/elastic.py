@@ -34,7 +34,7 @@ from rltuned.simulate.shape import read_shape
 from rltuned.simulate.values import JobFate
 from rltuned.simulate.workload.readers import read
 from studies.kept import read_table, write_table
-from studies.open_nodes import estimate_open, of_open, opened
+from studies.open_nodes import estimate_open, of_open, opened, runs_of
 from studies.scaling import MOST_NODES
 
 FILE: Final = Path(__file__).with_suffix(".csv")
@@ -217,8 +217,7 @@ def window(task: tuple[Case, EvaluationSettings]) -> dict[str, dict[str, float]]
         contenders[name] = Elastic("rl", settings.simulated, policy=model, rule=rule)
     found = {}
     for name, chosen in contenders.items():
-        result = simulate_case(case, chosen).result()
-        times = result.first_start, result.end, result.runs
+        times = runs_of(simulate_case(case, chosen))
         found[name] = case.metrics(*times) | of_open(case, *times)
     return found
 

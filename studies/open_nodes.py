@@ -11,8 +11,9 @@ import numpy as np
 from rltuned.core.draws import uniform
 from rltuned.core.tables import Bools, Floats, Ints
 from rltuned.lab.evaluate.case import Case
+from rltuned.lab.evaluate.window_metrics import Runs
+from rltuned.simulate.engine import Simulation
 from rltuned.simulate.shape import ClusterShape
-from rltuned.simulate.values import Runs
 from rltuned.simulate.workload.jobs import Estimates, Workload
 from rltuned.simulate.workload.simulated_estimates import estimate
 from studies.scaling import MOST_NODES, scalings
@@ -116,6 +117,21 @@ def estimate_open(jobs: Workload, how: str, seed: int) -> Estimates:
         return known
     slow = estimate(replace(jobs, run_time=jobs.run_time * factor, time_limit=jobs.time_limit * factor), how, seed)
     return Estimates(slow.time_limit, np.minimum(known.run_time, slow.time_limit))
+
+
+def runs_of(simulation: Simulation) -> tuple[Floats, Floats, Runs]:
+    """(N,) first start and end of each job, NaN where it has none, and all runs: those that ended because the job
+    requeued itself, then the last one of each job.
+    """
+    result = simulation.result()
+    earlier = np.array(simulation.earlier, dtype=np.float64).reshape(len(simulation.earlier), len(Runs._fields))
+    gpus = simulation.jobs.gpus * simulation.grown
+    last = (np.arange(len(gpus)), simulation.submitted, result.start, result.end, gpus)
+    row, *others = np.concatenate((earlier, np.stack(last, axis=1))).T
+    runs = Runs(row.astype(np.int64), *others)
+    first = np.full(len(gpus), np.inf)
+    np.fmin.at(first, runs.row, runs.start)
+    return np.where(np.isinf(first), np.nan, first), result.end, runs
 
 
 def of_open(case: Case, start: Floats, end: Floats, runs: Runs) -> dict[str, float]:

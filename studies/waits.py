@@ -48,7 +48,7 @@ COLUMNS: Final = ("trace", "nodes", "order", "gpus", "jobs", "mean_h", "p25_h", 
 def waits(task: tuple[Case, Contender]) -> tuple[Floats, Floats]:
     """(n,) hours that each job of a window waits, and (n,) its GPUs; jobs that can never run are left out."""
     compile_kernel()
-    case, start = task[0], simulate_case(*task).result().first_start
+    case, start = task[0], simulate_case(*task).result().start
     rows = case.measured & np.isfinite(start)
     return (start[rows] - case.jobs.submit_time[rows]) / 3600.0, np.asarray(case.jobs.gpus[rows], float)
 

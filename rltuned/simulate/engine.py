@@ -19,7 +19,7 @@ from rltuned.simulate.initial_state import heap_by_end, idle_cluster, plans, set
 from rltuned.simulate.loop_kernel import REFRESH, advance
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.shape import ClusterShape
-from rltuned.simulate.values import Estimates, JobFate, Runs, SimulationResult, SimulationSettings
+from rltuned.simulate.values import Estimates, JobFate, SimulationResult, SimulationSettings
 from rltuned.simulate.workload.jobs import Workload
 
 RELEASE: Final = (24, 11)  # the Slurm release that a snapshot is of
@@ -94,7 +94,7 @@ class Simulation:
         self.ranged: Bools = self.asked.per_node & (self.asked.most_nodes > self.asked.nodes)
         """(N,) jobs with a range of nodes."""
         self.earlier: list[tuple[float, ...]] = []
-        """`Runs` of jobs that have requeued themselves."""
+        """Runs of jobs that have requeued themselves: row, submission, start, end, GPUs."""
         self.state = idle_cluster(shape, jobs, estimates, self.asked, self.settings)
         self.setup = setup(self.settings)
         """Of the kernel, like `state`: for this package only."""
@@ -241,19 +241,14 @@ class Simulation:
         started = ~np.isnan(s.jobs["start"])
         ended = started & (s.jobs["fate"] != JobFate.RUNNING)
         ptr, nodes = self.allocations(slice(None))
-        end = np.where(ended, s.jobs["end"], np.nan)
-        earlier = np.array(self.earlier, dtype=np.float64).reshape(len(self.earlier), len(Runs._fields))
-        last = (np.arange(len(self.jobs)), self.submitted, s.jobs["start"], end, self.jobs.gpus * self.grown)
-        runs = np.concatenate((earlier, np.stack(last, axis=1))).T
         return SimulationResult(
             fate=s.jobs["fate"].astype(np.int8),
             start=s.jobs["start"].copy(),
-            end=end,
+            end=np.where(ended, s.jobs["end"], np.nan),
             rejected=dict(self.asked.rejected),
             node_ptr=ptr,
             node_idx=nodes,
             backfilled=s.jobs["backfilled"].astype(np.bool_),
-            runs=Runs(runs[0].astype(np.int64), *runs[1:]),
             passes=int(s.counts[k.PASSES]),
             refreshes=int(s.counts[k.REFRESHES]),
         )

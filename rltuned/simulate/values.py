@@ -2,13 +2,13 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.scheduler import LIMITS, WHOLE_QUEUE, SchedulerParameters
-from rltuned.core.tables import Bools, Codes, Floats, Ints
+from rltuned.core.tables import Bools, Codes, Floats
 from rltuned.simulate.workload.jobs import Estimates as Estimates  # noqa: PLC0414 - re-exported: a value of the simulator, too
 
 BOUND: Final = 10.0
@@ -89,12 +89,6 @@ class SimulationSettings:
             **{name: getattr(scheduler, name) for name in LIMITS},
         )
 
-    @classmethod
-    def of_parameters(cls, text: str) -> Self:
-        """Of a Slurm with these SchedulerParameters, as slurm.conf(5) has them; what is not simulated is left out."""
-        words = (word.partition("=") for word in text.split(","))
-        return cls.of_cluster(SchedulerParameters.read({name.strip(): value for name, _, value in words}))
-
     def parameters(self) -> dict[str, str]:
         """SchedulerParameters of such a Slurm, as `SchedulerParameters.read` takes them: whole numbers."""
         minutes = self.bf_window / 60.0
@@ -121,16 +115,6 @@ class JobFate(enum.IntEnum):
     CANCELLED = 5
 
 
-class Runs(NamedTuple):
-    """Runs of jobs; R rows."""
-
-    row: Ints  # of the workload
-    submit: Floats  # seconds, like start and end: since when it waited for that run
-    start: Floats
-    end: Floats
-    gpus: Floats  # that it had
-
-
 @dataclass(frozen=True)
 class SimulationResult:
     """When and where each job ran. N jobs, by row of the workload."""
@@ -142,14 +126,5 @@ class SimulationResult:
     node_ptr: Codes  # (N+1,) row pointer into `node_idx`: the nodes each job got
     node_idx: Codes
     backfilled: Bools  # (N,) started by the backfill pass, ahead of a blocked job
-    runs: Runs
-    """Those that ended because the job requeued itself, then the last run of each job, NaN as above."""
     passes: int  # main and backfill passes together
     refreshes: int
-
-    @property
-    def first_start(self) -> Floats:
-        """(N,) seconds, NaN where a job has never started."""
-        first = np.full(len(self.start), np.inf)
-        np.fmin.at(first, self.runs.row, self.runs.start)
-        return np.where(np.isinf(first), np.nan, first)

@@ -5,6 +5,7 @@ import time
 import pytest
 from cluster.support import OLD_AND_NEW, Cluster, wait_until
 
+from rltuned.core.scheduler import SchedulerParameters
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
@@ -24,7 +25,8 @@ def simulated(resolution: int, window: int = 60) -> set[str]:
     nodes, gpus, minutes = zip(*JOBS.values(), strict=True)
     limit = [60.0 * each for each in minutes]
     jobs = workload(Source("by hand"), [0.0, 1.0, 2.0, 3.0], limit, gpus, nodes=nodes)
-    settings = SimulationSettings.of_parameters(f"bf_interval=1,bf_resolution={resolution},bf_window={window}")
+    parameters = {"bf_interval": "1", "bf_resolution": str(resolution), "bf_window": str(window)}
+    settings = SimulationSettings.of_cluster(SchedulerParameters.read(parameters))
     simulation = Simulation(parse_shape("2x4"), jobs, Estimates(jobs.run_time, jobs.run_time.copy()), settings)
     simulation.run(RuleRanker(by_name("fifo")))
     start = simulation.result().start

@@ -19,7 +19,7 @@ from rltuned.decide.rank.protocol import QueueView
 from rltuned.simulate.engine import Predictor
 from rltuned.simulate.requests import CPU, GPU, MEM, TMP, Requests, requests
 from rltuned.simulate.shape import ClusterShape
-from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, Runs, SimulationResult, SimulationSettings
+from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationResult, SimulationSettings
 from rltuned.simulate.workload.jobs import Workload
 
 _UNRANKED: Final = math.inf
@@ -671,19 +671,15 @@ class Reference:
 
     def result(self) -> SimulationResult:
         ptr, nodes = concatenate_nodes([job.got for job in self.every])
-        start = np.array([job.start for job in self.every], dtype=np.float64)
-        grown = [len(job.got) / job.nodes if job.per_node and job.got else 1.0 for job in self.every]
-        gpus = self.jobs.gpus * np.array(grown)
         over = {JobFate.COMPLETED, JobFate.TIMEOUT}
         return SimulationResult(
             fate=np.array([job.fate for job in self.every], dtype=np.int8),
-            start=start,
-            end=(end := np.array([job.end if job.fate in over else math.nan for job in self.every], dtype=np.float64)),
+            start=np.array([job.start for job in self.every], dtype=np.float64),
+            end=np.array([job.end if job.fate in over else math.nan for job in self.every], dtype=np.float64),
             rejected=dict(self.asked.rejected),
             node_ptr=ptr,
             node_idx=nodes,
             backfilled=np.array([job.backfilled for job in self.every], dtype=np.bool_),
-            runs=Runs(np.arange(len(self.every)), self.jobs.submit_time, start, end, gpus),
             passes=self.passes,
             refreshes=self.refreshes,
         )

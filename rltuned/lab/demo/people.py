@@ -54,9 +54,6 @@ class Rates:
     """Mean time from submission to the intervention, and from hold to release, seconds (exponential)."""
 
 
-NO_ONE = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # nobody does anything but submit
-
-
 def draw_interventions(jobs: Workload, seed: int, rates: Rates = Rates()) -> list[Intervention]:
     """Draw interventions on the jobs of a workload, in order of time; the same for the same seed."""
     random = np.random.default_rng([seed, 0x9E09])

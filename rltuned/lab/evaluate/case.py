@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 
 from rltuned.core.tables import Bools, Category, Floats, owners
-from rltuned.lab.evaluate.window_metrics import NOT_ASKED, against_slurm, measure
+from rltuned.lab.evaluate.window_metrics import NOT_ASKED, Runs, against_slurm, measure
 from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
 from rltuned.simulate.run_times import PAST_JOBS
 from rltuned.simulate.shape import ClusterShape
-from rltuned.simulate.values import Runs, SimulationSettings
+from rltuned.simulate.values import SimulationSettings
 from rltuned.simulate.workload.jobs import Estimates, Workload
 
 _USUAL: Final = SimulationSettings()

@@ -17,6 +17,7 @@ from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN
 from rltuned.lab.evaluate.policies import Contender
 from rltuned.lab.evaluate.slurm_conf import weighted
+from rltuned.lab.evaluate.window_metrics import Runs
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
 from rltuned.simulate.run_times import HistoryPredictor, past
@@ -112,7 +113,10 @@ def _measure(case: Case, chosen: Contender) -> dict[str, float]:
     ended = np.isin(result.fate, (JobFate.COMPLETED, JobFate.TIMEOUT, JobFate.REJECTED))
     if (stuck := np.flatnonzero(case.measured & ~ended)).size:
         raise RltunedError(f"window {case.window.index}, {chosen.name}: job {case.jobs.job_id[stuck[0]]} never started")
-    found = case.metrics(result.first_start, result.end, result.runs)
+    gpus = simulation.jobs.gpus.astype(np.float64)
+    # `AGAIN` waits from another submission.
+    runs = Runs(np.arange(len(gpus)), simulation.submitted, result.start, result.end, gpus)
+    found = case.metrics(result.start, result.end, runs)
     values = {name: value if np.isfinite(value) else float("nan") for name, value in found.items()}
     killed = (result.fate[case.measured] == JobFate.TIMEOUT).sum()
     return {**values, "killed": float(killed), "seconds": seconds}

@@ -4,11 +4,21 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rltuned.core.tables import Bools, Category, Floats
-from rltuned.simulate.values import Runs, bounded_slowdown
+from rltuned.core.tables import Bools, Category, Floats, Ints
+from rltuned.simulate.values import bounded_slowdown
 
 LEAST_JOBS: Final = 5  # jobs of a window that an account must have for its mean wait to say something
 PATIENCE: Final = 300.0  # seconds that nobody minds: they are added to waits before a ratio of two is taken
+
+
+class Runs(NamedTuple):
+    """Runs of jobs; R rows."""
+
+    row: Ints  # of the workload
+    submit: Floats  # seconds, like start and end: since when it waited for that run
+    start: Floats
+    end: Floats
+    gpus: Floats  # that it had
 
 
 class AgainstSlurm(NamedTuple):

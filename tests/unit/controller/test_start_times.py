@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from unit.simulate.house import House, busy_slurm, config
+from unit.simulate.house import NO_ONE, House, busy_slurm, config
 
 from rltuned.cli.main import main
 from rltuned.controller.learnt.forecast_worker import needed
@@ -18,7 +18,6 @@ from rltuned.core.plain_tables import job_table, node_table
 from rltuned.core.safe_files import parse
 from rltuned.core.tables import Partition, Snapshot
 from rltuned.decide.user_record import UserRecord, UserRecords
-from rltuned.lab.demo.people import NO_ONE
 from rltuned.records import decisions
 from rltuned.simulate.forecast.start_simulation import StartSimulation
 

@@ -20,7 +20,6 @@ def test_where_nobody_says_a_depth_of_the_queue_the_whole_of_it_is_tried():
     assert nothing.text() == ""
     assert nothing == replace(SchedulerParameters(), default_queue_depth=WHOLE_QUEUE)
     assert SimulationSettings.of_cluster(nothing) == SimulationSettings()
-    assert SimulationSettings.of_parameters("").default_queue_depth == 100, "a slurm.conf"
     assert SchedulerParameters.parse("default_queue_depth=0").default_queue_depth == 0, "one job, in Slurm too"
 
 
@@ -36,7 +35,7 @@ def test_what_a_cluster_says_is_taken_and_said_again():
     some = SchedulerParameters.read(dict(word.split("=") for word in text.split(",")))
     assert some.text() == text
     assert SchedulerParameters.parse(some.text()) == some
-    settings = SimulationSettings.of_parameters(some.text())
+    settings = SimulationSettings.of_cluster(some)
     assert (settings.bf_max_job_user, settings.bf_max_job_part, settings.bf_max_job_start) == (5, 50, 9)
     assert SimulationSettings.of_cluster(SchedulerParameters.read(settings.parameters())) == settings
 

@@ -29,6 +29,7 @@ RATES = Rates(
     hold=0.06, cancel=0.03, nice=0.06, admin_priority=0.03, admin_site_factor=0.03, admin_hold=0.02, delay=1200.0
 )
 """More meddling than anywhere."""
+NO_ONE = Rates(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # nobody does anything but submit
 
 
 def busy_jobs(n: int, seed: int, gap: float = 60.0) -> Workload:

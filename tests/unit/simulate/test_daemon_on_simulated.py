@@ -4,14 +4,13 @@ import os
 
 import numpy as np
 from unit.controller.lenders import SLACK, Lenders
-from unit.simulate.house import House, busy_slurm, config
+from unit.simulate.house import NO_ONE, House, busy_slurm, config
 
 from rltuned.controller.cycle.lending import FILE_NAME
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.tell.states import CycleOutcome
 from rltuned.core.changes import Field, Outcome
 from rltuned.decide.scope import Veto
-from rltuned.lab.demo.people import NO_ONE
 from rltuned.lab.demo.simulated_slurm import Profile
 from rltuned.simulate.values import JobFate
 

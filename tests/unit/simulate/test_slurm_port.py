@@ -4,14 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from unit.simulate.house import busy_jobs
+from unit.simulate.house import NO_ONE, busy_jobs
 from unit.simulate.instances import cluster as nodes_of
 from unit.simulate.instances import given, jobs_of, partition
 
 from rltuned.core.changes import Change, Field, Outcome, OverSubscribe, SiteFactor
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.rank.multifactor import Association, Weights
-from rltuned.lab.demo.people import NO_ONE, Act, Intervention, Rates, draw_interventions
+from rltuned.lab.demo.people import Act, Intervention, Rates, draw_interventions
 from rltuned.lab.demo.simulated_slurm import Profile, SimulatedSlurm
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.priorities import MultifactorPriorities

@@ -13,6 +13,7 @@ from rltuned.simulate.engine import Simulation
 from rltuned.simulate.rankers import RuleRanker
 from rltuned.simulate.values import Backfill, Estimates, Fit, JobFate, SimulationSettings
 from studies.elastic import resize
+from studies.open_nodes import runs_of
 
 AT_EVENTS = SimulationSettings(backfill=Backfill.EASY, fit=Fit.BEST, bf_interval=0.0, refresh=1.0)
 EXACT = {"turnover": 0.0, "launch": 0.0, "kill_interval": 0.0}
@@ -36,8 +37,8 @@ def test_a_job_that_gives_nodes_back_loses_a_restart_and_goes_on_with_its_work_o
     result = simulation.result()
     assert (result.start.tolist(), result.end.tolist()) == ([30, 30], [87, 70])
     assert [set(simulation.nodes_of(row)) for row in range(2)] == [{0}, {1}]
-    assert result.first_start.tolist() == [0, 30]
-    runs = result.runs
+    first, _, runs = runs_of(simulation)
+    assert first.tolist() == [0, 30]
     assert [*zip(runs.row, runs.submit, runs.start, runs.end, runs.gpus, strict=True)] == [
         (0, 0, 0, 30, 8),
         (0, 30, 30, 87, 4),
@@ -96,7 +97,7 @@ def test_a_job_does_all_its_work_however_often_it_resizes_itself_and_no_gpu_twic
         simulation.run(ranker)
         resized += ranker.count
         result, jobs, need = simulation.result(), instance.jobs, simulation.asked
-        runs = result.runs
+        runs = runs_of(simulation)[2]
         assert len(runs.row) == len(jobs) + ranker.count
         for row in np.flatnonzero(result.fate == JobFate.COMPLETED).tolist():
             mine = np.flatnonzero(runs.row == row)

@@ -11,7 +11,7 @@ from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Source, Workload, workload
 from studies.elastic import Elastic
-from studies.open_nodes import estimate_open, of_open, opened, slowest
+from studies.open_nodes import estimate_open, of_open, opened, runs_of, slowest
 
 SHAPE = parse_shape("4x8")
 
@@ -71,8 +71,7 @@ def simulated(jobs, cluster, policy, *, elastic=False):
     chosen = contender(policy, settings)
     if elastic:
         chosen = Elastic(policy, settings.simulated, chosen.policy)
-    result = simulate_case(case, chosen).result()
-    times = result.first_start, result.end, result.runs
+    times = runs_of(simulate_case(case, chosen))
     return case.metrics(*times) | of_open(case, *times)
 
 
