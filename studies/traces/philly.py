@@ -150,18 +150,15 @@ def _add(found: list[_Found], collector: Collector) -> None:
         for name in names:
             columns[name].append(values[name])
         gpus.append(count)
-    batch = Batch(np.array([item.line for item in found], dtype=np.int64), columns)
-    batch.notes.update(notes)
-    submit = batch.stamp("submitted_time", required=True)
+    batch = Batch(np.array([item.line for item in found], dtype=np.int64), columns, notes)
+    submit = batch.stamp("submitted_time")
+    batch.note(np.isnan(submit), lambda _: "submitted_time: is not known")
     start, end = batch.stamp("start_time"), batch.stamp("end_time")
     # Attempts are missing for a job that never got GPUs, the last end for one that was still running.
     batch.never_ran |= np.isnan(start) | np.isnan(end) | (np.array(gpus) == 0)
-    with np.errstate(invalid="ignore"):
-        batch.note(
-            end < start, lambda row: f"the last attempt ends {start[row] - end[row]:,.0f} s before the first starts"
-        )
-        batch.note(end - start > MAX_DURATION, lambda _: "the attempts last more than a century")
-        wait = np.where(start >= submit, start - submit, np.nan)
+    batch.note(end < start, lambda row: f"the last attempt ends {start[row] - end[row]:,.0f} s before the first starts")
+    batch.note(end - start > MAX_DURATION, lambda _: "the attempts last more than a century")
+    wait = np.where(start >= submit, start - submit, np.nan)
     collector.add(
         batch,
         Rows(

@@ -12,7 +12,7 @@ from rltuned.simulate.workload.batch import Collector, fits, read_table
 from rltuned.simulate.workload.jobs import Source, Workload
 from rltuned.simulate.workload.lines import TextFile
 from studies.traces.philly import read_philly
-from studies.traces.separated import HELIOS, PAI_JOBS, PaiJobs, pai, read_pai_jobs
+from studies.traces.separated import HELIOS, PAI_JOBS, PAI_TASKS, PaiJobs, has_no_header, pai, read_pai, read_pai_jobs
 from studies.traces.swf import FIELDS, read_swf
 
 FORMS: Final = {
@@ -53,7 +53,7 @@ def read(
                 "swf": lambda: read_swf(file, collector),
                 "philly": lambda: read_philly(file, collector),
                 "helios": lambda: read_table(file, HELIOS, collector),
-                "pai": lambda: read_table(file, pai(_job_table(job_table, collector, skip_bad)), collector),
+                "pai": lambda: read_pai(file, pai(_job_table(job_table, collector, skip_bad)), PAI_TASKS, collector),
             }
             reader[chosen]()
             return collector.finish(Source(name=path.name, sha256=file.sha256, form=chosen))
@@ -82,6 +82,8 @@ def sniff(file: TextFile) -> str | None:
         return "philly"
     if line.startswith(";") or (_SWF_LINE.match(line) and len(line.split()) == len(FIELDS)):
         return "swf"
+    if has_no_header(line, PAI_TASKS):
+        return "pai"
     found = next((table.name for table in (HELIOS, pai(None)) if fits(line, table)), None)
     if found is None and set(PAI_JOBS) <= set(line.lower().split(",")):
         raise WorkloadError(f"{file.name}: this is pai_job_table; give pai_task_table, and this one as its job table")

@@ -18,6 +18,7 @@ from rltuned.simulate.workload.batch import (
     Collector,
     Rows,
     TableFormat,
+    read_rows,
     read_table,
 )
 from rltuned.simulate.workload.lines import TextFile
@@ -26,8 +27,9 @@ from rltuned.simulate.workload.lines import TextFile
 
 
 def _helios(batch: Batch) -> Rows:
-    submit, start = batch.stamp("submit_time", required=True), batch.stamp("start_time")
-    end = batch.stamp("end_time")
+    submit = batch.stamp("submit_time")
+    batch.note(np.isnan(submit), lambda _: "submit_time: is not known")
+    start, end = batch.stamp("start_time"), batch.stamp("end_time")
     run = batch.number("duration", MAX_DURATION) if batch.has("duration") else batch.lasted(start, end, "job")
     batch.never_ran |= np.isnan(start)
     wait = batch.number("queue", MAX_DURATION) if batch.has("queue") else start - submit
@@ -100,14 +102,13 @@ def pai(jobs: PaiJobs | None) -> TableFormat:
         start, end = np.where(started == 0, np.nan, started), np.where(ended == 0, np.nan, ended)
         run = batch.lasted(start, end, "task")
         batch.never_ran |= np.isnan(run)
-        submit, wait, user = start, np.full(len(batch), np.nan), None
+        submit, wait, user = start, np.full(len(batch), np.nan), [""] * len(batch)
         if jobs is not None:
             user = jobs.users(batch.columns["job_name"])
             asked = jobs.submitted(batch.columns["job_name"])
-            with np.errstate(invalid="ignore"):
-                # A task cannot have been submitted after it started; where the tables say so its start is all we know.
-                submit = np.where(asked <= start, asked, start)
-                wait = np.where(asked <= start, start - asked, np.nan)
+            # A task cannot have been submitted after it started; where the tables say so its start is all we know.
+            submit = np.where(asked <= start, asked, start)
+            wait = np.where(asked <= start, start - asked, np.nan)
         per_instance = np.nan_to_num(batch.count("plan_gpu", MAX_GPUS, scale=0.01))
         gpus = instances * per_instance
         batch.note(gpus > MAX_GPUS, lambda row: f"task: {gpus[row]:,.0f} GPUs")
@@ -129,8 +130,21 @@ def pai(jobs: PaiJobs | None) -> TableFormat:
         aliases={},
         required=[("job_name",), ("inst_num",), ("start_time",), ("end_time",), ("plan_gpu",)],
         convert=convert,
-        no_header=PAI_TASKS,
     )
+
+
+def has_no_header(line: str, columns: Sequence[str]) -> bool:
+    """Whether a file of these columns whose first line this is begins with a row, as Alibaba publishes them."""
+    found = [cell.strip().lower() for cell in line.split(",")]
+    return len(found) == len(columns) and not set(found) & set(columns)
+
+
+def read_pai(file: TextFile, table: TableFormat, columns: Sequence[str], collector: Collector) -> None:
+    """`read_table`, of a file with a header or without one."""
+    if has_no_header(file.first[1], columns):
+        read_rows(file, columns, ",", table, collector)
+    else:
+        read_table(file, table, collector)
 
 
 def read_pai_jobs(file: TextFile, collector: Collector) -> PaiJobs:
@@ -147,7 +161,7 @@ def read_pai_jobs(file: TextFile, collector: Collector) -> PaiJobs:
         start = batch.number("start_time", MAX_TIME)
         kept = np.ones(len(batch), dtype=np.bool_)
         kept[list(batch.notes)] = False
-        names, owners = batch.columns["job_name"], batch.text("user") or []
+        names, owners = batch.columns["job_name"], batch.text("user")
         for row in np.flatnonzero(kept).tolist():
             index[names[row]] = len(users)
             users.append(owners[row])
@@ -161,7 +175,6 @@ def read_pai_jobs(file: TextFile, collector: Collector) -> PaiJobs:
         aliases={},
         required=[("job_name",), ("user",), ("start_time",)],
         convert=convert,
-        no_header=PAI_JOBS,
     )
-    read_table(file, table, collector)
+    read_pai(file, table, PAI_JOBS, collector)
     return PaiJobs(index, users, np.concatenate(starts) if starts else np.zeros(0))

@@ -8,7 +8,17 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.simulate.workload.batch import MAX_CPUS, MAX_DURATION, MAX_GPUS, MAX_MEM, MAX_TIME, Batch, Collector, Rows
+from rltuned.simulate.workload.batch import (
+    MAX_CPUS,
+    MAX_DURATION,
+    MAX_GPUS,
+    MAX_MEM,
+    MAX_TIME,
+    Batch,
+    Collector,
+    Rows,
+    limit,
+)
 from rltuned.simulate.workload.lines import TextFile, strange
 
 FIELDS: Final = (
@@ -61,23 +71,20 @@ def read_swf(file: TextFile, collector: Collector) -> None:
             rows.append(fields)
         if rows:
             columns = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
-            batch = Batch(np.asarray(numbers, dtype=np.int64), columns)
-            batch.notes.update(notes)
+            batch = Batch(np.asarray(numbers, dtype=np.int64), columns, notes)
             collector.add(batch, _rows(batch, queues))
 
 
 def _rows(batch: Batch, queues: dict[str, str]) -> Rows:
     used, asked = batch.count("allocated processors", MAX_GPUS), batch.count("requested processors", MAX_GPUS)
     run = batch.number("run time", MAX_DURATION)
-    with np.errstate(invalid="ignore"):
-        # The run time is that of the processors the job had.
-        processors = np.where(used > 0, used, asked)
-        none = ~(processors > 0)
-        batch.note(
-            none & (run > 0),
-            lambda _: "allocated processors and requested processors: the job ran, and neither is known",
-        )
-        batch.never_ran |= none
+    # The run time is that of the processors the job had.
+    processors = np.where(used > 0, used, asked)
+    none = ~(processors > 0)
+    batch.note(
+        none & (run > 0), lambda _: "allocated processors and requested processors: the job ran, and neither is known"
+    )
+    batch.never_ran |= none
     memory = batch.number("requested memory", MAX_MEM, scale=1 / 1024)
     batch.never_ran |= np.array([status in PARTIAL for status in batch.columns["status"]], dtype=np.bool_)
     return Rows(
@@ -85,10 +92,10 @@ def _rows(batch: Batch, queues: dict[str, str]) -> Rows:
         run_time=run,
         gpus=processors,
         job_id=batch.number("job number", MAX_CPUS),
-        time_limit=batch.limit("requested time"),
+        time_limit=batch.floats("requested time", limit),
         wait_time=batch.number("wait time", MAX_DURATION),
         mem=memory * processors,
         user=batch.text("user"),
         account=batch.text("group"),
-        partition=[queues.get(queue, queue) for queue in batch.text("queue") or []],
+        partition=[queues.get(queue, queue) for queue in batch.text("queue")],
     )

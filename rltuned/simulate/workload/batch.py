@@ -12,7 +12,7 @@ import csv
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.errors import WorkloadError
-from rltuned.core.notation import seconds_of, tres_name
+from rltuned.core.notation import tres_name
 from rltuned.core.tables import Bools, Category, Floats, Ints
 from rltuned.simulate.workload.jobs import NUMBERS, TEXTS, Source, Workload
 from rltuned.simulate.workload.lines import TextFile, strange
@@ -42,7 +42,7 @@ _STAMP_FORM = re.compile(
 )
 NOTHING: Final = frozenset({"", "None", "Unknown", "null", "NULL", "NaN", "nan", "N/A", "-", "none", "(null)"})
 """How the publishers write that a text or a time is not known."""
-_NO_LIMIT: Final = NOTHING | {"Partition_Limit", "NOT_SET", "INVALID"}
+NO_LIMIT: Final = NOTHING | {"Partition_Limit", "NOT_SET", "INVALID"}
 _ANY_GPU: Final = NOTHING | {"-1", "gpu", "GPU", "cpu", "CPU"}
 _ENDLESS: Final = frozenset({"UNLIMITED", "INFINITE", "INF"})
 
@@ -56,16 +56,18 @@ def shown(value: str) -> str:
     return repr(value if len(value) <= 60 else value[:60] + "…")
 
 
+@dataclass
 class Batch:
     """Rows as columns of text; n rows."""
 
-    def __init__(self, lines: Ints, columns: Mapping[str, Sequence[str]]) -> None:
-        """`lines`: (n,) their line numbers. `columns`: by the names that the format uses; absent ones are unknown."""
-        self.lines = lines
-        self.columns = columns
-        self.notes: dict[int, str] = {}
-        """What is wrong, by row; the first thing found."""
-        self.never_ran: Bools = np.zeros(len(lines), dtype=np.bool_)
+    lines: Ints  # (n,) their line numbers
+    columns: Mapping[str, Sequence[str]]
+    """By the names that the format uses; absent ones are unknown."""
+    notes: dict[int, str] = field(default_factory=dict)
+    """What is wrong, by row; the first thing found."""
+
+    def __post_init__(self) -> None:
+        self.never_ran: Bools = np.zeros(len(self), dtype=np.bool_)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -98,7 +100,8 @@ class Batch:
                     self.notes.setdefault(row, wrong[cell])
         return list(map(known.__getitem__, cells))
 
-    def _floats(self, name: str, parse: Callable[[str], float]) -> Floats:
+    def floats(self, name: str, parse: Callable[[str], float]) -> Floats:
+        """(n,) what `parse` gives, as `cells`; NaN without this column."""
         if name not in self.columns:
             return np.full(len(self), np.nan)
         return np.array(self.cells(name, parse, np.nan), dtype=np.float64)
@@ -114,7 +117,7 @@ class Batch:
             else:
                 if len(quick) and quick.min() >= 0.0 and quick.max() <= most:
                     return quick * scale
-        return self._floats(name, lambda text: _number(text, most, required=required)) * scale
+        return self.floats(name, lambda text: _number(text, most, required=required)) * scale
 
     def count(self, name: str, most: float, *, required: bool = False, scale: float = 1.0) -> Floats:
         """(n,) whole numbers, rounded up (a share of a device takes the device); NaN as in `number`."""
@@ -127,48 +130,8 @@ class Batch:
         whole = (cell.isascii() and cell.isdigit() and len(cell) <= 15 for cell in cells)
         return np.array([float(cell) if ok else np.nan for cell, ok in zip(cells, whole, strict=True)])
 
-    def limit(self, name: str, scale: float = 1.0) -> Floats:
-        """(n,) limits, numbers times `scale`: NaN: unknown (empty, −1, 0); infinite: UNLIMITED or above a century."""
-
-        def parse(text: str) -> float:
-            if text.upper() in _ENDLESS:
-                return math.inf
-            if text in _NO_LIMIT:
-                return math.nan
-            number = float(text) if _NUMBER.match(text) else math.nan
-            if not (number >= 0 or number == -1):
-                raise ValueError(f"{shown(text)} is no time limit")
-            return math.nan if number <= 0 else number * scale if number * scale <= MAX_DURATION else math.inf
-
-        return self._floats(name, parse)
-
-    def slurm_limit(self, name: str) -> Floats:
-        """(n,) time limits as Slurm writes them, ``1-00:00:00``; NaN where there is none."""
-
-        def parse(text: str) -> float:
-            seconds = seconds_of(text)
-            if math.isnan(seconds) and text not in _NO_LIMIT:
-                raise ValueError(f"{shown(text)} is no time limit")
-            return seconds
-
-        return self._floats(name, parse)
-
-    def elapsed(self, name: str) -> Floats:
-        """(n,) durations as Slurm writes them, ``[D-]HH:MM:SS``."""
-
-        def parse(text: str) -> float:
-            seconds = seconds_of(text)
-            if not math.isfinite(seconds):
-                raise ValueError(f"{shown(text)} is no duration")
-            return seconds
-
-        return self._floats(name, parse)
-
-    def stamp(self, name: str, *, required: bool = False) -> Floats:
-        """(n,) times: ``2020-06-09 18:41:01``, with T, fractions or a zone as well, or epoch seconds; NaN: not known.
-
-        Without a zone it is read as UTC: differences are right except across a change of the clock.
-        """
+    def stamp(self, name: str) -> Floats:
+        """(n,) times as `epoch_seconds` reads them."""
         cells = self.columns.get(name, ())
         if cells and all(map((19).__eq__, map(len, cells))) and _STAMP.issuperset("".join(cells)):
             try:
@@ -179,23 +142,24 @@ class Batch:
                 # NumPy knows years that no calendar has; the slow way says what is wrong with them.
                 if ((moments >= 0) & (moments <= MAX_TIME)).all():
                     return moments
-        return self._floats(name, lambda text: _stamp(text, required=required))
+        return self.floats(name, epoch_seconds)
 
     def lasted(self, start: Floats, end: Floats, what: str) -> Floats:
         """(n,) durations of `what`; a negative one is noted."""
-        with np.errstate(invalid="ignore"):
-            self.note(end < start, lambda row: f"{what}: ends {start[row] - end[row]:,.0f} s before it starts")
-            self.note(end - start > MAX_DURATION, lambda _: f"{what}: lasts more than a century")
-            return np.maximum(end - start, 0.0)
+        self.note(end < start, lambda row: f"{what}: ends {start[row] - end[row]:,.0f} s before it starts")
+        self.note(end - start > MAX_DURATION, lambda _: f"{what}: lasts more than a century")
+        return np.maximum(end - start, 0.0)
 
-    def text(self, name: str) -> list[str] | None:
-        """The n texts, "" where there is none; None without this column."""
-        clean = self.cells(name, lambda text: "" if text in NOTHING or text == "-1" else text, "")
-        return clean if name in self.columns else None
+    def text(self, name: str) -> list[str]:
+        """The n texts, "" where there is none."""
+        return self.cells(name, lambda text: "" if text in NOTHING or text == "-1" else text, "")
 
     def gpu_type(self, name: str) -> list[str]:
         """The n GPU types in lower case, "" for any: none is named, or several (``a|b``)."""
         return self.cells(name, lambda text: "" if text in _ANY_GPU or "|" in text else tres_name(text), "")
+
+
+# --- what a cell says; a ValueError says why it says nothing ------------------------------------------------------
 
 
 def _number(text: str, most: float, *, required: bool) -> float:
@@ -220,18 +184,32 @@ def _number(text: str, most: float, *, required: bool) -> float:
     return value
 
 
-def _stamp(text: str, *, required: bool) -> float:
+def limit(text: str, scale: float = 1.0) -> float:
+    """A time limit, a number times `scale`; NaN: unknown (empty, −1, 0); infinite: UNLIMITED or above a century."""
+    if text.upper() in _ENDLESS:
+        return math.inf
+    if text in NO_LIMIT:
+        return math.nan
+    number = float(text) if _NUMBER.match(text) else math.nan
+    if not (number >= 0 or number == -1):
+        raise ValueError(f"{shown(text)} is no time limit")
+    return math.nan if number <= 0 else number * scale if number * scale <= MAX_DURATION else math.inf
+
+
+def epoch_seconds(text: str) -> float:
+    """A time: ``2020-06-09 18:41:01``, with T, fractions or a zone as well, or epoch seconds; NaN: not known.
+
+    Without a zone it is read as UTC: differences are right except across a change of the clock.
+    """
     if text in NOTHING:
-        if required:
-            raise ValueError("is not known")
         return math.nan
     if _NUMBER.match(text) and 0 <= float(text) <= MAX_TIME:
         return float(text)
     if not _STAMP_FORM.match(text):
         raise ValueError(f"{shown(text)} is no time such as 2020-06-09 18:41:01")
     try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except ValueError as error:
         raise ValueError(f"{shown(text)} is no time: {error}") from None
 
@@ -252,7 +230,6 @@ class TableFormat:
     quotes: bool = True  # whether fields may be quoted as in CSV
     steps: Sequence[str] = ()
     """Rows with a dot in one of these columns are no jobs but steps of one (sacct)."""
-    no_header: Sequence[str] = ()  # names of the columns when the first line is no header
 
 
 def fits(line: str, table: TableFormat) -> bool:
@@ -264,9 +241,9 @@ def fits(line: str, table: TableFormat) -> bool:
     return True
 
 
-def header(line: str, table: TableFormat, where: str) -> tuple[list[str], str, bool]:
-    """The columns' names as `table.convert` knows them ("" for one that it does not need), what separates them, and
-    whether `line` is them. Raises WorkloadError: a column is missing or there twice.
+def header(line: str, table: TableFormat, where: str) -> tuple[list[str], str]:
+    """The columns' names as `table.convert` knows them ("" for one that it does not need), and what separates them.
+    Raises WorkloadError: a column is missing or there twice.
     """
     known = {*table.aliases, *(name for choice in table.required for name in choice)}
     parts = {one: [name.strip(' "').lower() for name in line.split(one)] for one in table.separators}
@@ -276,8 +253,6 @@ def header(line: str, table: TableFormat, where: str) -> tuple[list[str], str, b
     except csv.Error as error:
         raise WorkloadError(f"{where}: {error}") from error
     lower = [name.lower() for name in found]
-    if table.no_header and len(found) == len(table.no_header) and not set(lower) & set(table.no_header):
-        return list(table.no_header), separator, False
     names: list[str] = []
     for name in lower:
         alias = table.aliases.get(name, name)
@@ -289,7 +264,7 @@ def header(line: str, table: TableFormat, where: str) -> tuple[list[str], str, b
             raise WorkloadError(f"{where}: no column {' or '.join(choice)} ({table.name}); there is {listed[:300]}")
         if twice := next((name for name in choice if names.count(name) > 1), None):
             raise WorkloadError(f"{where}: two columns are called {twice}")
-    return names, separator, True
+    return names, separator
 
 
 def _fields(line: str, separator: str, table: TableFormat) -> list[str]:
@@ -302,41 +277,41 @@ def _fields(line: str, separator: str, table: TableFormat) -> list[str]:
 def read_table(file: TextFile, table: TableFormat, collector: "Collector") -> None:
     """Read all jobs of `file`. Raises WorkloadError: header or (unless skipped) row wrong, with its line."""
     number, line = file.first
-    if not number:
-        raise WorkloadError(f"{file.name}: is empty")
     if wrong := strange(line):
         raise WorkloadError(f"{file.name}:{number}: {wrong}")
-    names, separator, is_header = header(line, table, f"{file.name}:{number}")
-    for lines in file.batches():
-        batch = _batch(lines[lines[0][0] == number and is_header :], names, separator, table)
-        if len(batch):
-            collector.add(batch, table.convert(batch))
+    names, separator = header(line, table, f"{file.name}:{number}")
+    read_rows(file, names, separator, table, collector, header=number)
 
 
-def _batch(lines: list[tuple[int, str]], names: list[str], separator: str, table: TableFormat) -> Batch:
-    """The rows of these lines, without steps; all fields of a wrong one are empty."""
+def read_rows(
+    file: TextFile, names: Sequence[str], separator: str, table: TableFormat, collector: "Collector", header: int = 0
+) -> None:
+    """`read_table` of columns with these names. `header`: the line that has them. A wrong row has no fields."""
     steps = [names.index(key) for key in table.steps if key in names]
-    numbers: list[int] = []
-    rows: list[list[str]] = []
-    notes: dict[int, str] = {}
-    for number, line in lines:
-        fields, wrong = [], strange(line)
-        try:
-            fields = [] if wrong else _fields(line, separator, table)
-        except csv.Error as error:
-            wrong = f"wrong quotes: {error}"
-        if steps and any(at < len(fields) and "." in fields[at] for at in steps):
-            continue
-        if len(fields) != len(names):
-            notes[len(rows)] = wrong or f"{len(fields)} fields instead of {len(names)}"
-            fields = [""] * len(names)
-        numbers.append(number)
-        rows.append(fields)
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
-    columns.pop("", None)
-    batch = Batch(np.asarray(numbers, dtype=np.int64), columns)
-    batch.notes.update(notes)
-    return batch
+    for lines in file.batches():
+        numbers: list[int] = []
+        rows: list[list[str]] = []
+        notes: dict[int, str] = {}
+        for number, line in lines:
+            if number == header:
+                continue
+            fields, wrong = [], strange(line)
+            try:
+                fields = [] if wrong else _fields(line, separator, table)
+            except csv.Error as error:
+                wrong = f"wrong quotes: {error}"
+            if steps and any(at < len(fields) and "." in fields[at] for at in steps):
+                continue
+            if len(fields) != len(names):
+                notes[len(rows)] = wrong or f"{len(fields)} fields instead of {len(names)}"
+                fields = [""] * len(names)
+            numbers.append(number)
+            rows.append(fields)
+        if rows:
+            columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+            columns.pop("", None)
+            batch = Batch(np.array(numbers), columns, notes)
+            collector.add(batch, table.convert(batch))
 
 
 class Collector:
@@ -381,7 +356,7 @@ class Collector:
             kept = np.full(good.sum(), default) if values is None else values[good]
             self._parts[column].append(np.where(np.isnan(kept), default, kept).astype(kind))
         for column in TEXTS:
-            texts, index = rows.get(column) or [""] * len(batch), self._index[column]
+            texts, index = rows.get(column, [""] * len(batch)), self._index[column]
             for text in dict.fromkeys(texts):
                 index.setdefault(text, len(index) - 1)
             self._parts[column].append(np.array(list(map(index.__getitem__, texts)), dtype=np.int32)[good])

@@ -85,8 +85,10 @@ class TextFile:
 
     @cached_property
     def first(self) -> tuple[int, str]:
-        """Number and text of the first line that is not blank; 0 and "" where there is none."""
-        found = next(self._rest(), (0, ""))
+        """Number and text of the first line that is not blank."""
+        found = next(self._rest(), None)
+        if found is None:
+            raise WorkloadError(f"{self.name}: is empty")
         if found[1][257:262] == "ustar":
             raise WorkloadError(f"{self.name}: is a tar archive; unpack it first")
         return found
@@ -94,7 +96,7 @@ class TextFile:
     def batches(self) -> Iterator[list[tuple[int, str]]]:
         """The lines that are not blank, with their numbers (the first line of a file is 1), without their line ends."""
         rest = self._rest()
-        lines = [self.first] if self.first[0] else []
+        lines = [self.first]
         while lines := [*lines, *islice(rest, ROWS)]:
             self._progress("reading", self._disk.count, self._size)
             yield lines

@@ -1,5 +1,6 @@
 """`read`: a trace as CSV or from ``sacct -P``, as a `Workload`. docs/evaluation.md says what each column becomes."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -8,7 +9,7 @@ import numpy as np
 
 from rltuned.core.ended import final, only_waited
 from rltuned.core.errors import WorkloadError
-from rltuned.core.notation import tres_name
+from rltuned.core.notation import seconds_of, tres_name
 from rltuned.core.tables import Bools, Floats
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.simulate.workload.batch import (
@@ -18,12 +19,14 @@ from rltuned.simulate.workload.batch import (
     MAX_MEM,
     MAX_NODES,
     MAX_TIME,
+    NO_LIMIT,
     Batch,
     Collector,
     Rows,
     TableFormat,
     fits,
     header,
+    limit,
     read_table,
     shown,
 )
@@ -60,8 +63,6 @@ def sniff(file: TextFile) -> TableFormat:
     ones; says what was found and what there is.
     """
     number, line = file.first
-    if not number:
-        raise WorkloadError(f"{file.name}: is empty")
     if found := next((table for table in (SACCT, CSV) if fits(line, table)), None):
         return found
     reason = f"the format is not recognised from its first line {shown(line)}"
@@ -82,63 +83,56 @@ def sniff(file: TextFile) -> TableFormat:
 # --- the columns of this project ---------------------------------------------------------------------------------
 
 
-class _Column(NamedTuple):
-    """A column of numbers."""
-
-    of: str  # of `Workload`, or a time that gives one
-    names: tuple[str, ...]  # the first one is how messages call it
-    most: float  # in the unit of the file
-    unit: float = 1.0  # times it
-    whole: bool = False
-    required: bool = False
-
-
-_NUMBERS: Final = (
-    _Column("submit_time", ("submit_time", "creation_time"), MAX_TIME, required=True),
-    _Column("start", ("start_time", "scheduled_time"), MAX_TIME),
-    _Column("end", ("end_time", "deletion_time"), MAX_TIME),
-    _Column("wait_time", ("wait", "wait_time"), MAX_DURATION),
-    _Column("run_time", ("run_time",), MAX_DURATION),
-    _Column("gpus", ("num_gpus", "gpus", "num_gpu"), MAX_GPUS, whole=True, required=True),
-    _Column("nodes", ("num_nodes", "nodes"), MAX_NODES, whole=True),
-    _Column("cpus", ("num_cpus", "cpus", "cpu", "num_cpu"), MAX_CPUS, whole=True),
-    _Column("cpus", ("cpu_milli",), MAX_CPUS * 1000, 1e-3, whole=True),
-    _Column("mem", ("mem_mib", "mem", "memory_mib"), MAX_MEM),
-    _Column("mem", ("mem_gib", "mem_gb", "memory_gib", "memory_gb"), MAX_MEM, 1024.0),
-    _Column("tmp", ("tmp_mib",), MAX_MEM),
-)
-"""Of two for the same thing, the last one that the file has counts."""
-_TEXTS: Final = ("user", "account", "partition", "qos")
-
-
 def _csv(batch: Batch) -> Rows:
-    rows: Rows = {name: batch.text(name) for name in _TEXTS}
-    for column in {column.of: column for column in _NUMBERS if batch.has(column.names[0])}.values():
-        convert = batch.count if column.whole else batch.number
-        rows[column.of] = convert(column.names[0], column.most, required=column.required, scale=column.unit)
-    nothing = np.full(len(batch), np.nan)
-    start, end = rows.pop("start", nothing), rows.pop("end", nothing)
-    if "run_time" not in rows:
+    submit = batch.number("submit_time", MAX_TIME, required=True)
+    start, end = batch.number("start_time", MAX_TIME), batch.number("end_time", MAX_TIME)
+    rows = Rows(
+        submit_time=submit,
+        wait_time=batch.number("wait", MAX_DURATION),
+        run_time=batch.number("run_time", MAX_DURATION),
+        gpus=batch.count("num_gpus", MAX_GPUS, required=True),
+        nodes=batch.count("num_nodes", MAX_NODES),
+        cpus=batch.count("cpu_milli", MAX_CPUS * 1000, scale=1e-3)
+        if batch.has("cpu_milli")
+        else batch.count("num_cpus", MAX_CPUS),
+        mem=batch.number("mem_gib", MAX_MEM, scale=1024.0)
+        if batch.has("mem_gib")
+        else batch.number("mem_mib", MAX_MEM),
+        tmp=batch.number("tmp_mib", MAX_MEM),
+    )
+    if not batch.has("run_time"):
         rows["run_time"] = batch.lasted(start, end, "job")
         batch.never_ran |= np.isnan(rows["run_time"])
-    if batch.has("start_time") and "wait_time" not in rows:
-        with np.errstate(invalid="ignore"):
-            rows["wait_time"] = start - rows["submit_time"]
-            batch.note(rows["wait_time"] < 0.0, lambda _: "job: starts before it is submitted")
+    if batch.has("start_time") and not batch.has("wait"):
+        rows["wait_time"] = start - submit
+        batch.note(rows["wait_time"] < 0.0, lambda _: "job: starts before it is submitted")
     return rows | {
         "job_id": batch.ids("job_id"),
-        "time_limit": batch.limit("time_limit"),
+        "time_limit": batch.floats("time_limit", limit),
+        **{name: batch.text(name) for name in ("user", "account", "partition", "qos")},
         "gpu_type": batch.gpu_type("gpu_type"),
     }
 
 
+_ALSO_CALLED: Final = {
+    "submit_time": ("creation_time",),
+    "start_time": ("scheduled_time",),
+    "end_time": ("deletion_time",),
+    "wait": ("wait_time",),
+    "num_gpus": ("gpus", "num_gpu"),
+    "num_nodes": ("nodes",),
+    "num_cpus": ("cpus", "cpu", "num_cpu"),
+    "mem_mib": ("mem", "memory_mib"),
+    "mem_gib": ("mem_gb", "memory_gib", "memory_gb"),
+    "partition": ("vc",),
+    "gpu_type": ("gpu_spec",),
+}
 CSV: Final = TableFormat(
     name="csv",
     separators=",;\t|^",
     required=[("submit_time",), ("num_gpus",), ("run_time", "end_time"), ("run_time", "start_time")],
     convert=_csv,
-    aliases={other: column.names[0] for column in _NUMBERS for other in column.names[1:]}
-    | {"vc": "partition", "gpu_spec": "gpu_type"},
+    aliases={other: name for name, others in _ALSO_CALLED.items() for other in others},
 )
 
 
@@ -189,18 +183,30 @@ def _tres(text: str) -> _Tres:
     return _Tres(gpus, only, found["cpu"], found["mem"], found["node"])
 
 
+def _time_limit(text: str) -> float:
+    """A time limit as Slurm writes it, ``1-00:00:00``; NaN: there is none."""
+    seconds = seconds_of(text)
+    if math.isnan(seconds) and text not in NO_LIMIT:
+        raise ValueError(f"{shown(text)} is no time limit")
+    return seconds
+
+
+def _elapsed(text: str) -> float:
+    seconds = seconds_of(text)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{shown(text)} is no duration")
+    return seconds
+
+
 def _sacct(batch: Batch) -> Rows:
-    submitted, eligible = batch.stamp("submit"), batch.stamp("eligible")
-    start, end = batch.stamp("start"), batch.stamp("end")
-    with np.errstate(invalid="ignore"):
-        # A job counts from when it could have run: dependencies and --begin are no waiting. Held ones are never
-        # eligible.
-        submit = np.where(np.isnan(eligible) | (eligible < submitted), submitted, eligible)
+    submitted, eligible, start, end = (batch.stamp(name) for name in ("submit", "eligible", "start", "end"))
+    # A job counts from when it could have run: dependencies and --begin are no waiting. Held ones are never eligible.
+    submit = np.fmax(submitted, eligible)
     batch.note(np.isnan(submit), lambda _: "submit: is not known")
     if batch.has("elapsedraw"):
         run = batch.number("elapsedraw", MAX_DURATION)
     elif batch.has("elapsed"):
-        run = batch.elapsed("elapsed")
+        run = batch.floats("elapsed", _elapsed)
     else:
         run = batch.lasted(start, end, "job")
     batch.never_ran |= _not_replayable(batch, start, end, run)
@@ -208,50 +214,43 @@ def _sacct(batch: Batch) -> Rows:
         _Tres(*(column if at == 1 else np.array(column) for at, column in enumerate(zip(*lists, strict=True))))
         for lists in (batch.cells(name, _tres, _Tres()) for name in ("reqtres", "alloctres"))
     )
+    gpus, cpus, mem = (
+        np.where(want > 0, want, have)
+        for want, have in ((asked.gpus, got.gpus), (asked.cpus, got.cpus), (asked.mem, got.mem))
+    )
     # TimelimitRaw, unless it is the only empty one of the two.
     numeric = batch.has("timelimitraw") and (any(batch.columns["timelimitraw"]) or not batch.has("timelimit"))
-    limit = batch.limit("timelimitraw", scale=60.0) if numeric else batch.slurm_limit("timelimit")
-    with np.errstate(invalid="ignore"):
-        wait = np.where(start >= submit, start - submit, np.nan)
-        gpus, cpus, mem = (
-            np.where(want > 0, want, have)
-            for want, have in ((asked.gpus, got.gpus), (asked.cpus, got.cpus), (asked.mem, got.mem))
-        )
-    partitions = batch.text("partition")
     rows = Rows(
         submit_time=submit,
         run_time=run,
         gpus=np.nan_to_num(gpus),
         job_id=batch.ids("jobidraw" if batch.has("jobidraw") else "jobid"),
-        time_limit=limit,
-        wait_time=wait,
+        time_limit=batch.floats("timelimitraw", lambda text: limit(text, 60.0))
+        if numeric
+        else batch.floats("timelimit", _time_limit),
+        wait_time=np.where(start >= submit, start - submit, np.nan),
         nodes=_nodes(batch, asked, got),
         cpus=np.where(np.isnan(cpus), batch.count("ncpus", MAX_CPUS), cpus),
         mem=mem,
         user=batch.text("user"),
         account=batch.text("account"),
-        partition=partitions and [name.partition(",")[0] for name in partitions],
+        partition=[name.partition(",")[0] for name in batch.text("partition")],
         qos=batch.text("qos"),
         gpu_type=asked.gpu_type,
     )
     for column, most in (("gpus", MAX_GPUS), ("nodes", MAX_NODES), ("cpus", MAX_CPUS), ("mem", MAX_MEM)):
         values = rows[column]
-        with np.errstate(invalid="ignore"):
-            batch.note(values > most, lambda row, c=column, v=values: f"{c}: {v[row]:,.0f} is too large")  # type: ignore[misc] # the defaults bind the loop's values
+        batch.note(values > most, lambda row, c=column, v=values: f"{c}: {v[row]:,.0f} is too large")  # type: ignore[misc] # the defaults bind the loop's values
     return rows
 
 
 def _not_replayable(batch: Batch, start: Floats, end: Floats, run: Floats) -> Bools:
     """Jobs that never started or have not ended."""
-    out = np.zeros(len(batch), dtype=np.bool_)
-    if batch.has("start"):
-        out |= np.isnan(start)
-    if batch.has("end"):
-        out |= np.isnan(end)
-    if batch.has("state"):
-        states = batch.columns["state"]
-        if not batch.has("end"):
-            out |= np.array([final(state) is None for state in states], dtype=np.bool_)
+    out = np.isnan(start) & batch.has("start") | np.isnan(end) & batch.has("end")
+    states = batch.columns.get("state", ())
+    if states and not batch.has("end"):
+        out |= np.array([final(state) is None for state in states], dtype=np.bool_)
+    if states:
         out |= np.array(list(map(only_waited, states, run.tolist())), dtype=np.bool_)
     return out
 
@@ -260,8 +259,7 @@ def _nodes(batch: Batch, asked: _Tres, got: _Tres) -> Floats:
     """Nodes asked for; 0 (any number) where a job asked for one and got several: it named GPUs or tasks only."""
     want = asked.nodes
     have = np.where(np.isnan(got.nodes), batch.count("nnodes", MAX_NODES), got.nodes)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isnan(want), have, np.where((want <= 1) & (have > 1), 0.0, want))
+    return np.where(np.isnan(want), have, np.where((want <= 1) & (have > 1), 0.0, want))
 
 
 SACCT: Final = TableFormat(
