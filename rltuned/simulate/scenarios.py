@@ -57,7 +57,7 @@ def sampled_scenarios(
     run_times: Floats,
     spread: float,
     samples: int,
-    groups: Ints | None = None,
+    groups: Ints,
 ) -> list[Scenario]:
     """Sample run times around the expected ones. A running job takes longer than it has run so far.
 
@@ -74,11 +74,8 @@ def sampled_scenarios(
     expected = np.maximum(run_times[rows], 1.0)
     elapsed = np.maximum(-state.jobs["start"][:known], 0.0)
     elapsed[:pending] = 0.0
-    shared = np.ones((samples, known))
-    if groups is not None:
-        shared = _shared(groups[rows], elapsed / expected, spread, samples)
-        spread = spread * np.sqrt(1.0 - SHARED)
-    scale = spread * np.sqrt(3.0) / np.pi
+    shared = _shared(groups[rows], elapsed / expected, spread, samples)
+    scale = spread * np.sqrt(1.0 - SHARED) * np.sqrt(3.0) / np.pi
     scenarios = []
     for factor, quantile in zip(shared, _quantiles(jobs.job_id[rows], samples), strict=True):
         likely = expected * factor

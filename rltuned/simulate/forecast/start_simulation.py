@@ -43,7 +43,6 @@ class StartSimulation:
     """Simulates the cluster forward under the order in force."""
 
     scenarios: int = 16  # at most; of a long queue fewer (`cheaper`)
-    horizon: float = HORIZON
     settings: SimulationSettings = _SLURM  # of the simulated Slurm
     seconds_left: Callable[[], float] = _endless  # asked before each scenario
 
@@ -61,12 +60,12 @@ class StartSimulation:
             left = self.seconds_left()
             if made and left < math.inf and left - kept < (ready - left) / made:
                 break
-            waits[number] = queue.starts(number, self.horizon, self._enough)
+            waits[number] = queue.starts(number, HORIZON, self._enough)
             made += 1
         if made < min(LEAST_SCENARIOS, len(waits)):  # one scenario has no quantiles
             return None
         probes = self._probed(request, queue, come, made)
-        return StartForecast(rows, quantiles(waits[:made], self.horizon), made, probes)
+        return StartForecast(rows, quantiles(waits[:made], HORIZON), made, probes)
 
     def _enough(self) -> bool:
         return self.seconds_left() <= 0.0
@@ -93,7 +92,7 @@ class StartSimulation:
         settings, samples = cheaper(self.settings, len(rows))
         samples = min(self.scenarios, samples)
         come = Arrivals.of(request, rows)
-        sampled = [come.sample(number, self.horizon) for number in range(samples)]
+        sampled = [come.sample(number, HORIZON) for number in range(samples)]
         most = max(len(times) for times, _ in sampled)
         arrive = max(int(come.width[which].sum()) for _, which in sampled)
         probed = int(come.width[len(come.known) - len(request.probes) :].max(initial=0))

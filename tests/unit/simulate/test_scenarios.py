@@ -237,7 +237,8 @@ def test_an_empty_cluster_and_jobs_without_a_limit_are_simulated_too():
 def test_the_same_queue_gets_the_same_samples_and_each_scenario_others():
     snapshot, rows, run = seen(busy())
     state = initial_state(snapshot, rows, run)
-    first, again = (sampled_scenarios(state, snapshot.jobs, rows, run, 1.0, 6) for _ in range(2))
+    nobodys = np.arange(len(snapshot.jobs))
+    first, again = (sampled_scenarios(state, snapshot.jobs, rows, run, 1.0, 6, nobodys) for _ in range(2))
     drawn = [scenario.jobs["run"].tolist() for scenario in first]
     assert drawn == [scenario.jobs["run"].tolist() for scenario in again]
     assert len({tuple(times) for times in drawn}) == 6
@@ -251,7 +252,7 @@ def test_drawn_run_times_keep_to_limits_and_running_jobs_outlast_what_they_have_
     drawn = []
     times = np.full(len(snapshot.jobs), np.nan)
     times[every] = expected
-    for after in sampled_scenarios(state, snapshot.jobs, rows, times, 0.8, 40):
+    for after in sampled_scenarios(state, snapshot.jobs, rows, times, 0.8, 40, np.arange(len(times))):
         jobs, running = after.jobs[:n], after.jobs[n:]
         assert (jobs["run"] >= 1.0).all()
         assert (jobs["run"] <= jobs["limit"]).all()
