@@ -127,7 +127,7 @@ def _steered(slurm: SimulatedSlurm, arm: Arm, interval: float, first: float, unt
             reader=slurm,
             writer=lambda: slurm,
             journal=Journal.open(directory, None),
-            planner=partial(planned, history),
+            planner=partial(planned, history.predicted),
             told=history.told,
             rng=random.Random(0),  # noqa: S311 - jitter of a back-off
         )

@@ -39,6 +39,7 @@ def trouble(directory):
     import rltuned.controller.cycle.service  # noqa: F401 - as ``rltuned run`` does
 
     started = ours().keys()
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
     from unit.controller.model_slurm import ModelSlurm, VirtualClock
     from unit.controller.support import make_daemon
 
