@@ -18,7 +18,6 @@ from rltuned.core.errors import EvaluationError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, progress_bar, silent
 from rltuned.lab.evaluate.bootstrap import mean
-from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation import Tables, evaluate, ready
 from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
 from rltuned.lab.evaluate.frontier import RATIOS, TESTED, Point, contenders, parse_shares, points
@@ -89,13 +88,6 @@ PROTOCOLS: Final = (
 )
 
 
-def load(case: Case) -> float:
-    """GPU-seconds of the window's jobs, over what the GPUs can do while these are submitted."""
-    rows, jobs = case.measured, case.jobs
-    asked = np.minimum(jobs.run_time, case.estimates.time_limit) * jobs.gpus
-    return float(asked[rows].sum()) / (float(np.ptp(jobs.submit_time[rows])) * case.capacity)
-
-
 def measured(
     protocol: Protocol,
     decides: str,
@@ -114,7 +106,7 @@ def measured(
         name = f"lending-{protocol.trace}-{decides}-{seed}-{begun[:8]}".lower().replace(" ", "-")
         out = UNFINISHED / name
         found.append(evaluate(evaluation, pool, out, progress=progress))
-        loads += [load(case) for case in evaluation.cases]
+        loads += [case.load for case in evaluation.cases]
         states.append(state_path(out))
     # Processes that start later load what is there by then.
     if code() != begun:

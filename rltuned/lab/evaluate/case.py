@@ -79,6 +79,14 @@ class Case:
         """GPUs of the usable nodes."""
         return float(self.shape.nodes.gpus[self.shape.nodes.usable].sum())
 
+    @property
+    def load(self) -> float:
+        """GPU-seconds of the window's jobs, over what the GPUs can do while these are submitted; infinite: at once."""
+        rows, jobs = self.measured & ~np.isin(np.arange(len(self.jobs)), list(self.rejected)), self.jobs
+        asked = float((np.minimum(jobs.run_time, self.estimates.time_limit) * jobs.gpus)[rows].sum())
+        able = float(np.ptp(jobs.submit_time[self.measured])) * self.capacity
+        return asked / able if able else np.inf
+
     def own_estimates(self) -> Estimates:
         """`estimates` for one simulation: what a predictor learns changes the run times."""
         return Estimates(self.estimates.time_limit, self.estimates.run_time.copy())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from rltuned.lab.evaluate.windows import Window, draw
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.simulated_estimates import estimate
+
+OVERLOAD: Final = 1.2  # offered load above which an evaluation is of no queue that a site has
 
 Tables = dict[str, Measured]  # by policy; with J as `objective`, where Slurm's own order is among them
 
@@ -73,10 +75,20 @@ def ready(
             "sha256": digest(shape),
             "partitions": [partition.name for partition in shape.partitions],
         },
+        "load": load if np.isfinite(load := float(np.mean([case.load for case in made]))) else None,
         "settings": settings.as_dict(),
         "policies": {name: described(name, settings) for name in settings.policies},
     }
     return Evaluation(settings, made, meta)
+
+
+def whose(meta: Mapping[str, Any]) -> str:
+    """Of which jobs on which cluster, and how much of it they ask for: the first line of what people are shown."""
+    text, load = f"{meta['trace']['name']} on {meta['cluster']['text']}", meta["load"]
+    if load is None:
+        return text
+    much = "" if load <= OVERLOAD else ", more than the cluster can do: a backlog that drains, not a site's queue"
+    return f"{text}, offered load {load:.2f}{much}"
 
 
 def digest(shape: ClusterShape) -> str:

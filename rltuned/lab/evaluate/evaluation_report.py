@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES, Comparison, compare, counts, mean
 from rltuned.lab.evaluate.case import Case
-from rltuned.lab.evaluate.evaluation import Evaluation
+from rltuned.lab.evaluate.evaluation import Evaluation, whose
 from rltuned.lab.evaluate.evaluation_settings import OWN, PLAIN
 from rltuned.lab.evaluate.measure import Measured
 from rltuned.lab.evaluate.window_metrics import AGAINST_SLURM, COMPARED
@@ -130,8 +130,8 @@ def table(report: Mapping[str, Any]) -> Table:
         reference = OWN
     windows = report["windows"]
     shown = Table(
-        title=f"{meta['trace']['name']} on {meta['cluster']['text']}: "
-        f"{len(windows)} windows of {windows[0]['jobs']} jobs, estimates {meta['settings']['estimates']}",
+        title=f"{whose(meta)}\n{len(windows)} windows of {windows[0]['jobs']} jobs, "
+        f"estimates {meta['settings']['estimates']}",
         caption=_caption(report),
         caption_justify="left",
     )

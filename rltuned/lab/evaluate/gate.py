@@ -17,7 +17,7 @@ from rltuned import __version__
 from rltuned.core.config import DEFAULT_SHARE, MODEL, Config
 from rltuned.core.objective import DEFAULT, Objective
 from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES
-from rltuned.lab.evaluate.evaluation import Evaluation, ready
+from rltuned.lab.evaluate.evaluation import Evaluation, ready, whose
 from rltuned.lab.evaluate.evaluation_report import means
 from rltuned.lab.evaluate.evaluation_settings import ASK_TUNE, EvaluationSettings, as_configured
 from rltuned.lab.evaluate.frontier import TESTED, Point, contenders, parse_shares, points, table
@@ -158,6 +158,7 @@ class Verdict(PairedTests):
             },
             "cluster": meta["cluster"],
             "trace": meta["trace"],
+            "load": meta["load"],
             "settings": meta["settings"],
             "program": {
                 "name": "rltuned",
@@ -187,8 +188,8 @@ class Verdict(PairedTests):
     def table(self) -> Table:
         """The points for people."""
         meta, settings = self.evaluation.meta, self.evaluation.settings
-        title = f"{len(self.evaluation.cases)} windows of {settings.window} jobs of {meta['trace']['name']} on "
-        title += f"{meta['cluster']['text']}, estimates {settings.estimates}, weights {settings.weights}"
+        title = f"{whose(meta)}\n{len(self.evaluation.cases)} windows of {settings.window} jobs, estimates "
+        title += f"{settings.estimates}, weights {settings.weights}"
         return table(self.points, self.chance, title, self.best)
 
     def lines(self) -> list[str]:

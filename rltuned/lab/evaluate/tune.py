@@ -21,7 +21,7 @@ from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.bootstrap import FEWEST, MOST_WORSE, Comparison, compare, counts, mean
 from rltuned.lab.evaluate.case import Case
-from rltuned.lab.evaluate.evaluation import ready
+from rltuned.lab.evaluate.evaluation import ready, whose
 from rltuned.lab.evaluate.evaluation_report import difference
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, command_line
 from rltuned.lab.evaluate.harm import ACCOUNTS, harms
@@ -260,8 +260,7 @@ class Tuned:
         """What each does on the later jobs, for people."""
         searched, judged = self.windows
         shown = Table(
-            title=f"{self.about['trace']['name']} on {self.about['cluster']['text']}: {judged} later windows of "
-            f"{self.jobs} jobs, over your slurm.conf",
+            title=f"{whose(self.about)}\n{judged} later windows of {self.jobs} jobs, over your slurm.conf",
             caption=f"{self.candidates} candidates on {searched} earlier windows. accounts worse: a share; worst "
             f"tenth: their wait over that with yours; by chance {self._fares('chance')}. idle GPUs: while jobs wait",
             caption_justify="left",

@@ -308,6 +308,17 @@ def test_what_is_kept_of_another_evaluation_or_of_none_is_begun_anew(tmp_path):
 # --- for people
 
 
+@pytest.mark.parametrize(
+    ("apart", "load"),
+    [(200.0, "0.50"), (50.0, "2.00, more than the cluster can do: a backlog that drains, not a site's queue")],
+)
+def test_the_first_line_says_how_much_of_the_cluster_is_asked_for(apart, load):
+    jobs = jobs_of([0.0, apart, 2 * apart], [100.0] * 3, [4, 4, 8])  # the last one can never run
+    screen = io.StringIO()
+    show(Console(file=screen), table(one_window(jobs, cluster="1x4")))
+    assert screen.getvalue().splitlines()[0].strip() == f"by hand on 1x4, offered load {load}"
+
+
 def test_the_table_has_a_row_for_each_policy_and_the_difference_to_the_best_plain_rule():
     screen = io.StringIO()
     found = report()

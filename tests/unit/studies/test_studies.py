@@ -350,7 +350,7 @@ def test_lending_is_measured_once_for_each_kind_of_weights_and_pools_both_seeds(
 def test_the_load_is_what_a_windows_jobs_ask_for_over_what_the_gpus_can_do_while_they_come():
     jobs = jobs_of([0.0, 0.0, 100.0], [9e9, 100.0, 300.0], [2, 1, 2], time_limit=[9e9, 100.0, 200.0])
     (case,) = cases(jobs, Estimates(jobs.time_limit, jobs.run_time), parse_shape("1x2"), (Window(0, 1, 2),), past=1)
-    assert lending.load(case) == (100 * 1 + 200 * 2) / (100 * 2), "up to the time limit"
+    assert case.load == (100 * 1 + 200 * 2) / (100 * 2), "up to the time limit"
 
 
 def test_an_interrupted_protocol_goes_on_where_it_was(tiny):
