@@ -29,10 +29,29 @@ from cluster.support import (
 from pytest_docker.plugin import get_docker_services
 
 LONGEST = (
-    *("test_ab", "test_elastic", "test_failures", "test_order", "test_packages", "test_replay"),
-    *("test_scale", "test_site", "test_soak", "test_systemd"),
+    "test_on_a_site_with_everything",
+    "test_every_command_of_the_first_pages",
+    "test_backfill_starts_nothing_while",
+    "test_an_interval_is_said",
+    "test_a_daemon_that_steers_by",
+    "test_whatever_happens_to_a_busy",
+    "test_200_jobs_wait",
+    "test_the_debian_package_from",
+    "test_twenty_of_them",
+    "test_a_flood_of_an_account",
+    "test_a_window_of_a_trace",
+    "test_ten_thousand_jobs",
+    "test_a_slurmctld_that_was_started_at_rest",
+    "test_slurmctld_frozen_or_restarted",
+    "test_a_job_gives_a_node",
+    "test_the_weekly_report_is",
+    "test_of_two_controllers",
+    "test_slurmctld_stopped_killed",
+    "test_the_unit_with_its_drop_in",
+    "test_a_job_that_may_not",
+    "test_the_ansible_role",
 )
-"""Modules whose tests take a minute and more."""
+"""Tests that take a minute and more, as their names begin, the longest first (`--durations`)."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,7 +82,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     borders = [len(items) * at // workers for at in range(workers + 1)]
     for first, last in pairwise(borders):
-        items[first:last] = sorted(items[first:last], key=lambda item: item.path.stem not in LONGEST)
+        items[first:last] = sorted(items[first:last], key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    return next((at for at, name in enumerate(LONGEST) if item.name.startswith(name)), len(LONGEST))
 
 
 class Clusters:
