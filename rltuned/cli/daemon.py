@@ -182,7 +182,7 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
         show.status(console(), found)
     if any(item.severity is Severity.ERROR for item in found.alarms):
         raise click.exceptions.Exit(ExitCode.FINDINGS)
-    if found.holder is None or found.holder.purpose != "run":
+    if found.holder is None or found.holder.purpose == "restore":  # on a full disk a daemon's lock says nothing
         raise click.exceptions.Exit(ExitCode.STOPPED)
 
 

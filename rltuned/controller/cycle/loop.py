@@ -233,7 +233,7 @@ class Daemon:
             loaded = load()
             config = loaded.model_copy(update=kept)
             policy = policy_of(config)
-        except RltunedError as error:
+        except (RltunedError, ImportError) as error:  # a package that was replaced meanwhile fits no more
             metrics.reloads.labels("refused").inc()
             log.error(  # noqa: TRY400 - a mistake of the admin's, not a defect: no traceback
                 "reload.refused", sentence="The old configuration stays in force.", reason=str(error)

@@ -62,10 +62,12 @@ class Liveness:
         now = self._runtime.clock.monotonic()
         if self.silent or now - self._beat_at < BEAT_SECONDS:
             return
-        self._beat_at = now
+        # Whoever reads this sign of life sees one.
+        self._beat_at, shown_at, self._shown_at = now, self._shown_at, now
         if beat(self._directories(), Moment.of(self._runtime.clock), self.stale_after, self._condition()):
-            self.outdated |= self.stale_after < now - self._shown_at < math.inf
-            self._shown_at = now
+            self.outdated |= self.stale_after < now - shown_at < math.inf
+        else:
+            self._shown_at = shown_at
 
     def end(self) -> None:
         """Take the heartbeat away, unless it is somebody else's."""

@@ -85,9 +85,10 @@ class Mixture:
         density = self._density(known, there, count, took, limit)
         ways = np.repeat((count > 0).reshape(len(took), -1), len(_WIDTHS), axis=1)
         possible = np.column_stack((ways, np.isfinite(limit), np.ones(len(took), dtype=np.bool_))).astype(np.float32)
-        names, of, jobs = np.unique(np.array(users, dtype=np.str_), return_inverse=True, return_counts=True)
-        order = np.split(np.argsort(of, kind="stable"), np.cumsum(jobs)[:-1])
-        rows = {name: its for name, its in zip(names.tolist(), order, strict=True) if name and len(its) >= _LEAST_OWN}
+        of_user: dict[str, list[int]] = {}
+        for row, user in enumerate(users):
+            of_user.setdefault(user, []).append(row)
+        rows = {user: its for user, its in of_user.items() if user and len(its) >= _LEAST_OWN}
         shared = _learned(density, possible, _START * _start())
         own = [_learned(density[its], possible[its], _START_OWN * shared) for its in rows.values()]
         self._own, self._weights = {name: 1 + at for at, name in enumerate(rows)}, np.stack((shared, *own))
@@ -104,7 +105,9 @@ class Mixture:
 
     def _weights_of(self, users: Sequence[str]) -> npt.NDArray[np.float32]:
         """(n, ways) weights of the jobs of these users."""
-        return self._weights[[self._own.get(user, 0) for user in users]].astype(np.float32)
+        # A file has rounded ones.
+        weights: Floats = self._weights / np.maximum(self._weights.sum(axis=1, keepdims=True), 1.0)
+        return weights[[self._own.get(user, 0) for user in users]].astype(np.float32)
 
     @staticmethod
     def _density(

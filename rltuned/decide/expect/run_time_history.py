@@ -162,8 +162,8 @@ class RunTimeHistory:
             last.append([*key, np.exp(took).round(1).tolist()])
         number = {row: at for at, row in enumerate(row for _, row in places)}
         log = [
-            [[number[row] for row in rows], *times, limit if math.isfinite(limit) else None, list(map(int, again))]
-            for _, rows, *times, limit, again in self._log
+            [user, [number[row] for row in rows], *times, limit if math.isfinite(limit) else None, [*map(int, again)]]
+            for user, rows, *times, limit, again in self._log
         ]
         return {"format": FORMAT, "last": last, "log": log, "new": self._new, "mixture": self._mixture.to_json()}
 
@@ -178,13 +178,13 @@ class RunTimeHistory:
             case _:
                 raise WorkloadError(f"no history of format {FORMAT}")
         history._mixture, history._new = Mixture.from_json(mixture), new
-        users = []
+        rows = []
         for entry in last:
             key, took = _entry(entry)
             row = history._row(key)  # the columns may grow here
             history._took[row, : len(took)] = np.log(np.maximum(took, 1.0))
-            users.append(key[1])
-        history._log.extend(_logged(entry, users) for entry in log)
+            rows.append(row)
+        history._log.extend(_logged(entry, rows) for entry in log)
         return history
 
     def _row(self, key: _Key) -> int:
@@ -224,12 +224,13 @@ def _fair(log: list[_Ended]) -> list[_Ended]:
     users = np.array([job.rows[_OF_USER] for job in log])
     _, user, count = np.unique(users, return_inverse=True, return_counts=True)
     most = bisect_right(range(int(count.max())), LEARN_FROM, key=lambda each: int(np.minimum(count, each + 1).sum()))
+    most = max(most, 1)
     if len(count) > 1:
         most = min(most, max(_FEW, (len(log) - int(count.max())) // 2))
     order = np.argsort(user, kind="stable")
     newer = np.empty(len(log), dtype=np.int64)
     newer[order] = np.repeat(np.cumsum(count), count) - np.arange(len(log)) - 1
-    return [log[row] for row in np.flatnonzero(newer < most).tolist()]
+    return [log[row] for row in np.flatnonzero(newer < most)[-LEARN_FROM:].tolist()]
 
 
 def _with_last(last: Known, took: float) -> tuple[Known, Bools]:
@@ -287,18 +288,17 @@ def _entry(entry: Any) -> tuple[_Key, list[float]]:
     raise WorkloadError("an entry of the history cannot be understood")
 
 
-def _logged(entry: Any, users: Sequence[str]) -> _Ended:
-    """One of the log; `users`: of each key."""
+def _logged(entry: Any, rows: Sequence[int]) -> _Ended:
+    """One of the log; `rows`: of `RunTimeHistory._took`, by number of a key in the file."""
     match entry:
-        case [list(rows), run_time, int(end) | float(end), limit, list(again)] if (
-            len(rows) == len(again) == LEVELS
-            and all(one in {0, 1} for one in again)
-            and all(isinstance(row, int) and 0 <= row < len(users) for row in rows)
+        case [str(user), list(keys), run_time, int(end) | float(end), limit, list(again)] if (
+            len(keys) == len(again) == LEVELS
+            and all(one in (0, 1) for one in again)
+            and all(isinstance(key, int) and 0 <= key < len(rows) for key in keys)
             and all(map(_is_time, (run_time, abs(end), 0.0 if limit is None else limit)))
         ):
             limit = math.inf if limit is None else limit
-            keys = tuple(row + 1 for row in rows)
-            return _Ended(users[rows[_OF_USER]], keys, run_time, end, limit, tuple(map(bool, again)))
+            return _Ended(user, tuple(rows[key] for key in keys), run_time, end, limit, tuple(map(bool, again)))
     raise WorkloadError("a job of the history cannot be understood")
 
 

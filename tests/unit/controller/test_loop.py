@@ -890,6 +890,25 @@ def test_what_needs_a_restart_is_not_changed_by_a_reload(tmp_path):
     assert "[state]" in run.events("reload.partial")[0]["sentence"]
 
 
+def test_a_reload_that_would_load_files_of_another_version_is_refused(tmp_path):
+    def replaced(_config):
+        raise ImportError("cannot import name 'evidence'")
+
+    run = house(tmp_path)
+    assert not run.daemon.reload(lambda: config(tmp_path), replaced)
+    assert "cannot import name" in run.events("reload.refused")[0]["reason"]
+    assert run.metric('rltuned_reloads_total{result="refused"}') == 1
+
+
+def test_the_sign_of_life_after_a_long_gap_says_what_the_daemon_does(tmp_path):
+    run = house(tmp_path)
+    run.tick()
+    run.slurm.clock.sleep(200.0)
+    run.daemon.parts.liveness.beat()
+    beat = read_heartbeat(Moment.of(run.slurm.clock), tmp_path / "state")
+    assert beat.writing
+
+
 def test_never_two_cycles_at_once(tmp_path):
     run = house(tmp_path, reader=showing(scheduler_parameters={"bf_continue": "", "bf_min_prio_reserve": "69121"}))
     inner, plan = [], run.daemon.parts.planner

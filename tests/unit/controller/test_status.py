@@ -80,6 +80,12 @@ def test_while_restore_holds_the_lock_no_daemon_runs(screen, tmp_path):
         assert screen(VirtualClock(), code=ExitCode.STOPPED)["daemon"].startswith("rltuned restore, process ")
 
 
+def test_a_daemon_whose_lock_says_nothing_since_the_disk_was_full_runs_all_the_same(screen, tmp_path):
+    with Lock.acquire(tmp_path / "state", "run", 1_000_000.0):
+        next(path for path in (tmp_path / "state").iterdir() if "lock" in path.name).write_text("")
+        assert screen(VirtualClock())["daemon"].startswith("rltuned ?, process ")
+
+
 def test_a_pause_shows_at_once_and_why_the_configured_stage_is_not_in_force_from_the_next_cycle_on(screen, tmp_path):
     run = house(tmp_path)
     run.tick()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -253,6 +254,46 @@ def test_what_is_known_survives_a_round_through_json() -> None:
         np.testing.assert_allclose(ours, theirs, rtol=0.02)
 
 
+def test_the_jobs_of_the_log_stay_their_users_where_the_keys_of_these_are_forgotten() -> None:
+    history = RunTimeHistory(most_keys=30)
+    for number in range(300):
+        history.ended(JobKind(f"u{number % 40}", gpus=1, time_limit=60.0), 5.0, 100.0 * number)
+    again = RunTimeHistory.from_json(json.loads(json.dumps(history.to_json())), most_keys=30)
+    assert [job[0] for job in again.to_json()["log"]] == [f"u{number % 40}" for number in range(300)]
+
+
+def test_a_key_that_a_file_has_twice_counts_once() -> None:
+    known = told((ANN, 5.0), (replace(ANN, gpus=1), 7.0)).to_json()
+    twice = known | {"last": [*known["last"], known["last"][0]]}
+    twice["log"][1][1][0] = len(known["last"])
+    again = RunTimeHistory.from_json(json.loads(json.dumps(twice))).to_json()
+    assert len(again["last"]) == len(known["last"])
+    assert again["log"][1][1][0] < len(known["last"])
+
+
+def test_long_and_strange_names_of_users_take_no_more_memory_than_they_are_long() -> None:
+    history, kind = RunTimeHistory(), JobKind("x\0" + 20_000 * "y", gpus=1, time_limit=6e4)
+    for number in range(1000):
+        history.ended(replace(kind, user="bob"), float(np.exp(number % 9)), 1e6 * number)
+        history.ended(kind, 700.0, 1e6 * number)
+    tracemalloc.start()
+    history.renew()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6
+    assert wide(history, kind) < 0.5 * wide(history, replace(kind, user="bob")), "it has weights of its own"
+
+
+def test_of_more_users_than_are_learned_from_the_last_ones_count() -> None:
+    history = RunTimeHistory()
+    for number in range(2 * LEARN_FROM + 50):
+        history.ended(JobKind(f"u{number}", time_limit=60.0), 5.0, 100.0 * number)
+    history.renew()
+    log = history.to_json()["log"]
+    assert LEARN_FROM <= len(log) <= 2 * LEARN_FROM
+    assert log[-1][0] == f"u{2 * LEARN_FROM + 49}"
+
+
 GOOD: dict[str, Any] = json.loads(json.dumps(told((ANN, 5.0)).to_json()))
 
 
@@ -271,12 +312,14 @@ GOOD: dict[str, Any] = json.loads(json.dumps(told((ANN, 5.0)).to_json()))
         GOOD | {"last": [[0, "u", "p", 1, 60, 1, ["x"]]]},
         GOOD | {"last": [[0, "u", "p", 1, 60, 1, [math.inf]]]},
         GOOD | {"last": [[0, "u", "p", 1, 60, 1, [1.0] * (LAST + 1)]]},
-        GOOD | {"log": [[[0, 1, 2, 3, 5], 5.0, 9.0, None, [0] * 5]]},
-        GOOD | {"log": [[[0, 1, 2, 3], 5.0, 9.0, None, [0] * 5]]},
-        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, "now", None, [0] * 5]]},
+        GOOD | {"log": [["u", [0, 1, 2, 3, 5], 5.0, 9.0, None, [0] * 5]]},
+        GOOD | {"log": [["u", [0, 1, 2, 3], 5.0, 9.0, None, [0] * 5]]},
+        GOOD | {"log": [["u", [0, 1, 2, 3, 4], 5.0, "now", None, [0] * 5]]},
         GOOD | {"mixture": None},
-        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, 9.0, None]]},
-        GOOD | {"log": [[[0, 1, 2, 3, 4], 5.0, 9.0, None, [0, 0, 0, 2, 0]]]},
+        GOOD | {"log": [["u", [0, 1, 2, 3, 4], 5.0, 9.0, None]]},
+        GOOD | {"log": [["u", [0, 1, 2, 3, 4], 5.0, 9.0, None, [0, 0, 0, 2, 0]]]},
+        GOOD | {"log": [["u", [0, 1, 2, 3, 4], 5.0, 9.0, None, [0, [], 0, 0, 0]]]},
+        GOOD | {"log": [[7, [0, 1, 2, 3, 4], 5.0, 9.0, None, [0] * 5]]},
         GOOD | {"mixture": {"weights": [1.0], "wider": 0.0}},
         GOOD | {"mixture": GOOD["mixture"] | {"own": {"ann": [1.0]}}},
         GOOD | {"mixture": GOOD["mixture"] | {"own": []}},

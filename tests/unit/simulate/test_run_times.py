@@ -45,7 +45,7 @@ def test_the_past_of_a_window_is_what_had_ended_by_then_and_no_more() -> None:
         [5.0, 7.0, 5.0],
         [50.0, 5.0, 7.0, 5.0],
     ]
-    assert [job[1:4] for job in past(jobs, limits, 60.0).to_json()["log"]] == [
+    assert [job[2:5] for job in past(jobs, limits, 60.0).to_json()["log"]] == [
         [5.0, 5.0, 50.0],
         [7.0, 37.0, 50.0],
         [5.0, 55.0, 50.0],
