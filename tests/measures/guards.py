@@ -377,7 +377,7 @@ GUARDS: tuple[Guard, ...] = (
           "before = entry.dated(now)", "What was given back for us is planned again.",
           ("controller/test_loop.py::test_a_hung_daemon_that_wakes_up_after_the_dead_man_goes_on_with_all_jobs",)),
     Guard("a silence is noticed", "controller/health/liveness.py",
-          "self.outdated |= self.stale_after < now - self._shown_at < math.inf", "pass",
+          "self.outdated |= self.stale_after < now - shown_at < math.inf", "pass",
           "What was given back for us is planned again.",
           ("controller/test_loop.py::test_a_hung_daemon_that_wakes_up_after_the_dead_man_goes_on_with_all_jobs",)),
     Guard("the watchdog", "controller/health/liveness.py",
