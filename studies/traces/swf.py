@@ -17,6 +17,7 @@ from rltuned.simulate.workload.batch import (
     Batch,
     Collector,
     Rows,
+    as_batch,
     limit,
 )
 from rltuned.simulate.workload.lines import TextFile, strange
@@ -53,25 +54,19 @@ def read_swf(file: TextFile, collector: Collector) -> None:
         WorkloadError: a line wrong (unless skipped).
     """
     queues: dict[str, str] = {}
+
+    def fields(line: str) -> list[str] | None:
+        if line.lstrip().startswith(";"):
+            if (named := _QUEUE.match(line)) is not None:
+                queues[named.group(1)] = named.group(2)
+            return None
+        if wrong := strange(line):
+            raise ValueError(wrong)
+        return line.split()
+
     for lines in file.batches():
-        numbers: list[int] = []
-        rows: list[list[str]] = []
-        notes: dict[int, str] = {}
-        for number, line in lines:
-            if line.lstrip().startswith(";"):
-                named = _QUEUE.match(line)
-                if named is not None:
-                    queues[named.group(1)] = named.group(2)
-                continue
-            wrong, fields = strange(line), line.split()
-            if wrong or len(fields) != len(FIELDS):
-                notes[len(rows)] = wrong or f"{len(fields)} fields instead of {len(FIELDS)}"
-                fields = ["-1"] * len(FIELDS)
-            numbers.append(number)
-            rows.append(fields)
-        if rows:
-            columns = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
-            batch = Batch(np.asarray(numbers, dtype=np.int64), columns, notes)
+        batch = as_batch(lines, FIELDS, fields)
+        if len(batch):
             collector.add(batch, _rows(batch, queues))
 
 

@@ -286,32 +286,51 @@ def read_table(file: TextFile, table: TableFormat, collector: "Collector") -> No
 def read_rows(
     file: TextFile, names: Sequence[str], separator: str, table: TableFormat, collector: "Collector", header: int = 0
 ) -> None:
-    """`read_table` of columns with these names. `header`: the line that has them. A wrong row has no fields."""
+    """`read_table` of columns with these names. `header`: the line that has them."""
     steps = [names.index(key) for key in table.steps if key in names]
+
+    def fields(line: str) -> Sequence[str] | None:
+        if wrong := strange(line):
+            raise ValueError(wrong)
+        try:
+            found = _fields(line, separator, table)
+        except csv.Error as error:
+            raise ValueError(f"wrong quotes: {error}") from error
+        return None if steps and any(at < len(found) and "." in found[at] for at in steps) else found
+
     for lines in file.batches():
-        numbers: list[int] = []
-        rows: list[list[str]] = []
-        notes: dict[int, str] = {}
-        for number, line in lines:
-            if number == header:
-                continue
-            fields, wrong = [], strange(line)
-            try:
-                fields = [] if wrong else _fields(line, separator, table)
-            except csv.Error as error:
-                wrong = f"wrong quotes: {error}"
-            if steps and any(at < len(fields) and "." in fields[at] for at in steps):
-                continue
-            if len(fields) != len(names):
-                notes[len(rows)] = wrong or f"{len(fields)} fields instead of {len(names)}"
-                fields = [""] * len(names)
-            numbers.append(number)
-            rows.append(fields)
-        if rows:
-            columns = dict(zip(names, zip(*rows, strict=True), strict=True))
-            columns.pop("", None)
-            batch = Batch(np.array(numbers), columns, notes)
+        batch = as_batch(lines[lines[0][0] == header :], names, fields)
+        if len(batch):
             collector.add(batch, table.convert(batch))
+
+
+def as_batch(
+    lines: Sequence[tuple[int, str]], names: Sequence[str], fields: Callable[[str], Sequence[str] | None]
+) -> Batch:
+    """The rows of numbered lines, as columns with these names; that of "" is left out.
+
+    `fields`: of a line, None where it is no job; a ValueError says what is wrong with it. A wrong row, also one of
+    another number of fields, has none.
+    """
+    numbers: list[int] = []
+    rows: list[Sequence[str]] = []
+    notes: dict[int, str] = {}
+    for number, line in lines:
+        wrong = ""
+        try:
+            found = fields(line)
+        except ValueError as error:
+            found, wrong = (), str(error)
+        if found is None:
+            continue
+        if len(found) != len(names):
+            notes[len(rows)] = wrong or f"{len(found)} fields instead of {len(names)}"
+            found = [""] * len(names)
+        numbers.append(number)
+        rows.append(found)
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {}
+    columns.pop("", None)
+    return Batch(np.array(numbers, dtype=np.int64), columns, notes)
 
 
 class Collector:

@@ -240,7 +240,8 @@ def _sacct(batch: Batch) -> Rows:
     )
     for column, most in (("gpus", MAX_GPUS), ("nodes", MAX_NODES), ("cpus", MAX_CPUS), ("mem", MAX_MEM)):
         values = rows[column]
-        batch.note(values > most, lambda row, c=column, v=values: f"{c}: {v[row]:,.0f} is too large")  # type: ignore[misc] # the defaults bind the loop's values
+        # The defaults bind the loop's values.
+        batch.note(values > most, lambda row, c=column, v=values: f"{c}: {v[row]:,.0f} is too large")  # type: ignore[misc]
     return rows
 
 
