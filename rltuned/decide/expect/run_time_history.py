@@ -59,8 +59,6 @@ class JobKind:
     cpus: int = 0
 
 
-_OF_USER: Final = 3  # the level of all of the user's jobs
-
 _Key = tuple[int, str, str, int, int, int]
 """Level of `LEVELS`, user, partition, GPUs, limit in seconds, CPUs; what does not matter is "" or −1."""
 
@@ -221,8 +219,9 @@ class RunTimeHistory:
 
 def _fair(log: list[_Ended]) -> list[_Ended]:
     """`log` without what is too much of its users, the oldest first (`LEARN_FROM`)."""
-    users = np.array([job.rows[_OF_USER] for job in log])
-    _, user, count = np.unique(users, return_inverse=True, return_counts=True)
+    numbers: dict[str, int] = {}
+    user = np.array([numbers.setdefault(job.user, len(numbers)) for job in log])
+    count = np.bincount(user)
     most = bisect_right(range(int(count.max())), LEARN_FROM, key=lambda each: int(np.minimum(count, each + 1).sum()))
     most = max(most, 1)
     if len(count) > 1:
