@@ -30,6 +30,9 @@ WAITED: Final = 60.0
 """Seconds."""
 BLOCKS: Final = 40
 """Stretches of jobs that are resampled: jobs of one stretch are alike."""
+HEAD: Final = """\
+| waiting jobs, at their start | error | order cost | error over the limit's | in the interval |
+| --- | ---: | ---: | ---: | ---: |"""
 
 
 class Decided(NamedTuple):
@@ -54,8 +57,7 @@ def decided(case: Case, settings: EvaluationSettings) -> Decided:
     ends = ends[np.isfinite(end[ends])]
     rows = np.flatnonzero(case.measured & (start - jobs.submit_time > WAITED))
     rows, told, found = rows[np.argsort(start[rows], kind="stable")], 0, []
-    for row in rows.tolist():
-        now = int(np.searchsorted(end[ends], start[row], side="right"))
+    for row, now in zip(rows.tolist(), np.searchsorted(end[ends], start[rows], side="right").tolist(), strict=True):
         fresh, told = ends[told:now], now
         predictor.ended(fresh, (end - start)[fresh], end[fresh])
         found.append(np.concatenate(predictor.predict(np.array([row]))))
@@ -87,8 +89,7 @@ def rows(of: list[Decided], name: str) -> Iterator[str]:
 
 def main(directory: Path, names: list[str]) -> None:
     """Prints the rows of these traces, of all where there are none."""
-    print("| waiting jobs, at their start | error | order cost | error over the limit's | in the interval |")  # noqa: T201
-    print("| --- | ---: | ---: | ---: | ---: |")  # noqa: T201
+    print(HEAD)  # noqa: T201
     for protocol in PROTOCOLS:
         if names and protocol.trace not in names:
             continue

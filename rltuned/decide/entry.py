@@ -88,7 +88,7 @@ class CycleEntry:
     format: Literal[2] = FORMAT
     time: float  # of its end, epoch seconds
     outcome: str
-    """done, shed, waiting, standby or failed (`controller.cycle.report.CycleOutcome`)."""
+    """done, shed, waiting, standby or failed (`controller.tell.states.CycleOutcome`)."""
     stage: Stage
     held_back: str  # why that is not the configured stage; "" where it is
     sentence: str

@@ -614,14 +614,14 @@ class Cluster:
         def idle() -> bool:
             return {f"{node} idle" for node in self.nodes} <= set(self.sh(resume, check=False).stdout.splitlines())
 
+        with contextlib.suppress(AssertionError):
+            wait_until(idle, "every node is idle again", patience=PATIENCE / 5.0)
+            return
+        # One that took over while a job ended may hold the job's nodes until it starts anew, without a job.
+        self.slurmctld.stop()
+        self.slurmctld.start()
         try:
-            try:
-                wait_until(idle, "every node is idle again", patience=PATIENCE / 5.0)
-            except AssertionError:
-                # One that took over while a job ended may hold the job's nodes until it starts anew, without a job.
-                self.slurmctld.stop()
-                self.slurmctld.start()
-                wait_until(idle, "every node is idle again")
+            wait_until(idle, "every node is idle again")
         except AssertionError as error:
             error.add_note(self.sh("sinfo -N -o '%N %T %E'; squeue -o '%i %T %N %r'", check=False).stdout)
             raise

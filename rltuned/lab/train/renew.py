@@ -101,7 +101,7 @@ class Run:
 
     @property
     def work(self) -> Path:
-        """The working directory (`moment`), deleted at the end."""
+        """The working directory (`end_of_history`), deleted at the end."""
         return self.store.root / "work"
 
 

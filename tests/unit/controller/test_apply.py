@@ -156,7 +156,7 @@ def test_changes_that_come_too_late_for_the_budget_are_not_looked_at(tmp_path):
     changes = [change._replace(turn=change.position) for change in bench.reorder(range(jobs, 0, -1))]
     reader, asked = bench.slurm.reader(), []
 
-    class WhatToRestore:
+    class Asked:
         def status(self, job_ids):
             asked.append(list(job_ids))
             return reader.status(job_ids)
@@ -164,7 +164,7 @@ def test_changes_that_come_too_late_for_the_budget_are_not_looked_at(tmp_path):
     bench.slurm.admin_site_factor(changes[3].job_id, 77)
     bench.slurm.admin_site_factor(changes[-1].job_id, 77)
     budget = Budget(limited=False, burst=1.0, rate=1.0, per_cycle=10)
-    results = Applier(WhatToRestore(), bench.slurm.writer(), bench.journal, budget, bench.clock).apply(changes)
+    results = Applier(Asked(), bench.slurm.writer(), bench.journal, budget, bench.clock).apply(changes)
     assert [result.change for result in results] == changes
     assert len(asked[0]) == SPARE + 20
     assert [result.outcome for result in results[:11]].count(Outcome.APPLIED) == 10
