@@ -81,6 +81,8 @@ MOST_RESTORE: Final = 10.0
 """Seconds that a restore of everything may take, but for the pass of backfill whose end it waits for."""
 FACTOR: Final = re.compile(r"_update_job: setting AdinPrioFactor to (\d+) for JobId=(\d+)")
 COMPLETE: Final = re.compile(r"\[([0-9T:.-]+)\] _slurm_rpc_update_job: complete JobId=(\d+)\S* uid=(\d+)")
+POWERED_UP: Final = re.compile(r"Resetting JobId=(\d+)(?:_\d+\((\d+)\))? start time for node power up")
+"""A job has got nodes that were switched on for it: its start becomes the moment at which they are up."""
 FACTOR_ZERO: Final = 0x80000000
 """slurmctld's log shows the site factor with this added."""
 SEPARATOR: Final = "-- next --"
@@ -244,8 +246,7 @@ class Lending:
 
     def restart_slurmctld(self) -> None:
         """It saves its jobs, and takes its configuration."""
-        self.sh("pkill -TERM -x 'slurmctld(-wlm)?'; while pgrep -x 'slurmctld(-wlm)?' >/dev/null; do sleep 0.2; done;"
-                " slurmctld -i")  # fmt: skip
+        self.sh(f"{testbed.END_SLURMCTLD}; slurmctld -i")
         ready = "scontrol ping | grep -q UP && ! sinfo -h -N -o '%T' | grep -qE 'unk|[*]'"
         self.wait(lambda: self.project.execute(ready, check=False).returncode == 0, 120.0, "slurmctld is back")
 
@@ -385,12 +386,15 @@ class Lending:
                 seen.wanted.append(len(raised))
                 seen.in_force.append(sum(look.priority[job] >= look.priority[first] for job, first, *_ in raised))
 
+    def log(self) -> str:
+        """slurmctld's, since the start."""
+        return self.sh(f"tail -c +{self.log_offset + 1} {SLURMCTLD_LOG}")
+
     def written(self) -> list[Write]:
-        """The writes of rltuned's user since the start, by slurmctld's log."""
-        text = self.sh(f"tail -c +{self.log_offset + 1} {SLURMCTLD_LOG}")
+        """The writes of rltuned's user, by slurmctld's log."""
         pending: dict[int, list[int]] = defaultdict(list)
         found = []
-        for line in text.splitlines():
+        for line in self.log().splitlines():
             if match := FACTOR.search(line):
                 pending[int(match[2])].append(int(match[1]) - FACTOR_ZERO)
             elif match := COMPLETE.match(line):
@@ -493,6 +497,7 @@ class Lending:
 
     def accounting(self) -> dict[int, Run]:
         """The jobs, and tasks of arrays, that have started."""
+        powered_up = {int(task or job) for job, task in POWERED_UP.findall(self.log())}
         since = self.sh(f"date -d @{self.since:.0f} +%Y-%m-%dT%H:%M:%S").strip()
         columns = "JobIDRaw,Start,ElapsedRaw,State"
         rows = self.sh(f"SLURM_TIME_FORMAT=%s sacct -nPXaD -S {since} -o {columns}").splitlines()
@@ -500,10 +505,12 @@ class Lending:
         for row in rows:
             job, start, elapsed, state = row.split("|")
             if job.isdigit() and start.isdigit():
-                # Of several runs of a job (preempted, requeued) the book's is not told.
-                before = found.get(int(job))
-                first = float(start) if before is None else min(before.first, float(start))
-                found[int(job)] = Run(float(start), float(elapsed), before is None and state != "RUNNING", first)
+                # Of several runs of a job (preempted, requeued) the book's is not told. Of one whose nodes were
+                # switched on for it nothing tells when it left the queue.
+                before, unclear = found.get(int(job)), int(job) in powered_up
+                first = 0.0 if unclear else float(start) if before is None else min(before.first, float(start))
+                ended = before is None and not unclear and state != "RUNNING"
+                found[int(job)] = Run(float(start), float(elapsed), ended, first)
         return found
 
     def summary(self, written: Sequence[Write], agreement: Agreement) -> dict[str, Any]:
@@ -584,7 +591,7 @@ class Run(NamedTuple):
     seconds: float
     ended: bool
     first: float
-    """Start of its first run: it may have been preempted, or requeued, since."""
+    """Start of its first run: it may have been preempted, or requeued, since. 0: unclear."""
 
 
 class Loan(NamedTuple):

@@ -535,7 +535,7 @@ class Soak:
 
     def slurmctld_restarted(self) -> None:
         """In order: nothing is lost."""
-        self.sh("pkill -TERM -x 'slurmctld(-wlm)?'; while pgrep -x 'slurmctld(-wlm)?' >/dev/null; do sleep 0.2; done")
+        self.sh(testbed.END_SLURMCTLD)
         time.sleep(self.rng.choice([0.0, 5.0, 20.0]))
         self.start_slurmctld()
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -40,6 +40,8 @@ ROOT = HERE.parent
 SUITES = {"22.05": "bookworm", "24.11": "trixie", "26.05": "forky"}
 PACKAGES = {"22.05": "deb12", "24.11": "deb13", "26.05": "deb14"}
 """rltuned's package for each (packaging/build.py)."""
+NOT_INSTALLED = frozenset({"build", "dist", "docker-slurm-testbed", "studies", "tests"})
+"""Parts of the source tree that are in no wheel and no package."""
 # The stages of the Dockerfile, in its order; and the image of deploy/Dockerfile.
 STAGES = ("slurm", "systemd", "forecast", "prometheus")
 TARGETS = (*STAGES, "daemon")
@@ -55,6 +57,10 @@ COMPOSE_OF = {"paper": "compose.yaml", "site": "compose.mixed.yaml"}
 """Of other profiles: `compose.PROFILE.yaml`."""
 TARGET_OF = {"site": "systemd"}
 """Stage of the image of a profile; "slurm" of others. rltuned's package depends on systemd."""
+END_SLURMCTLD = """
+pkill -TERM -x 'slurmctld(-wlm)?'
+while pgrep -x 'slurmctld(-wlm)?' >/dev/null; do timeout 2 scontrol ping >/dev/null; sleep 0.2; done"""
+"""One that is told to end between two connections may wait for another one first, on a cluster at rest for good."""
 SCALE_GPUS = 4
 READY_SECONDS = 300
 
@@ -146,23 +152,20 @@ class Recipe:
         say(f"built {name} in {time.monotonic() - began:.0f} s")
 
 
-@contextlib.contextmanager
-def recipe(release: str, target: str) -> Iterator[Recipe]:
+def recipe(release: str, target: str) -> Recipe:
     """Of a stage of the testbed's Dockerfile, or of the daemon's image with a wheel of this source tree."""
     base = f"debian:{SUITES[release]}-slim"
     if target in STAGES:
         parts = [path for part in ("etc", "image") for path in (HERE / part).rglob("*") if path.is_file()]
         files = {str(path.relative_to(HERE)): path for path in [HERE / "Dockerfile", *parts]}
         files["requirements.lock"] = ROOT / "requirements.lock"
-        yield Recipe(base, files, options=("--target", target))
-        return
-    with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
-        wheel = build_wheel(Path(scratch))
-        names = (DAEMON_FILE, "deploy/entrypoint.sh", "requirements.lock", ".dockerignore")
-        files = {name: ROOT / name for name in names} | {f"dist/{wheel.name}": wheel}
-        # The label is for who removes those of earlier states of the source: each has a copy of all packages.
-        options = ("-f", DAEMON_FILE, "--build-arg", f"UID={OPERATOR_UID}", "--label", f"{SOURCE}={ROOT}")
-        yield Recipe(base, files, "deploy/extra-ca.crt", options)
+        return Recipe(base, files, options=("--target", target))
+    wheel = built_wheel()
+    names = (DAEMON_FILE, "deploy/entrypoint.sh", "requirements.lock", ".dockerignore")
+    files = {name: ROOT / name for name in names} | {f"dist/{wheel.name}": wheel}
+    # The label is for who removes those of earlier states of the source: each has a copy of all packages.
+    options = ("-f", DAEMON_FILE, "--build-arg", f"UID={OPERATOR_UID}", "--label", f"{SOURCE}={ROOT}")
+    return Recipe(base, files, "deploy/extra-ca.crt", options)
 
 
 def image_exists(name: str) -> bool:
@@ -201,19 +204,19 @@ def build(release: str, target: str = "slurm") -> str:
     if subprocess.run([HERE / "base-image.sh", SUITES[release]], check=False).returncode != 0:
         message = f"no base image for Slurm {release}"
         raise TestbedError(message)
-    with recipe(release, target) as wanted:
-        name = wanted.name(release, target)
-        if image_exists(name):
-            return name
-        # The classic builder builds all stages above the wanted one. Made first, one by one, each is made only once.
-        if target in STAGES[1:]:
-            build(release, STAGES[STAGES.index(target) - 1])
-        # Not only of one digest: what differs a little finds most of its layers made by the other.
-        with locked(f"{release}-{target}"):
-            if not image_exists(name):
-                wanted.build(name)
-                if target == "daemon":
-                    remove_images("--filter", f"label={SOURCE}={ROOT}", keep={name})
+    wanted = recipe(release, target)
+    name = wanted.name(release, target)
+    if image_exists(name):
+        return name
+    # The classic builder builds all stages above the wanted one. Made first, one by one, each is made only once.
+    if target in STAGES[1:]:
+        build(release, STAGES[STAGES.index(target) - 1])
+    # Not only of one digest: what differs a little finds most of its layers made by the other.
+    with locked(f"{release}-{target}"):
+        if not image_exists(name):
+            wanted.build(name)
+            if target == "daemon":
+                remove_images("--filter", f"label={SOURCE}={ROOT}", keep={name})
     return name
 
 
@@ -271,9 +274,8 @@ class Project:
 
     def install_rltuned(self) -> None:
         """Installs the source tree's rltuned in ctl, with /etc/rltuned and empty directories for its state."""
-        with tempfile.TemporaryDirectory(prefix="rltuned-wheel-") as scratch:
-            wheel = build_wheel(Path(scratch))
-            run(["docker", "cp", wheel, f"{self.container()}:/tmp/{wheel.name}"])
+        wheel = built_wheel()
+        run(["docker", "cp", wheel, f"{self.container()}:/tmp/{wheel.name}"])
         self.execute(
             f"""
             set -e
@@ -287,9 +289,8 @@ class Project:
 
     def install_package(self) -> None:
         """Installs the source tree's rltuned in ctl from its Debian package, in the place of what the image has."""
-        with tempfile.TemporaryDirectory(prefix="rltuned-package-") as scratch:
-            package = build_package(Path(scratch), PACKAGES[self.release])
-            run(["docker", "cp", package, f"{self.container()}:/tmp/rltuned.deb"])
+        package = next(built_packages("deb", "--for", PACKAGES[self.release]).glob("rltuned_*.deb"))
+        run(["docker", "cp", package, f"{self.container()}:/tmp/rltuned.deb"])
         self.execute("rm -rf /opt/rltuned /{etc,var/lib,run}/rltuned; dpkg -i /tmp/rltuned.deb && rm /tmp/rltuned.deb")
 
     def up(self) -> None:
@@ -482,21 +483,52 @@ def project_python() -> str:
     return sys.executable
 
 
-def build_wheel(folder: Path) -> Path:
-    """Builds a wheel of the source tree with the project's Python."""
-    run([project_python(), "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT])
-    return next(folder.glob("*.whl"))
+def made_once(what: str, make: Callable[[Path], object]) -> Path:
+    """A folder that `make` has filled from this source tree; made again only when a file of the tree has changed."""
+    digest = hashlib.sha256()
+    for part in sorted(ROOT.iterdir()):
+        if part.name.startswith(".") or part.name in NOT_INSTALLED:
+            continue
+        for path in [part] if part.is_file() else sorted(part.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(ROOT)} {os.access(path, os.X_OK)}\n".encode())
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    folder = ROOT / "build/testbed" / what / digest.hexdigest()[:12]
+    with locked(what):
+        if not folder.exists():
+            shutil.rmtree(folder.parent, ignore_errors=True)
+            unfinished = folder.with_name("unfinished")
+            unfinished.mkdir(parents=True)
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
 
 
-def build_package(folder: Path, distribution: str) -> Path:
-    """Builds the Debian package of the source tree, with the programs that releases are made with."""
-    wheel, programs = build_wheel(folder), ROOT / "build/publish/bin"
+def built_wheel() -> Path:
+    """The wheel of the source tree, built with the project's Python."""
+
+    def make(folder: Path) -> None:
+        run([project_python(), "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT])
+
+    return next(made_once("wheel", make).glob("*.whl"))
+
+
+def publishing() -> Path:
+    """The directory with the programs that releases are made with."""
     with locked("publish"):
         run(["make", "-C", ROOT, "build/publish/.installed"])
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{programs}:{os.environ['PATH']}"}
-    words = [project_python(), ROOT / "packaging/build.py", "deb", "--for", distribution]
-    run([*words, "--wheel", wheel, "--out", folder], env=env)
-    return next(folder.glob("rltuned_*.deb"))
+    return ROOT / "build/publish/bin"
+
+
+def built_packages(kind: str, *options: str) -> Path:
+    """A folder with packages of the source tree: what packaging/build.py makes of its wheel."""
+
+    def make(folder: Path) -> None:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{publishing()}:{os.environ['PATH']}"}
+        words = [project_python(), ROOT / "packaging/build.py", kind, *options]
+        run([*words, "--wheel", built_wheel(), "--out", folder], env=env)
+
+    return made_once("-".join([kind, *options[1:]]), make)
 
 
 def install_and_start(project: Project) -> str:
@@ -588,9 +620,9 @@ def command_prune(_: argparse.Namespace) -> int:
     ensure_engine()
     own = set()
     for release, target in itertools.product(SUITES, STAGES):
-        with recipe(release, target) as of:
-            if image_exists(of.base):
-                own.add(of.name(release, target))
+        of = recipe(release, target)
+        if image_exists(of.base):
+            own.add(of.name(release, target))
     remove_images(keep=own)
     return 0
 

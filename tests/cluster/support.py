@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from cluster.shell import Shells
 from packaging.requirements import Requirement
+from testbed import built_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTBED = ROOT / "docker-slurm-testbed"
@@ -185,7 +186,8 @@ class Controller:
     def stop(self, signal: str = "TERM") -> None:
         """Ends slurmctld: TERM saves its state, KILL does not."""
         self._cluster.sh(f"pkill -{signal} -x 'slurmctld(-wlm)?' || true")
-        wait_until(lambda: not self.running(), "slurmctld ends")
+        # One that is told to end between two connections may wait for another one first, on a cluster at rest for good.
+        wait_until(lambda: not self.answers() and not self.running(), "slurmctld ends")
 
     def start(self, *, wipe_state: bool = False) -> None:
         """Starts slurmctld and waits until it answers and every node is back."""
@@ -669,11 +671,3 @@ def simulate_wheels(python: str) -> Path:
     wanted += [f"--platform=manylinux{of}_x86_64" for of in ("_2_28", "_2_17", "2014")]
     succeed(sys.executable, "-m", "pip", "download", "-q", "-d", str(folder), *wanted, *names)
     return folder
-
-
-@cache
-def built_wheel() -> Path:
-    """A wheel of the source tree as it is now; built once per test session."""
-    folder = Path(tempfile.mkdtemp(prefix="rltuned-wheel-"))
-    succeed(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT))
-    return next(folder.glob("*.whl"))

@@ -14,6 +14,7 @@ import pytest
 from cluster.conftest import Clusters
 from cluster.support import OPERATOR, PATIENCE, ROOT, locked, wait_until
 from cluster.test_systemd import STEERING, Host
+from testbed import built_packages, made_once, publishing
 
 from rltuned import __version__
 
@@ -25,10 +26,13 @@ def run(*words: str | Path, **more: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built() -> Path:
     """A directory with the sdist, and the wheel that was made of that sdist, not of the tree."""
-    folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+
+    def make(folder: Path) -> None:
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+
+    folder = made_once("sdist", make)
     assert sorted(path.name for path in folder.iterdir()) == [
         f"rltuned-{__version__}-py3-none-any.whl",
         f"rltuned-{__version__}.tar.gz",
@@ -80,7 +84,6 @@ def test_what_the_lock_file_names_is_all_that_the_wheel_needs(alone: Path):
     assert run(alone / "pip", "check").stdout == "No broken requirements found.\n"
 
 
-PUBLISH = "requirements-publish.lock"
 RELEASE = "24.11"
 HOST = "systemd"
 OLD, NEW = f"rltuned_{__version__}-1+deb13_amd64.deb", f"rltuned_{__version__}-2+deb13_amd64.deb"
@@ -88,34 +91,27 @@ SIMULATE = f"rltuned-simulate_{__version__}-1+deb13_amd64.deb"
 
 
 @pytest.fixture(scope="module")
-def publish(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def publish() -> Path:
     """The bin directory of the environment that releases are made with."""
-    venv = tmp_path_factory.mktemp("publish") / "venv"
-    run(sys.executable, "-m", "venv", venv)
-    run(venv / "bin/pip", "install", "-q", "--no-compile", "--no-deps", "--require-hashes", "-r", ROOT / PUBLISH)
-    (venv / ".installed").touch()  # make takes it for its own
-    return venv / "bin"
+    return publishing()
 
 
 @pytest.fixture(scope="module")
-def packages(built: Path, publish: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packages() -> Path:
     """A directory with the Debian packages for Debian 13 and the RPMs, and `rltuned` as a later revision."""
-    folder = tmp_path_factory.mktemp("packages")
-    (wheel,) = built.glob("*.whl")
-    environment = {**os.environ, "PATH": f"{publish}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    words = (sys.executable, ROOT / "packaging/build.py")
-    more = ("--wheel", wheel, "--out", folder)
-    run(*words, "deb", *more, "--for", "deb13", env=environment)
-    assert (folder / OLD).exists()
-    unpacked = folder / "unpacked"
-    run("dpkg-deb", "-R", folder / OLD, unpacked)
-    control = unpacked / "DEBIAN/control"
-    control.write_text(control.read_text().replace("-1+deb13", "-2+deb13"))
-    run("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "-b", unpacked, folder / NEW)
-    shutil.rmtree(unpacked)
-    if shutil.which("rpmbuild"):
-        run(*words, "rpm", *more, env=environment)
-    return folder
+
+    def make(folder: Path) -> None:
+        for made in [built_packages("deb", "--for", "deb13"), *([built_packages("rpm")] if rpmbuild else [])]:
+            shutil.copytree(made, folder, dirs_exist_ok=True)
+        unpacked = folder / "unpacked"
+        run("dpkg-deb", "-R", folder / OLD, unpacked)
+        control = unpacked / "DEBIAN/control"
+        control.write_text(control.read_text().replace("-1+deb13", "-2+deb13"))
+        run("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "-b", unpacked, folder / NEW)
+        shutil.rmtree(unpacked)
+
+    rpmbuild = shutil.which("rpmbuild")
+    return made_once("packages-and-rpms" if rpmbuild else "packages", make)
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from cluster.conftest import Clusters
 from cluster.daemon_support import named
-from cluster.support import OPERATOR, PYTHON, RLTUNED, ROOT, USERS, Cluster, built_wheel, simulate_wheels, wait_until
+from cluster.support import OPERATOR, PYTHON, RLTUNED, ROOT, USERS, Cluster, simulate_wheels, wait_until
+from testbed import built_wheel
 
 HOST = "systemd"
 PAGE = ROOT / "docs" / "installation.md"
