@@ -59,8 +59,15 @@ TARGET_OF = {"site": "systemd"}
 """Stage of the image of a profile; "slurm" of others. rltuned's package depends on systemd."""
 END_SLURMCTLD = """
 pkill -TERM -x 'slurmctld(-wlm)?'
-while pgrep -x 'slurmctld(-wlm)?' >/dev/null; do timeout 2 scontrol ping >/dev/null; sleep 0.2; done"""
-"""One that is told to end between two connections may wait for another one first, on a cluster at rest for good."""
+for second in $(seq 90); do
+    timeout 2 scontrol ping >/dev/null
+    pgrep -x 'slurmctld(-wlm)?' >/dev/null || break
+    sleep 0.5
+done
+pkill -KILL -x 'slurmctld(-wlm)?'
+true"""
+"""One that is told to end between two connections may wait for another one first, on a cluster at rest for good; one
+that does not end is killed after a minute and a half, as by systemd."""
 SCALE_GPUS = 4
 READY_SECONDS = 300
 

@@ -169,6 +169,10 @@ class RpcCounts:
         return sum(self.by_type.get(name, 0) for name in writes)
 
 
+STOP_SECONDS = 90.0
+"""After which a slurmctld that was told to end is killed, as systemd does it: 22.05 has been seen to hang."""
+
+
 class Controller:
     """slurmctld: stopped, frozen and started again while its container lives on."""
 
@@ -186,8 +190,21 @@ class Controller:
     def stop(self, signal: str = "TERM") -> None:
         """Ends slurmctld: TERM saves its state, KILL does not."""
         self._cluster.sh(f"pkill -{signal} -x 'slurmctld(-wlm)?' || true")
-        # One that is told to end between two connections may wait for another one first, on a cluster at rest for good.
-        wait_until(lambda: not self.answers() and not self.running(), "slurmctld ends")
+
+        def ended() -> bool:
+            # One that is told to end between two connections may first wait for another one, at rest for good.
+            self.answers()
+            return not self.running()
+
+        try:
+            wait_until(ended, "slurmctld ends", patience=STOP_SECONDS)
+        except AssertionError:
+            threads = "for thread in /proc/$(pgrep -o slurmctld)/task/*; do cat $thread/{comm,wchan}; echo; done"
+            seen = f"{threads}; tail -n 30 /var/log/slurm/slurmctld.log"
+            sys.stdout.write(self._cluster.sh(seen, check=False).stdout)
+            if signal == "KILL":
+                raise
+            self.stop("KILL")
 
     def start(self, *, wipe_state: bool = False) -> None:
         """Starts slurmctld and waits until it answers and every node is back."""
