@@ -229,7 +229,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard("but do not end", "controller/give_back/by_daemon.py",
           "min(LONGEST_RETRY, max(self.first, 2.0 * self._waits.get(job, (0.0, 0.0))[1]))", "1e9",
           "What could not be given back is tried again for ever.",
-          ("controller/test_loop.py::test_what_could_not_be_given_back_for_an_hour_is_tried_again_within_ten_minutes",)),
+          ("controller/test_loop.py::test_jobs_that_could_not_be_given_back_are_tried_again_for_ever_less_and_less_often_and_visibly",)),
     # --- what is known of the cluster
     Guard("facts grow old", "controller/health/slurmctld.py",
           "if now - self._facts_at < FACTS_SECONDS and not doubtful:",
@@ -286,7 +286,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard("a dry run has no sign of life", "controller/cycle/parts.py",
           "Liveness(runtime, self._condition, silent=dry_run)", "Liveness(runtime, self._condition)",
           "The dead-man timer helps a daemon that nobody replaces.",
-          ("controller/test_loop.py::test_a_dry_run_shows_no_sign_of_life_to_the_dead_man_timer_which_has_to_give_leftovers_back",)),
+          ("controller/test_loop.py::test_a_dry_run_constructs_no_writer_yet_plans_measures_and_records",)),
     Guard("on standby", "controller/cycle/steps.py",
           "parts.state.put(Cause.STANDBY, primacy.why(strays, runtime.clock.monotonic()))", "pass",
           "One host writes.",

@@ -132,9 +132,7 @@ def test_a_journal_whose_file_cannot_be_closed_takes_no_file_of_others_for_its_o
             os.fstat(another.fileno())
         assert (tmp_path / "another").read_bytes() == b""
         assert run.daemon.journal.alarms == (), "each line was synced before"
-        run.daemon.stop()
-        assert run.restore().complete
-    assert run.untouched()
+        run.end()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])

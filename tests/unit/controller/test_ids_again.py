@@ -48,6 +48,4 @@ def test_a_new_job_with_the_id_of_a_raised_one_is_a_job_like_any_other(tmp_path,
     # What the one before may have used is still lent: nobody knows yet what became of it.
     assert which not in book.loans or book.loans[which].submit_time < new.submit_time
     assert which not in book.offers or book.offers[which].submit_time == new.submit_time
-    run.daemon.stop()
-    assert run.restore().complete
-    assert run.untouched()
+    run.end()

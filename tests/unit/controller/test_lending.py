@@ -6,7 +6,6 @@ from unit.controller.support import planned
 from unit.controller.test_loop import Deaf, again, house
 
 from rltuned.controller.cycle.lending import FILE_NAME, read_book
-from rltuned.controller.health.lock import Lock
 from rltuned.controller.health.prerequisites import Severity
 from rltuned.controller.shown.checks import examine
 from rltuned.core.changes import Outcome
@@ -185,16 +184,6 @@ def test_a_file_that_cannot_be_written_is_said_once_and_nobody_is_raised_until_i
     path.rmdir()
     run.tick()
     assert run.slurm.jobs[13].site_factor > 0
-
-
-def test_a_daemon_whose_lock_was_removed_leaves_the_file_to_whoever_has_it(tmp_path):
-    run = flooded(tmp_path)
-    run.daemon.parts.owns = Lock.acquire(tmp_path / "state", "run", 0.0).still_held
-    run.tick()
-    (tmp_path / "state" / "lock").unlink()
-    before = (tmp_path / "state" / FILE_NAME).read_bytes()
-    run.ticks(3)
-    assert (tmp_path / "state" / FILE_NAME).read_bytes() == before
 
 
 def test_who_was_given_back_and_starts_then_borrows_nothing(tmp_path):

@@ -8,7 +8,6 @@ from unit.controller.model_slurm import ModelReader, ModelSlurm, VirtualClock
 from unit.controller.support import make_daemon, planned
 from unit.controller.test_loop import House, config
 
-from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.prerequisites import Severity, blocking, prerequisites
 from rltuned.controller.health.primacy import HANDOVER, Primacy, look_once
 from rltuned.controller.shown.checks import controllers, examine
@@ -74,10 +73,6 @@ def turned(pair):
     return pair.slurm.order() == list(range(12, 0, -1))
 
 
-def untouched(pair):
-    return all(pair.slurm.untouched(job) for job in pair.slurm.jobs.values())
-
-
 def test_only_the_daemon_beside_the_acting_controller_writes_and_the_other_one_does_not_even_read(pair, both):
     first, second = both
     assert turned(pair)
@@ -99,7 +94,7 @@ def test_a_fail_over_hands_the_queue_over_and_back(pair, both):
         pair.up["ctl"] = up
         # The new one waits although it comes first, the old one gives back.
         pair.ticks(here, there)
-        assert untouched(pair)
+        assert first.untouched()
         pair.ticks(here, there, count=4)
         assert turned(pair)
         assert {job for job, entry in here.daemon.journal.entries.items() if entry.carries} == set(range(2, 13))
@@ -180,29 +175,20 @@ def test_what_is_still_in_the_journal_of_a_daemon_that_starts_on_standby_is_give
     pair.up["ctl"] = False
     again = pair.daemon(tmp_path, "ctl")
     pair.ticks(again, count=3)
-    assert untouched(pair)
+    assert first.untouched()
     assert pair.ticks(again)[0].outcome is CycleOutcome.STANDBY
 
 
-def test_a_restore_on_the_host_that_lost_its_slurmctld_gives_back_once_and_not_what_the_other_daemon_writes(
-    pair, both, tmp_path
-):
+def test_a_restore_on_the_host_that_lost_its_slurmctld_gives_back_once_and_not_what_the_other_daemon_writes(pair, both):
     first, second = both
     first.daemon.stop()
     pair.up["ctl"] = False
 
     def dead_man():
-        restore_queue(
-            config(tmp_path / "ctl"),
-            if_stale=300.0,
-            clock=pair.slurm.clock,
-            names=frozenset({"ctl"}),
-            connect_reader=lambda _: pair.reader(),
-            connect_writer=lambda _: pair.slurm.writer(),
-        )
+        first.restore(if_stale=300.0, names=frozenset({"ctl"}), connect_reader=lambda _: pair.reader())
 
     dead_man()
-    assert untouched(pair)
+    assert first.untouched()
     pair.ticks(second, count=3)
     assert turned(pair)
     dead_man()

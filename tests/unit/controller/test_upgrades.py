@@ -33,9 +33,7 @@ def test_the_cycle_after_an_upgrade_reads_and_writes_as_the_new_release_does(tmp
     assert {job for job, factor in raised.items() if factor} <= {
         job.job_id for job in run.slurm.jobs.values() if job.site_factor
     }
-    run.daemon.stop()
-    assert run.restore().complete
-    assert run.untouched()
+    run.end()
 
 
 @pytest.mark.parametrize("step", range(1, 15))
@@ -61,6 +59,4 @@ def test_programs_that_are_exchanged_in_the_middle_of_a_cycle_cost_this_cycle_at
     assert last.outcome is CycleOutcome.DONE
     assert not run.events("job.foreign")
     assert not run.events("cycle.defect")
-    run.daemon.stop()
-    assert run.restore().complete
-    assert run.untouched()
+    run.end()
