@@ -16,9 +16,7 @@ from unit.slurm.standin import (
     CONFIG,
     PARTITIONS,
     PENDING_JOB,
-    PING,
     RECORDED,
-    VERSION,
     StandIn,
     job,
     releases,
@@ -580,10 +578,6 @@ def test_a_command_of_before_is_refused_with_its_new_name(capsys, words, now):
 def test_the_queue_is_given_back_where_numpy_is_broken(tmp_path, options):
     slurm = StandIn(tmp_path / "slurm")
     slurm.queue([job(7)])
-    slurm.answer("version", VERSION)
-    slurm.answer("config", CONFIG)
-    slurm.answer("ping", PING)
-    slurm.answer("update")
     carries = [f"{slurm.folder}/{name}" for name in ("raised", "given-back")]
     for path, factor in zip(carries, (5, 0), strict=True):
         Path(path).write_text(sprio_row(7, factor))

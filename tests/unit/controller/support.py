@@ -14,6 +14,7 @@ from typing import Any
 
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
 
+from rltuned.cli.main import main
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
 from rltuned.controller.cycle.policy import load_policy
@@ -28,7 +29,7 @@ from rltuned.controller.write.claims import SETTLE_SECONDS
 from rltuned.controller.write.journal import Journal
 from rltuned.controller.write.reconcile import Reconciler, view
 from rltuned.core.changes import Change, Field, SiteFactor
-from rltuned.core.config import Config
+from rltuned.core.config import Config, StateSection
 from rltuned.decide.place.outcome import SolveOutcome
 from rltuned.decide.scope import Veto
 
@@ -87,6 +88,22 @@ def as_user(uid: int, call: Callable[[], Any]) -> Any:
     return value
 
 
+def typed_as(uid: int, *words: object) -> tuple[Any, str, str]:
+    """Exit code, output and errors of a command of that user's."""
+
+    def call() -> tuple[Any, str, str]:
+        code, out, err = None, io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main([str(word) for word in words])
+            except SystemExit as end:
+                code = end.code
+        return code, out.getvalue(), err.getvalue()
+
+    code, out, err = as_user(uid, call)
+    return code, out, err
+
+
 def unlimited() -> Budget:
     return Budget(limited=False, burst=24, rate=1.5, per_cycle=5000)
 
@@ -122,6 +139,11 @@ class Bench:
     @property
     def clock(self) -> VirtualClock:
         return self.slurm.clock
+
+    def config(self, **sections: Any) -> Config:
+        return Config(
+            state=StateSection(directory=self.directory / "state", mirror=self.directory / "mirror"), **sections
+        )
 
     def restart_daemon(self) -> None:
         """What is in memory is gone; what is on disk is loaded."""

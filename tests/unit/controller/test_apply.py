@@ -8,11 +8,6 @@ from rltuned.core.changes import Change, Field, Outcome, OverSubscribe, SiteFact
 from rltuned.slurm.port import Privilege
 
 
-@pytest.fixture
-def bench(tmp_path):
-    return Bench.make(tmp_path, [1000, 900, 800, 700])
-
-
 def outcomes(results):
     return {result.change.job_id: result.outcome for result in results}
 

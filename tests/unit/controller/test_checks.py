@@ -14,12 +14,7 @@ from rltuned.controller.shown.checks import examine
 from rltuned.controller.users.user_records import MARK
 from rltuned.core import pools
 from rltuned.core.changes import OverSubscribe
-from rltuned.core.config import (
-    Config,
-    Stage,
-    StateSection,
-    UsersSection,
-)
+from rltuned.core.config import Config, Stage, UsersSection
 from rltuned.decide.rank.multifactor import FLAGS
 from rltuned.slurm.port import Privilege
 
@@ -150,47 +145,38 @@ def bench(tmp_path):
     return Bench.make(tmp_path, [1000, 900, 800])
 
 
-def report(bench, **sections):
-    return {finding.subject: finding for finding in examined(bench, **sections)}
-
-
-def examined(bench, **sections):
-    state = StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror")
-    return examine(bench.slurm.reader(), Config(state=state, **sections), bench.clock)
-
-
-def test_doctor_proves_that_nothing_is_left_after_restore_and_says_when_something_is(bench):
+def test_doctor_proves_that_nothing_is_left_after_restore_and_says_when_something_is(bench, doctor):
     bench.cycle([3, 2, 1])
-    left = report(bench)["leftovers"]
+    left = doctor()["leftovers"]
     assert left.severity is Severity.ERROR
     assert "2 pending jobs carry values of rltuned's" in left.cause
     assert left.remedy == "rltuned restore"
     bench.restore()
-    assert report(bench)["leftovers"].severity is Severity.OK
+    assert doctor()["leftovers"].severity is Severity.OK
     assert bench.slurm.updates == 4
 
 
-def test_doctor_names_orphans_foreign_changes_and_a_damaged_journal(bench):
+def test_doctor_names_orphans_foreign_changes_and_a_damaged_journal(bench, doctor):
     bench.slurm.admin_site_factor(3, 5)
     bench.cycle([2, 1])
     bench.slurm.admin_site_factor(2, 7)
     bench.reconcile()
     path = bench.directory / "state" / "journal.jsonl"
     path.write_bytes(path.read_bytes() + b"torn")
-    found = report(bench)
+    found = doctor()
     assert "1 jobs were changed by somebody else" in found["foreign changes"].cause
     assert "(2, 3)" in found["orphans"].cause, "a raise that the journal does not explain may be ours"
     assert "1 damaged line" in found["journal"].cause
 
 
-def test_doctor_says_who_runs_and_whether_it_lives(bench):
-    assert report(bench)["daemon"].cause == "not running"
+def test_doctor_says_who_runs_and_whether_it_lives(bench, doctor):
+    assert doctor()["daemon"].cause == "not running"
     with Lock.acquire(bench.directory / "state", "run", 0.0):
-        assert "heartbeat none yet" in report(bench)["daemon"].cause
+        assert "heartbeat none yet" in doctor()["daemon"].cause
         beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
-        assert report(bench)["daemon"].severity is Severity.OK
+        assert doctor()["daemon"].severity is Severity.OK
         bench.clock.sleep(301.0)
-        assert "301 s old" in report(bench)["daemon"].cause
+        assert "301 s old" in doctor()["daemon"].cause
 
 
 @pytest.mark.parametrize(
@@ -202,46 +188,45 @@ def test_doctor_says_who_runs_and_whether_it_lives(bench):
         (Condition(unreturned=(2, 3)), "unreturned", Severity.ERROR),
     ],
 )
-def test_doctor_does_not_take_a_living_daemon_for_one_that_keeps_its_promises(bench, condition, subject, severity):
+def test_doctor_does_not_take_a_living_daemon_for_one_that_keeps_its_promises(
+    bench, doctor, condition, subject, severity
+):
     bench.cycle([3, 2, 1])
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         beat([bench.directory / "state"], Moment.of(bench.clock), 300.0, condition)
-        assert report(bench)[subject].severity is severity
+        assert doctor()[subject].severity is severity
 
 
-def test_doctor_says_where_users_do_not_get_their_records(bench, tmp_path):
+def test_doctor_says_where_users_do_not_get_their_records(bench, doctor, tmp_path):
     users = UsersSection(directory=tmp_path / "records")
 
     def found():
         beat([bench.directory / "state"], Moment.of(bench.clock), 300.0)
-        return [
-            (one.severity, one.cause.partition(f"{tmp_path}/")[2])
-            for one in examined(bench, users=users)
-            if one.subject == "users"
-        ]
+        one = doctor(users=users).get("users")
+        return one and (one.severity, one.cause.partition(f"{tmp_path}/")[2])
 
-    assert found() == [], "nobody publishes anything where no daemon runs"
+    assert found() is None, "nobody publishes anything where no daemon runs"
     with Lock.acquire(bench.directory / "state", "run", 0.0):
-        assert found() == [(Severity.WARNING, "records: records were last written there: never")]
+        assert found() == (Severity.WARNING, "records: records were last written there: never")
         users.directory.mkdir()
         (users.directory / MARK).write_text(json.dumps({"time": bench.clock.time(), "interval": 60.0}))
-        assert found() == [(Severity.OK, "records")]
+        assert found() == (Severity.OK, "records")
         bench.clock.sleep(301.0)
-        assert found() == [(Severity.WARNING, "records: records were last written there: 301 s ago")]
+        assert found() == (Severity.WARNING, "records: records were last written there: 301 s ago")
 
 
-def test_doctor_works_while_slurmctld_is_down(bench):
+def test_doctor_works_while_slurmctld_is_down(bench, doctor):
     bench.slurm.up = False
-    found = report(bench)
+    found = doctor()
     assert found["slurmctld"].severity is Severity.ERROR
     assert "journal" in found
 
 
-def test_node_lists_beyond_what_is_compared_are_reported_with_their_users(bench, monkeypatch):
-    assert "node sets" not in report(bench)
+def test_node_lists_beyond_what_is_compared_are_reported_with_their_users(bench, doctor, monkeypatch):
+    assert "node sets" not in doctor()
     monkeypatch.setattr(pools, "MOST_SETS", 1)
     bench.slurm.jobs[1].exc_nodes = next(iter(NODES))
-    found = report(bench)["node sets"]
+    found = doctor()["node sets"]
     assert found.severity is Severity.WARNING
     user = bench.slurm.jobs[1].user
     assert found.cause.startswith("1 pending jobs are left alone (node-sets)")
@@ -249,21 +234,21 @@ def test_node_lists_beyond_what_is_compared_are_reported_with_their_users(bench,
 
 
 @pytest.mark.parametrize(("first", "severity"), [(1, Severity.NOTE), (5, Severity.OK)])
-def test_gpu_types_of_one_partition_shall_differ_in_weight(bench, first, severity):
-    assert "GPU types" not in report(bench), "there is one"
+def test_gpu_types_of_one_partition_shall_differ_in_weight(bench, doctor, first, severity):
+    assert "GPU types" not in doctor(), "there is one"
     bench.slurm.gpu_types = ("k80", "v100")
     bench.slurm.weights = (first, 1, first, 1)
-    found = report(bench)["GPU types"]
+    found = doctor()["GPU types"]
     assert found.severity is severity
     assert found.cause.startswith("gpu has k80, v100; ")
     lines = "NodeName=n[1,3] ... Weight=10; NodeName=n[2,4] ... Weight=20"
     assert found.remedy.endswith(lines) == (severity is Severity.NOTE)
 
 
-def test_what_is_not_simulated_is_said_of_partitions_too(bench):
-    assert "simulator" not in report(bench)
+def test_what_is_not_simulated_is_said_of_partitions_too(bench, doctor):
+    assert "simulator" not in doctor()
     bench.slurm.shares = OverSubscribe.YES
-    found = report(bench)["simulator"]
+    found = doctor()["simulator"]
     assert found.severity is Severity.NOTE
     assert found.cause == "not simulated, though it changes who starts when: OverSubscribe=YES (partition gpu)"
 

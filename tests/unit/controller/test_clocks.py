@@ -15,11 +15,6 @@ HOUR = 3600.0
 JUMPS = pytest.mark.parametrize("seconds", [5 * HOUR, -5 * HOUR], ids=["forward", "back"])
 
 
-@pytest.fixture
-def bench(tmp_path):
-    return Bench.make(tmp_path, [1000, 900, 800, 700])
-
-
 def remembered(bench):
     return {job for job, entry in bench.journal.entries.items() if entry.previous or entry.doubts}
 

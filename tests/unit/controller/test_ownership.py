@@ -1,7 +1,5 @@
 """root looks at the cluster first, and the service's user has to live with the files. Real users: needs root."""
 
-import contextlib
-import io
 import json
 import os
 import shutil
@@ -12,11 +10,10 @@ from pathlib import Path
 
 import pytest
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
-from unit.controller.support import as_user
+from unit.controller.support import as_user, typed_as
 from unit.slurm.standin import StandIn
 
 from rltuned.cli import common
-from rltuned.cli.main import main
 from rltuned.controller.cycle.service import serve
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.lock import Lock, holder
@@ -221,16 +218,8 @@ COMMANDS = (
 
 def told(uid, *arguments):
     """Exit code and all that a command says to this user."""
-
-    def call():
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            try:
-                main([str(argument) for argument in arguments])
-            except SystemExit as end:
-                return end.code, said.getvalue()
-
-    return as_user(uid, call)
+    code, out, err = typed_as(uid, *arguments)
+    return code, out + err
 
 
 @pytest.fixture

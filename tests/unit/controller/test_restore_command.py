@@ -2,29 +2,25 @@
 
 import pytest
 from unit.controller.model_slurm import VirtualClock
-from unit.controller.support import Bench
 
 from rltuned.cli.main import cli
 from rltuned.controller.give_back.by_command import restore_queue
 from rltuned.controller.health.clock import Moment, SystemClock
 from rltuned.controller.health.heartbeat import Condition, beat
 from rltuned.controller.health.lock import Lock
-from rltuned.core.config import Config, StateSection
 from rltuned.core.errors import JournalError, LockedError, SlurmUnavailableError
 
 
 @pytest.fixture
-def bench(tmp_path):
-    bench = Bench.make(tmp_path, [1000, 900, 800, 700])
+def bench(bench):
     bench.cycle([4, 3, 2, 1])
     bench.journal.close()
     return bench
 
 
 def run(bench, clock=None, **values):
-    config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
     return restore_queue(
-        config,
+        bench.config(),
         clock=clock or bench.clock,
         connect_reader=lambda _section: bench.slurm.reader(),
         connect_writer=lambda _section: bench.slurm.writer(),
@@ -59,12 +55,12 @@ def test_without_slurm_it_says_how_many_jobs_keep_values_and_what_will_give_them
         run(bench)
 
 
-def test_beside_a_living_daemon_it_refuses_and_says_what_to_do(bench):
-    with (
-        Lock.acquire(bench.directory / "state", "run", 0.0),
-        pytest.raises(LockedError, match="systemctl stop rltuned"),
-    ):
-        run(bench)
+@pytest.mark.parametrize(
+    ("purpose", "job_ids", "said"), [("run", [], "systemctl stop rltuned"), ("restore", [1], "rltuned restore")]
+)
+def test_beside_a_living_daemon_or_another_restore_it_refuses_and_says_what_to_do(bench, purpose, job_ids, said):
+    with Lock.acquire(bench.directory / "state", purpose, 0.0), pytest.raises(LockedError, match=said):
+        run(bench, job_ids=job_ids)
     assert bench.slurm.updates == 3
 
 
@@ -96,17 +92,6 @@ def test_the_dead_man_leaves_a_living_daemon_alone_whatever_befalls_the_clock(be
         assert run(bench, if_stale=300.0).complete
 
 
-def test_the_dead_man_leaves_a_daemon_alone_that_is_just_starting(bench):
-    class Starting(VirtualClock):
-        def sleep(self, seconds):
-            super().sleep(seconds)
-            beat([bench.directory / "state"], Moment.of(self), 300.0)
-
-    with Lock.acquire(bench.directory / "state", "run", 0.0):
-        assert run(bench, if_stale=300.0, clock=Starting()) is None
-    assert untouched(bench) == [1]
-
-
 class Waiting(VirtualClock):
     """While somebody waits, the daemon beats, and says for how long it has been inactive."""
 
@@ -123,10 +108,15 @@ class Waiting(VirtualClock):
         beat([self.directory / "state"], Moment.of(self), 300.0, Condition(inactive=self.inactive))
 
 
-@pytest.mark.parametrize("inactive", ["for long", "not for long", "slurmctld is down", "slurmctld is just back"])
+@pytest.mark.parametrize(
+    "inactive", ["for long", "not for long", "slurmctld is down", "slurmctld is just back", "it is just starting"]
+)
 def test_the_dead_man_leaves_the_queue_to_a_daemon_that_will_act_by_itself(bench, inactive):
     bench.slurm.clock = clock = Waiting(bench.directory, 1700.0 if inactive == "not for long" else 1801.0)
-    clock.beat()
+    if inactive == "it is just starting":
+        clock.inactive = 0.0  # its first sign of life comes while the dead-man waits
+    else:
+        clock.beat()
     bench.slurm.up = inactive != "slurmctld is down"
     if inactive == "slurmctld is just back":
         clock.inactive = -200.0  # it acts while the dead-man waits for it
@@ -134,11 +124,6 @@ def test_the_dead_man_leaves_the_queue_to_a_daemon_that_will_act_by_itself(bench
     with Lock.acquire(bench.directory / "state", "run", 0.0):
         assert (run(bench, if_stale=300.0, clock=clock) is not None) is helps
     assert untouched(bench) == ([1, 2, 3, 4] if helps else [1])
-
-
-def test_two_restores_do_not_run_at_once(bench):
-    with Lock.acquire(bench.directory / "state", "restore", 0.0), pytest.raises(LockedError, match="rltuned restore"):
-        run(bench, job_ids=[1])
 
 
 def test_with_both_copies_unreadable_it_says_so_and_orphans_is_the_last_resort(bench):

@@ -5,12 +5,11 @@ import sys
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import structlog
 from structlog.testing import capture_logs
 from unit.simulate.house import NO_ONE, House, busy_slurm, config
+from unit.test_cli import run
 
-from rltuned.cli.main import main
 from rltuned.controller.learnt.forecast_worker import needed
 from rltuned.controller.learnt.start_times import FILE_NAME, KeptForecast, StartTimes
 from rltuned.controller.users.user_records import write_all_records
@@ -130,13 +129,6 @@ def test_a_forecast_that_cannot_be_had_leaves_the_cycle_as_it_was(memory_path):
 
 
 # --- the command
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    said = capsys.readouterr()
-    return end.value.code, said.out, said.err
 
 
 LICENCES = "Not simulated, though it changes who starts when: Licenses=matlab:5."

@@ -8,11 +8,9 @@ from unit.controller.test_loop import house
 
 from rltuned.controller.give_back.batches import WhatToRestore
 from rltuned.controller.health.prerequisites import Severity
-from rltuned.controller.shown.checks import examine
 from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.claims import SETTLE_SECONDS
 from rltuned.core.changes import Outcome
-from rltuned.core.config import Config, StateSection
 from rltuned.core.errors import SlurmParseError
 from rltuned.core.unread import RowKind
 from rltuned.decide.scope import Veto
@@ -165,18 +163,12 @@ def test_a_job_that_becomes_strange_keeps_what_it_carries_until_it_can_be_read_a
 # --- doctor
 
 
-def report(bench, reader=None):
-    config = Config(state=StateSection(directory=bench.directory / "state", mirror=bench.directory / "mirror"))
-    found = examine(reader or bench.slurm.reader(), config, bench.clock)
-    return {finding.subject: finding for finding in found}
-
-
-def test_doctor_names_the_rows_that_it_cannot_understand_and_what_is_on_their_jobs(bench):
+def test_doctor_names_the_rows_that_it_cannot_understand_and_what_is_on_their_jobs(bench, doctor):
     bench.cycle([3, 2, 1])
-    answers = report(bench)["answers"]
+    answers = doctor()["answers"]
     assert (answers.severity, answers.cause) == (Severity.OK, "all understood: 3 jobs, 4 nodes, 1 partitions")
     bench.slurm.strange |= {1, 2, 3}
-    found = report(bench)
+    found = doctor()
     assert found["answers"].severity is Severity.WARNING
     assert "3 rows" in found["answers"].cause
     assert "(3 job)" in found["answers"].cause
@@ -200,9 +192,9 @@ class UnknownFormat:
         )
 
 
-def test_doctor_finds_an_answer_that_no_cycle_can_use_and_goes_on(bench):
+def test_doctor_finds_an_answer_that_no_cycle_can_use_and_goes_on(bench, doctor):
     bench.cycle([3, 2, 1])
-    found = report(bench, UnknownFormat(bench.slurm.reader()))
+    found = doctor(UnknownFormat(bench.slurm.reader()))
     assert found["answers"].severity is Severity.ERROR
     assert "node 'n1': GRES" in found["answers"].cause
     assert "slurmctld" not in found

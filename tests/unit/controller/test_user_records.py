@@ -1,6 +1,5 @@
 """Who can read which record: tried as two real users in a real directory, and by hostile ones."""
 
-import contextlib
 import errno
 import io
 import json
@@ -18,13 +17,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unit.controller.support import as_user
+from unit.controller.support import as_user, typed_as
 from unit.controller.test_loop import config as loop_config
 from unit.controller.test_loop import house
 from unit.controller.test_service import CONFIG, Process
 from unit.decide.conftest import NOW, make_snapshot, pending
 
-from rltuned.cli.main import main
 from rltuned.controller.health.clock import SystemClock
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.tell.logs import make
@@ -368,18 +366,7 @@ def test_a_reload_does_not_change_the_directory(tmp_path):
 
 def explain_as(uid, config, *arguments):
     """Exit code, output and errors of `rltuned explain` as this user."""
-
-    def call():
-        out, err = io.StringIO(), io.StringIO()
-        code = None
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main(["explain", "--config", str(config), *arguments])
-            except SystemExit as end:
-                code = end.code
-        return [code, out.getvalue(), err.getvalue()]
-
-    return run_as(uid, call)
+    return typed_as(uid, "explain", "--config", config, *arguments)
 
 
 @as_root
@@ -585,14 +572,7 @@ def test_the_default_configuration_that_a_user_may_not_read_counts_as_absent(pla
     monkeypatch.setattr(common, "DEFAULT_PATH", hidden)
     monkeypatch.setenv("RLTUNED_USERS__DIRECTORY", str(top))
     write_all_records(top, records(ALICE))
-
-    def call():
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            main(["explain", "1"])
-        return out.getvalue()
-
-    assert "Job 1" in run_as(ALICE, call)
+    assert "Job 1" in typed_as(ALICE, "explain", "1")[1]
 
 
 def test_control_characters_of_a_reason_reach_no_terminal(place, capsys):

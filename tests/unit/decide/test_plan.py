@@ -25,11 +25,7 @@ QUIET = Config(placement=PlacementSection(apply=PlacementApply.OFF))
 
 
 def configured(**sections):
-    return replace_config(QUIET, **sections)
-
-
-def replace_config(config, **sections):
-    return config.model_copy(update=sections)
+    return QUIET.model_copy(update=sections)
 
 
 WHOLE = configured(lend=LendSection(share=1.0))  # each may lend all of its wait
