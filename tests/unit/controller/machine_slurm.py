@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from unit.controller import model_slurm
-from unit.controller.model_slurm import NODES, UID, Job, ModelSlurm
+from unit.controller.model_slurm import NODES, UID, Job, ModelSlurm, named
 
 from rltuned.core.changes import Field
 from rltuned.core.errors import SlurmUnavailableError
@@ -593,10 +593,10 @@ class Commands(model_slurm.Commands):
                 # The request lies in the socket: carried out once slurmctld goes on, long after the client gave up.
                 slurm.backlog.append(line)
                 slurm.clock.sleep(10.0)
-                err += f"Unexpected message received for job {_named(line)}\n"
+                err += f"Unexpected message received for job {named(line)}\n"
             elif not slurm.up or slurm.faults.refused:
                 slurm.clock.sleep(9.0)
-                err += f"Unexpected message received for job {_named(line)}\n"
+                err += f"Unexpected message received for job {named(line)}\n"
             else:
                 slurm.take_token()
                 slurm.clock.sleep(RPC_SECONDS)
@@ -616,7 +616,3 @@ def _tasks(job: Job) -> int:
     """Tasks of it that wait: "2-5" are four."""
     first, _, last = job.tasks.partition("-")
     return int(last) - int(first) + 1 if last else 1
-
-
-def _named(line: str) -> str:
-    return line.split(" ")[1].removeprefix("JobId=").split(",")[0]

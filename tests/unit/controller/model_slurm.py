@@ -357,7 +357,7 @@ class Commands(Runner):
                 slurm.backlog.append(line)
                 slurm.clock.sleep(10.0)
             if not slurm.answers:
-                return "", f"Unexpected message received for job {_named(line)}\n", 1
+                return "", f"Unexpected message received for job {named(line)}\n", 1
             err += slurm.carry_out(line)
         return "", err, 1 if err else 0
 
@@ -575,5 +575,6 @@ class ModelReader(CliReader):
         return super().status(job_ids)
 
 
-def _named(line: str) -> str:
+def named(line: str) -> str:
+    """The job of an update."""
     return line.split(" ")[1].removeprefix("JobId=")

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from unit.controller.faulty_workers import READY as READY_HERE
 from unit.controller.faulty_workers import faulty
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
+from unit.slurm.test_process import gone
 
 from rltuned.controller.cycle.loop import Daemon
 from rltuned.controller.cycle.parts import Parts
@@ -143,20 +144,6 @@ def desk(tmp_path):
 def logs():
     with capture_logs() as entries:
         yield entries
-
-
-def gone(process):
-    """Whether it ends soon."""
-    deadline = time.monotonic() + 60.0
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.01)
-    return False
 
 
 # --- the worker

@@ -7,7 +7,6 @@ from unit.controller.test_loop import Deaf, again, house
 
 from rltuned.controller.cycle.lending import FILE_NAME, read_book
 from rltuned.controller.health.prerequisites import Severity
-from rltuned.controller.shown.checks import examine
 from rltuned.core.changes import Outcome
 from rltuned.core.config import LendSection, Stage
 from rltuned.core.errors import RltunedError, SlurmUnavailableError
@@ -344,8 +343,7 @@ def test_a_strange_row_keeps_nobody_else_from_being_raised(tmp_path):
 
 
 def finding(run):
-    found = examine(run.slurm.reader(), run.daemon.config, run.slurm.clock)
-    (one,) = (item for item in found if item.subject == "loans")
+    (one,) = (item for item in run.examine() if item.subject == "loans")
     return one
 
 

@@ -132,20 +132,20 @@ class Machine(RuleBasedStateMachine):
 
     def somebody(self, after: int, act) -> None:
         """What a person or Slurm does, now or in the middle of something of ours. Only while slurmctld answers."""
-        world = self.world
+        self.soon(after, lambda: act() if self.world.slurm.answers else None)
 
-        def now() -> None:
-            if world.slurm.answers:
-                act()
-
+    def soon(self, after: int, act) -> None:
         if after == 0:
-            now()
+            act()
         else:
-            world.later.append((after, now))
+            self.world.later.append((after, act))
 
     def to_job(self, which: int, after: int, act) -> None:
-        job = self.job(which)
-        if job is not None:
+        self.one_of(sorted(self.world.slurm.jobs), which, after, act)
+
+    def one_of(self, jobs: list[int], which: int, after: int, act) -> None:
+        if jobs:
+            job = jobs[which % len(jobs)]
             self.somebody(after, lambda: act(job) if job in self.world.slurm.jobs else None)
 
     # --- time
@@ -274,11 +274,6 @@ class Machine(RuleBasedStateMachine):
                 slurm.submit(500 + 733 * slurm.next_id % 1000, user=user, time_limit=limit)
         self.world.pass_time(301.0)
 
-    def one_of(self, jobs: list[int], which: int, after: int, act) -> None:
-        if jobs:
-            job = jobs[which % len(jobs)]
-            self.somebody(after, lambda: act(job) if job in self.world.slurm.jobs else None)
-
     @rule(which=WHICH, after=SOON)
     def a_raised_job_starts(self, which, after):
         """It was raised for that."""
@@ -356,10 +351,7 @@ class Machine(RuleBasedStateMachine):
             else:
                 setattr(faults, what, True)
 
-        if after == 0:
-            act()
-        else:
-            self.world.later.append((after, act))
+        self.soon(after, act)
 
     @TROUBLE
     @rule(which=WHICH, unreadable=st.booleans())
@@ -429,10 +421,7 @@ class Machine(RuleBasedStateMachine):
     @rule(minutes=st.sampled_from([2, 6, 25, 60]), after=SOON)
     def stopped_for_a_while(self, minutes, after):
         """SIGSTOP, a debugger, swapping."""
-        if after == 0:
-            self.world.stop_for(60.0 * minutes)
-        else:
-            self.world.later.append((after, lambda: self.world.stop_for(60.0 * minutes)))
+        self.soon(after, lambda: self.world.stop_for(60.0 * minutes))
         self.world.pass_time(301.0)
 
     @TROUBLE

@@ -1,16 +1,14 @@
 """`rltuned pause` and `resume`: what a daemon makes of them, whatever happens to it, to the file and to clocks."""
 
-import io
 import json
 import os
 from dataclasses import asdict, replace
 
 import pytest
-from rich.console import Console
 from unit.controller.support import as_user
 from unit.controller.test_loop import again, house
+from unit.decide.test_explain import printed
 
-from rltuned.cli import show
 from rltuned.cli.main import main
 from rltuned.controller.give_back import pause
 from rltuned.controller.health import clock as clocks
@@ -40,10 +38,8 @@ def resumed(run):
 
 def explained(run, job):
     """What ``rltuned explain`` prints, without the table of features."""
-    out = io.StringIO()
     answer = explain(load(run.daemon.config.state.directory), job)
-    show.explanation(Console(file=out, width=200), replace(answer, features=(), terms=()))
-    return out.getvalue().strip()
+    return printed(replace(answer, features=(), terms=())).strip()
 
 
 def test_paused_it_gives_everything_back_goes_on_planning_and_says_so_until_it_is_resumed(tmp_path):

@@ -1,18 +1,14 @@
 """Slurm's backfill puts the priority of its beginning back after a write: what counts is what squeue shows."""
 
-import io
-
 import pytest
-from rich.console import Console
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
 from unit.controller.support import Bench, planned
 from unit.controller.test_loop import ALL, LIMITED, Deaf, again, house
+from unit.decide.test_explain import printed
 
-from rltuned.cli.show import explanation
 from rltuned.controller.health.lock import Lock
 from rltuned.controller.health.prerequisites import Severity
 from rltuned.controller.health.runtime import Cause
-from rltuned.controller.shown.checks import examine
 from rltuned.controller.tell.states import CycleOutcome
 from rltuned.controller.write.claims import Entry
 from rltuned.core.changes import Applied, Field, JobStatus, Outcome, OverSubscribe
@@ -413,7 +409,7 @@ def often_undone(directory, cycles):
 
 def findings(run, directory):
     with Lock.acquire(directory / "state", "run", 0.0):
-        return {finding.subject: finding for finding in examine(run.slurm.reader(), run.daemon.config, run.slurm.clock)}
+        return {finding.subject: finding for finding in run.examine()}
 
 
 def test_doctor_says_how_many_raised_jobs_are_in_force_and_what_to_set_where_writes_are_often_undone(tmp_path):
@@ -442,10 +438,9 @@ def test_explain_says_whether_squeue_shows_the_raise(tmp_path):
     run.tick()
     undone = explain(load(tmp_path / "state"), 4)
     assert undone.force == "Slurm's backfill had put back what was written, so it was to be written again"
-    told = io.StringIO()
-    explanation(Console(file=told, width=200), undone)
-    assert told.getvalue().count("riority 997") == 2, "what Slurm alone gives it, and what squeue showed"
-    assert f"  Priority 997, site factor {undone.site_factor} at that reading: Slurm's backfill had" in told.getvalue()
+    told = printed(undone)
+    assert told.count("riority 997") == 2, "what Slurm alone gives it, and what squeue showed"
+    assert f"  Priority 997, site factor {undone.site_factor} at that reading: Slurm's backfill had" in told
     run.tick()
     assert explain(load(tmp_path / "state"), 4).force == "in force"
 

@@ -13,8 +13,8 @@ from unit.rank.conftest import actor_of, expecting
 from rltuned.cli import show
 from rltuned.core.config import Config, LendSection, PlacementApply, PlacementSection
 from rltuned.core.errors import RltunedError
-from rltuned.core.safe_files import encode, parse
-from rltuned.decide.decision import DecisionRecord, record
+from rltuned.core.safe_files import encode
+from rltuned.decide.decision import record
 from rltuned.decide.entry import lean
 from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
 from rltuned.decide.explain import Treatment, explain
@@ -28,6 +28,7 @@ from rltuned.decide.see.observation import STATE_COLUMNS
 from rltuned.simulate.forecast.start_forecast import start_request
 
 from .conftest import NOW, make_snapshot, pending
+from .test_decision import parsed
 
 QUIET = Config(placement=PlacementSection(apply=PlacementApply.OFF))
 LIMITS = [7200.0, 3600.0, 600.0, 86400.0, 1200.0]
@@ -39,10 +40,6 @@ def decided(policy, snapshot, run_times=None):
     found = parsed(encode(made))
     assert found == made
     return found
-
-
-def parsed(data):
-    return parse(DecisionRecord, data, "a decision record")
 
 
 def printed(answer):

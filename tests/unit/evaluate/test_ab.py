@@ -132,8 +132,8 @@ def test_slurm_and_the_simulator_have_the_same_equal_weights(ab: Any):
     assert int(conf["PriorityMaxAge"]) * 60.0 == weights.max_age == weights.half_life == 21 * 60.0
 
 
-def one_after_the_other(ab: Any, jobs: Any, seconds: float) -> Any:
-    """Everybody waits so long."""
+def one_after_the_other(ab: Any, jobs: Any, seconds: Any) -> Any:
+    """Everybody waits so long, or each as long as these say."""
     small = jobs.workload
     start = small.submit_time + seconds
     return ab.ab_report.Times(small.submit_time, start, start + small.run_time)

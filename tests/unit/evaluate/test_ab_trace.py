@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from unit.evaluate.test_ab import one_after_the_other
 
 from rltuned.core.config import Config
 from rltuned.simulate.shape import from_json, parse_shape
@@ -210,9 +211,7 @@ def test_users_accounts_and_past_are_made_on_the_cluster(ab: Any, drawn: Any):
 
 def run_of(ab: Any, drawn: Any, waits: dict[str, Any]) -> Any:
     jobs, site = drawn
-    small = jobs.workload
-    starts = {arm: small.submit_time + wait for arm, wait in waits.items()}
-    real = {arm: ab.ab_report.Times(small.submit_time, at, at + small.run_time) for arm, at in starts.items()}
+    real = {arm: one_after_the_other(ab, jobs, wait) for arm, wait in waits.items()}
     return ab.ab_report.Run(1, "24.11.5", site, 5.0, jobs, ab.ab_trace.cluster(2), real, {arm: {} for arm in real})
 
 
