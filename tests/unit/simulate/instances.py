@@ -130,6 +130,14 @@ class Instance:
     def asked(self) -> Requests:
         return requests(self.shape, self.jobs, self.estimates.time_limit)
 
+    def simulation(self) -> Simulation:
+        """At its beginning, to be run by hand."""
+        estimates = Estimates(self.estimates.time_limit.copy(), self.estimates.run_time.copy())
+        simulation = Simulation(self.shape, self.jobs, estimates, self.settings)
+        for row in self.isolated:
+            simulation.set_isolated(row, isolated=True)
+        return simulation
+
     def run(self, simulator: Simulator, ranker: Any = None, predictor: Any = None) -> SimulationResult:
         estimates = Estimates(self.estimates.time_limit.copy(), self.estimates.run_time.copy())
         ranker = ranker or RuleRanker(by_name(self.rule))

@@ -132,10 +132,7 @@ def test_a_simulation_is_the_same_again_and_the_same_when_it_is_stopped_on_the_w
     for seed in SEEDS[:20]:
         instance = random_instance(seed)
         once, again = instance.run(compiled), instance.run(compiled)
-        estimates = Estimates(instance.estimates.time_limit.copy(), instance.estimates.run_time.copy())
-        simulation = Simulation(instance.shape, instance.jobs, estimates, instance.settings)
-        for row in instance.isolated:
-            simulation.set_isolated(row, isolated=True)
+        simulation = instance.simulation()
         ranker = RuleRanker(by_name(instance.rule))
         for time in (10.0, 60.0, 60.0, 333.3, 900.0):
             simulation.run(ranker, until=time)
@@ -172,11 +169,7 @@ def test_a_drained_node_that_somebody_waits_for_does_not_keep_the_simulation_goi
 def test_settings_that_change_before_anything_happens_are_as_if_they_had_been_there_from_the_beginning():
     for seed in range(15):
         instance = random_instance(seed, backfill=Backfill.SLURM, bf_max_job_test=500)
-        simulation = Simulation(
-            instance.shape, instance.jobs, instance.estimates, SimulationSettings(bf_max_job_test=1)
-        )
-        for row in instance.isolated:
-            simulation.set_isolated(row, isolated=True)
+        simulation = replace(instance, settings=SimulationSettings(bf_max_job_test=1)).simulation()
         simulation.reconfigure(instance.settings)
         simulation.run(RuleRanker(by_name(instance.rule)))
         found, expected = simulation.result(), instance.run(compiled)

@@ -53,9 +53,7 @@ def in_the_middle(seed, **settings):
     )
     limits = np.ceil(drawn.estimates.time_limit)
     instance = Instance(drawn.shape, jobs, given(limits), "saf", drawn.settings, drawn.isolated)
-    simulation = Simulation(instance.shape, instance.jobs, instance.estimates, instance.settings)
-    for row in instance.isolated:
-        simulation.set_isolated(row, isolated=True)
+    simulation = instance.simulation()
     simulation.run(RuleRanker(by_name("sjf")), until=NOW)
     return simulation
 

@@ -145,19 +145,17 @@ def test_learning_writes_its_store_only_and_a_verdict_for_slurms_order_is_no_fai
     assert values("rltuned-learn.service", "SuccessExitStatus") == [str(ExitCode.UNPROVEN)]
 
 
+def hardening(name):
+    return (UNITS / name).read_text().partition("\nNoNewPrivileges=")[2].partition("\n[")[0].strip().splitlines()
+
+
 @pytest.mark.parametrize("unit", ["rltuned-report.service", "rltuned-learn.service"])
 def test_a_timed_unit_is_locked_down_as_the_daemon_but_for_the_machine_code_of_the_simulator(unit):
-    def hardening(name):
-        return (UNITS / name).read_text().partition("\nNoNewPrivileges=")[2].partition("\n[")[0].strip().splitlines()
-
     assert set(hardening("rltuned.service")) - set(hardening(unit)) == {"MemoryDenyWriteExecute=yes"}
 
 
 def test_both_services_are_locked_down_alike():
-    def hardening(name):
-        return (UNITS / name).read_text().partition("\nNoNewPrivileges=")[2].partition("\n[")[0].strip()
-
-    assert hardening("rltuned.service") == hardening("rltuned-deadman.service") != ""
+    assert hardening("rltuned.service") == hardening("rltuned-deadman.service") != []
 
 
 def test_what_cannot_see_slurmctld_under_its_unit_is_told_to_take_one_process():
