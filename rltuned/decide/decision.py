@@ -6,7 +6,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
@@ -163,6 +163,15 @@ class ProbeRecord(NamedTuple):
     high: float | None
 
 
+class LimitRecord(NamedTuple):
+    """When a pending job would start with another time limit, everything else being the same."""
+
+    time_limit: float  # seconds
+    low: float  # epoch seconds, as in `StartRecord`; never beyond the horizon
+    middle: float
+    high: float | None
+
+
 @dataclass(frozen=True)
 class StartAnswer:
     """When one job is expected to start, epoch seconds; None: beyond the horizon of the simulation."""
@@ -173,6 +182,7 @@ class StartAnswer:
     before: int  # jobs that stand before it
     outcomes: int  # as in `StartRecord`, likewise the next
     not_simulated: str
+    limit: float | None  # the job's own
 
     @property
     def interval(self) -> tuple[float, float | None] | None:
@@ -195,6 +205,10 @@ class StartRecord:
     probes: tuple[ProbeRecord, ...]
     not_simulated: str = ""
     """What of the site's Slurm changes who starts when, and the forecast does not know: a sentence."""
+    limit: tuple[float | None, ...] = ()  # of each job, seconds; None: none
+    limits: Numbers = ()  # seconds: with each, the jobs that ask for longer were simulated, too
+    shorter: Mapping[int, tuple[LimitRecord, ...]] = field(default_factory=dict)
+    """By id, those of `limits` with which a job would start noticeably sooner, the shortest first."""
 
     @cached_property
     def _row_of(self) -> dict[int, int]:
@@ -204,7 +218,8 @@ class StartRecord:
         """Of one job; None: the forecast did not look at it."""
         if (at := self._row_of.get(job_id)) is None:
             return None
-        return StartAnswer(self.low[at], self.high[at], self.middle[at], at, self.outcomes, self.not_simulated)
+        limit = self.limit[at] if self.limit else None  # a daemon of before does not say
+        return StartAnswer(self.low[at], self.high[at], self.middle[at], at, self.outcomes, self.not_simulated, limit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -363,12 +363,13 @@ def plans(settings: SimulationSettings, member: Bools, jobs: int, waiting: int, 
 
 def setup(settings: SimulationSettings, *, plan_all: bool = False) -> k.Setup:
     """The settings as the kernel takes them."""
-    own = {"backfill", "fit", "stale", "plan_all"}
+    own = {"backfill", "fit", "stale", "plan_all", "shorter"}
     same = {name: kind for name, kind in k.Setup.__annotations__.items() if name not in own}
     return k.Setup(
         backfill=int(_BACKFILL[settings.backfill]),
         fit=_FIT[settings.fit],
         stale=float(max(settings.stale, settings.refresh)),
         plan_all=plan_all,
+        shorter=False,
         **{name: kind(getattr(settings, name)) for name, kind in same.items()},
     )

@@ -66,7 +66,7 @@ def source_stamp(*modules: ModuleType) -> int:
             code = getattr(getattr(value, "py_func", None), "__code__", None)
             if code is not None:
                 stamp = crc32(code.co_code + repr((name, code.co_consts, code.co_names)).encode(), stamp)
-            elif isinstance(value, int | float | np.integer):
+            elif isinstance(value, int | float | np.integer | tuple):
                 stamp = crc32(repr((name, value)).encode(), stamp)
     return stamp
 
@@ -116,6 +116,9 @@ PROMISED: Final = np.int64(4)
 
 FULL_PASS: Final = 60.0
 """Seconds, sched_interval of a slurm.conf that says nothing: a main pass at a multiple tries the whole queue."""
+
+SHORTER: Final = (1800.0, 3600.0, 2 * 3600.0, 4 * 3600.0, 8 * 3600.0, 12 * 3600.0, 86_400.0, 3 * 86_400.0)
+"""Time limits, seconds, of which EASY notes when a job would start with them (`Setup.shorter`)."""
 
 # Places in `State.clock`.
 NOW: Final = 0
@@ -176,6 +179,8 @@ JOB: Final = np.dtype(
         ("fewest", "i4"),  # least nodes as submitted: `work` is the run time on so many
         ("work", "f8"),  # what is left of it
         ("lost", "f8"),  # seconds after a start until it goes on with its work
+        # Of `SHORTER`, in the same order.
+        ("sooner", "f8", (len(SHORTER),)),  # when it would have started before `start`; infinite: it would not
     ]
 )
 
@@ -306,6 +311,8 @@ class Setup(NamedTuple):
     plan_all: bool
     """Whether a pass of sched/backfill goes on behind the last job that may start now, only to say when each of the
     others is expected to (`planned` of a job)."""
+    shorter: bool
+    """Whether a pass of EASY notes of the jobs that stay with which shorter limits they would have started."""
 
 
 @entry_point

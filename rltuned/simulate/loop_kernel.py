@@ -93,6 +93,23 @@ def look_ahead(s: k.State, c: k.Setup, job: int) -> None:
         s.nodes[node].kept = False
 
 
+@k.uncached
+def note_shorter_limits(s: k.State, c: k.Setup, job: int) -> None:
+    """EASY: with which limits a job that cannot start now, because of its own, could. Nothing that has happened until
+    now depends on its limit: so it would have.
+    """
+    now = s.clock[k.NOW]
+    for at in range(len(k.SHORTER)):
+        until = now + k.SHORTER[at]
+        # What does not fit until then does not fit for longer.
+        if k.SHORTER[at] >= s.jobs[job].limit or not k.may_fit(s, job, until):
+            return
+        if s.jobs[job].sooner[at] > now:
+            if k.choose(s, job, k.NOW_FREE, until, c.fit) == 0:
+                return
+            s.jobs[job].sooner[at] = now
+
+
 @k.inlined
 def has_had_its_part(s: k.State, c: k.Setup, job: int) -> bool:
     """sched/backfill: whether this pass has looked at as many jobs of the user, or of the partition, as it may. Else
@@ -199,8 +216,11 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
                     s.nodes[s.part_nodes[place]].kept = True
         elif mode == k.SLURM_BACKFILL:
             plan(s, c, job)
-        elif mode == k.EASY_BACKFILL and not s.blocked[p]:
-            look_ahead(s, c, job)
+        elif mode == k.EASY_BACKFILL:
+            if c.shorter:
+                note_shorter_limits(s, c, job)
+            if not s.blocked[p]:
+                look_ahead(s, c, job)
         s.blocked[p] = True
     if main and open_partitions > 0:
         for place in range(at, n):

@@ -150,12 +150,15 @@ class SimulatedQueue:
         self._waiting, self._initial, self._state = waiting, state[:-1], deepcopy(state)
         self._setup = setup(settings, plan_all=plan_all)
 
-    def starts(self, scenario: int, until: float, enough: Callable[[], bool] = lambda: False) -> Floats:
+    def starts(
+        self, scenario: int, until: float, enough: Callable[[], bool] = lambda: False, *, shorter: bool = False
+    ) -> Floats:
         """(n,) seconds from now at which each waiting job starts; infinite: not by `until`, or not before there was
-        `enough`, which is asked now and then.
+        `enough`, which is asked now and then. `shorter`: whether `sooner` is wanted, too.
         """
         self._begin(scenario)
-        return self._until_started(slice(self._waiting), until, enough)
+        self._state.jobs["sooner"] = np.inf
+        return self._until_started(slice(self._waiting), until, enough, self._setup._replace(shorter=shorter))
 
     def start_of(
         self, scenario: int, row: int, record: k.Array, need: Ints, until: float, enough: Callable[[], bool]
@@ -167,12 +170,12 @@ class SimulatedQueue:
         slot = self._state.jobs["slot"][row]
         self._state.jobs[row], self._state.need[row] = record, need
         self._state.jobs["slot"][row] = slot
-        return float(self._until_started(slice(row, row + 1), until, enough)[0])
+        return float(self._until_started(slice(row, row + 1), until, enough, self._setup)[0])
 
-    def _until_started(self, rows: slice, until: float, enough: Callable[[], bool]) -> Floats:
+    def _until_started(self, rows: slice, until: float, enough: Callable[[], bool], how: k.Setup) -> Floats:
         step = min(FIRST_STEP, until)
         while True:
-            advance(self._state, self._setup, _BY_KEYS, step)
+            advance(self._state, how, _BY_KEYS, step)
             start = np.nan_to_num(np.asarray(self._state.jobs["start"][rows], dtype=np.float64), nan=np.inf)
             if step >= until or np.isfinite(start).all() or enough():
                 return start
@@ -187,6 +190,14 @@ class SimulatedQueue:
         s.jobs["key"][:n] = s.jobs["fixed"][:n] = s.queue[:n] = np.arange(n)
         s.counts[k.QUEUED], s.counts[k.REFRESHING] = n, 1  # the queue has just been ranked
         k.something_changed(s, self._setup)
+
+    @property
+    def sooner(self) -> Floats:
+        """(L, n) seconds from now at which each waiting job would have started in the last `starts` with each limit of
+        `kernel.SHORTER` instead of its own, at its place in the queue, everything else being the same; infinite: no
+        sooner than it did. EASY backfill only.
+        """
+        return np.asarray(self._state.jobs["sooner"][: self._waiting], dtype=np.float64).T
 
     @property
     def planned(self) -> Floats:

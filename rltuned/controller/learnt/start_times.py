@@ -16,8 +16,8 @@ from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.tell.logs import DEFECT
 from rltuned.core.errors import RltunedError
 from rltuned.core.safe_files import read, write
-from rltuned.core.tables import Bools, Category, Floats, Rows, Snapshot
-from rltuned.decide.decision import ProbeRecord, StartRecord
+from rltuned.core.tables import Bools, Category, Floats, Ints, Rows, Snapshot
+from rltuned.decide.decision import LimitRecord, ProbeRecord, StartRecord
 from rltuned.decide.expect.predictions import EndedJobs
 from rltuned.decide.plan import Plan
 from rltuned.decide.rank.protocol import Policy
@@ -26,6 +26,7 @@ from rltuned.simulate.forecast.start_forecast import (
     NOTHING_KNOWN,
     Interval,
     Scores,
+    ShorterLimits,
     StartForecast,
     StartRequest,
     calibrated,
@@ -179,6 +180,9 @@ class StartTimes:
             coverage=sum(over) / len(over) if over else None,
             probes=tuple(self._probes.values()),
             not_simulated=not_simulated.sentence(settings, snapshot.partitions, snapshot.nodes),
+            limit=tuple(map(_finite, snapshot.jobs.time_limit[rows].tolist())),
+            limits=found.shorter.limits,
+            shorter=_shorter(snapshot.time, ids, interval, found.shorter, calibrated(found.shorter.waits, known)),
         )
 
     # --- what is learnt
@@ -297,6 +301,19 @@ class StartTimes:
             if not self._silent:
                 self._runtime.log.warning("forecast.not_written", detail=str(error))
             self._silent = True
+
+
+def _shorter(
+    now: float, ids: Ints, own: Interval, found: ShorterLimits, told: Interval
+) -> dict[int, tuple[LimitRecord, ...]]:
+    """As `StartRecord.shorter`: what is `told` of the shorter limits of the jobs `ids`, with the interval of each."""
+    # Each is calibrated by forecasts of about the same wait; still nobody starts later with a shorter limit.
+    waits = (np.minimum(column, of[found.at]).tolist() for column, of in zip(told, own, strict=True))
+    made: dict[int, tuple[LimitRecord, ...]] = {}
+    for job, limit, low, middle, high in zip(ids[found.at].tolist(), found.limit.tolist(), *waits, strict=True):
+        one = LimitRecord(limit, round(now + low, 1), round(now + middle, 1), _epoch(now, high))
+        made[job] = (*made.get(job, ()), one)
+    return made
 
 
 def _taken(table: object, names: Sequence[str], rows: Rows | Bools) -> dict[str, Any]:

@@ -64,6 +64,17 @@ class StartRequest:
     probes: tuple[Probe, ...] = ()  # asked of after the jobs, in this order, as far as there is time
 
 
+class ShorterLimits(NamedTuple):
+    """Who would start noticeably sooner with which time limit instead of a longer one of its own, m of them: everything
+    else being the same, the places in the queue, too.
+    """
+
+    limits: tuple[float, ...]  # seconds, all that were simulated
+    at: Rows  # (m,) places in `StartForecast.rows`
+    limit: Floats  # (m,) seconds
+    waits: Floats  # (m, 3) as in `StartForecast`
+
+
 @dataclass(frozen=True)
 class StartForecast:
     """What a simulation says, not calibrated yet."""
@@ -73,6 +84,7 @@ class StartForecast:
     """(n, 3) quantiles at `LEVELS` of the seconds until each job starts; infinite: not within the horizon."""
     scenarios: int
     probes: Floats  # (p, 3) the same of the first p probes
+    shorter: ShorterLimits
 
     def __len__(self) -> int:
         return len(self.rows)

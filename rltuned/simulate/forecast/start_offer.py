@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from rltuned.decide.decision import ProbeRecord
+from rltuned.core.wording import duration
+from rltuned.decide.decision import LimitRecord, ProbeRecord
 
 MOST_ALTERNATIVES: Final = 4
-_SOONER: Final = 0.8
-"""An alternative is named if its median wait is at most this share of what was asked for."""
-_SOON: Final = 300.0  # seconds: nothing starts noticeably sooner than what starts this soon
+SOONER: Final = 0.8
+"""An alternative starts noticeably sooner if its median wait is at most this share of what was asked for."""
+SOON: Final = 300.0  # seconds: nothing starts noticeably sooner than what starts this soon
 
 
 class Asked(NamedTuple):
@@ -52,6 +53,66 @@ class JobAnswer(NamedTuple):
     not_simulated: str
 
 
+class OtherLimits(NamedTuple):
+    """What the last forecast says of a pending job with shorter time limits than its own, seconds."""
+
+    own: float | None  # None: it has none
+    simulated: tuple[float, ...]  # of any job that asks for longer; in order
+    sooner: tuple[LimitRecord, ...]  # of these, with which it starts noticeably sooner; in order
+
+
+class LimitAnswer(NamedTuple):
+    """What is known of a pending job if it had another time limit, everything else being the same."""
+
+    job: JobAnswer  # with its own
+    asked: float  # seconds, like its own
+    own: float | None
+    found: LimitRecord | None
+    """Of the shortest limit that was simulated and is not below what was asked. None: it starts no sooner, or nothing
+    says so."""
+    meaning: str  # which of the two, in a sentence; "" where there is an answer
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able form."""
+        found = None if self.found is None else self.found._asdict()
+        other = {"asked": self.asked, "time_limit": self.own, "found": found, "meaning": self.meaning}
+        return self.job._asdict() | other
+
+
+def with_limit(job: JobAnswer, asked: float, other: OtherLimits) -> LimitAnswer:
+    """The answer for a job of which so much is known."""
+    own = float("inf") if other.own is None else other.own
+    shorter = [limit for limit in other.simulated if limit < own]
+    covering = next((limit for limit in shorter if limit >= asked), None)
+    found = next((one for one in other.sooner if one.time_limit == covering), None)
+    if found is not None:
+        meaning = ""
+    elif job.start is None and not other.sooner:
+        meaning = job.waits_for
+    elif asked == own:
+        meaning = "That is its own limit."
+    elif asked > own:
+        meaning = f"Its own is {duration(own)}: it starts no sooner with a longer one. How much later is not simulated."
+    elif covering is not None:
+        meaning = f"With up to {duration(covering)} it starts hardly sooner than with its own limit."
+    elif shorter:
+        meaning = f"Between {duration(shorter[-1])} and its own limit none was simulated."
+    else:
+        meaning = "No shorter limit was simulated for it."
+    return LimitAnswer(job, asked, other.own, found, meaning)
+
+
+def telling_limits(sooner: Sequence[LimitRecord]) -> list[LimitRecord]:
+    """Of the limits with which a job starts sooner, the shortest first, those that gain more than any longer one; the
+    longest first.
+    """
+    kept: list[LimitRecord] = []
+    for one in reversed(sooner):
+        if all(one.middle < other.middle - SOON for other in kept):
+            kept.append(one)
+    return kept
+
+
 def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int, not_simulated: str = "") -> StartOffer:
     """The answer, from the probes of the last forecasts."""
     gpus, cpus = -(-asked.gpus // asked.nodes), -(-asked.cpus // asked.nodes)
@@ -64,11 +125,11 @@ def offer_of(asked: Asked, probes: Sequence[ProbeRecord], outcomes: int, not_sim
             best.setdefault(probe.partition, probe)
     found = min(best.values(), key=lambda probe: (_middle(probe), _size(probe)), default=None)
     sooner: list[ProbeRecord] = []
-    if found is not None and _middle(found) > _SOON:
+    if found is not None and _middle(found) > SOON:
         for probe in sorted(probes, key=lambda one: (_middle(one), tuple(-part for part in _size(one)))):
             less = probe.partition == found.partition and _no_more(_size(probe), _size(found))
             useful = asked.gpus == 0 or probe.gpus > 0
-            if less and useful and probe != found and _middle(probe) <= _SOONER * _middle(found):
+            if less and useful and probe != found and _middle(probe) <= SOONER * _middle(found):
                 sooner.append(probe)
     return StartOffer(asked, found, tuple(_telling(sooner)[:MOST_ALTERNATIVES]), outcomes, not_simulated)
 
@@ -78,7 +139,7 @@ def _telling(sooner: Sequence[ProbeRecord]) -> list[ProbeRecord]:
     kept: list[ProbeRecord] = []
     for probe in sooner:
         worse = any(
-            other is not probe and _middle(other) <= _middle(probe) + _SOON and _no_more(_size(probe), _size(other))
+            other is not probe and _middle(other) <= _middle(probe) + SOON and _no_more(_size(probe), _size(other))
             for other in sooner
         )
         if not worse:

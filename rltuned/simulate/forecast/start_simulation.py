@@ -15,7 +15,15 @@ from rltuned.core.tables import Bools, Category, Floats, Ints, Rows, Snapshot
 from rltuned.core.taken import taken_gpus
 from rltuned.simulate import kernel as k
 from rltuned.simulate.forecast.arrivals import DAY, ArrivalModel
-from rltuned.simulate.forecast.start_forecast import HORIZON, LEVELS, MOST_JOBS, StartForecast, StartRequest
+from rltuned.simulate.forecast.start_forecast import (
+    HORIZON,
+    LEVELS,
+    MOST_JOBS,
+    ShorterLimits,
+    StartForecast,
+    StartRequest,
+)
+from rltuned.simulate.forecast.start_offer import SOON, SOONER
 from rltuned.simulate.forecast.submissions import Submissions
 from rltuned.simulate.initial_state import ArrivalRoom, ask, initial_state, unstarted
 from rltuned.simulate.requests import capacity
@@ -54,18 +62,21 @@ class StartSimulation:
             return None
         queue, come = self._queue(request, rows)
         waits = np.full((len(queue.scenarios), len(rows)), np.inf)
+        sooner = np.full((len(waits), len(k.SHORTER), len(rows)), np.inf)
         made, kept = 0, _FOR_PROBES * begun if request.probes else 0.0
         ready = self.seconds_left()
         for number in range(len(waits)):
             left = self.seconds_left()
             if made and left < math.inf and left - kept < (ready - left) / made:
                 break
-            waits[number] = queue.starts(number, HORIZON, self._enough)
+            waits[number] = queue.starts(number, HORIZON, self._enough, shorter=True)
+            sooner[number] = np.minimum(queue.sooner, waits[number])
             made += 1
         if made < min(LEAST_SCENARIOS, len(waits)):  # one scenario has no quantiles
             return None
         probes = self._probed(request, queue, come, made)
-        return StartForecast(rows, quantiles(waits[:made], HORIZON), made, probes)
+        found = quantiles(waits[:made], HORIZON)
+        return StartForecast(rows, found, made, probes, shorter_limits(found, sooner[:made]))
 
     def _enough(self) -> bool:
         return self.seconds_left() <= 0.0
@@ -132,6 +143,17 @@ def quantiles(waits: Floats, horizon: float) -> Floats:
     beyond = 2.0 * horizon
     found = np.quantile(np.minimum(waits, beyond), LEVELS, axis=0, method="median_unbiased").T
     return np.where(found > horizon, np.inf, found)
+
+
+def shorter_limits(found: Floats, waits: Floats) -> ShorterLimits:
+    """Who of n jobs, whose waits have the (n, 3) quantiles `found`, would wait noticeably less with a shorter limit, of
+    (K, L, n) sampled waits with each.
+    """
+    scenarios, limits, n = waits.shape
+    sooner = quantiles(waits.reshape(scenarios, limits * n), HORIZON).reshape(limits, n, len(LEVELS))
+    middle, own = sooner[:, :, 1], found[:, 1]
+    which, at = np.nonzero(np.isfinite(middle) & (own > SOON) & (middle <= SOONER * own))
+    return ShorterLimits(k.SHORTER, at, np.array(k.SHORTER)[which], sooner[which, at])
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def _answer() -> Any:
     """A forecast of nobody. What it imports takes longer than a busy machine waits for an answer."""
     import numpy as np
 
-    from rltuned.simulate.forecast.start_forecast import StartForecast
+    from rltuned.simulate.forecast.start_forecast import ShorterLimits, StartForecast
 
-    nothing = np.zeros((0, 3))
-    return StartForecast(np.zeros(0, dtype=np.intp), nothing, 3, nothing)
+    nobody, nothing = np.zeros(0, dtype=np.intp), np.zeros((0, 3))
+    return StartForecast(nobody, nothing, 3, nothing, ShorterLimits((), nobody, np.zeros(0), nothing))

@@ -9,17 +9,25 @@ from unit.simulate.instances import given, jobs_of
 from unit.simulate.test_scenarios import FixedKeys, in_the_middle, seen, shares_are_known
 
 from rltuned.core.tables import Category
-from rltuned.decide.decision import ProbeRecord
+from rltuned.decide.decision import LimitRecord, ProbeRecord
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.simulate.engine import Simulation
 from rltuned.simulate.forecast.arrivals import DAY, HOUR, ArrivalModel
 from rltuned.simulate.forecast.start_forecast import Probe, StartRequest, probes_of
-from rltuned.simulate.forecast.start_offer import Asked, offer_of
+from rltuned.simulate.forecast.start_offer import (
+    Asked,
+    JobAnswer,
+    OtherLimits,
+    offer_of,
+    telling_limits,
+    with_limit,
+)
 from rltuned.simulate.forecast.start_simulation import StartSimulation
 from rltuned.simulate.forecast.submissions import Submissions
 from rltuned.simulate.rankers import RuleRanker
+from rltuned.simulate.scenarios import SimulatedQueue
 from rltuned.simulate.shape import parse_shape
-from rltuned.simulate.values import Backfill
+from rltuned.simulate.values import Backfill, SimulationSettings
 
 MONDAY = 1_800_000_000.0 - 1_800_000_000.0 % (7 * DAY) + 4 * DAY
 
@@ -254,3 +262,135 @@ def test_a_smaller_probe_starts_no_later_and_probes_do_not_change_the_forecast()
 def test_a_probe_stands_for_jobs_that_ask_for_no_more(asked, covered):
     one = ProbeRecord("gpu", 2, 4, 32, 1000, HOUR, 0.0, 0.0, 0.0, 0.0)
     assert (offer_of(Asked(*asked), [one], 0).found is one) == covered
+
+
+def test_with_a_longer_limit_a_job_that_nobody_has_submitted_starts_no_sooner():
+    asked = request(backfilled(), spread=1.0)
+    probes = tuple(each for each in probes_of(asked.snapshot) if each.nodes == 1)
+    found = StartSimulation()(replace(asked, probes=probes)).probes[:, 1].reshape(-1, 6)
+    assert [each.time_limit for each in probes[:6]] == sorted(each.time_limit for each in probes[:6])
+    assert (np.diff(np.minimum(found, 4 * DAY), axis=1) >= -60.0).all()
+    assert (found[:, -1] > found[:, 0]).any(), "limits matter in this queue"
+
+
+# --- other time limits
+
+
+def backfilled(seed=1, n=60):
+    """A queue by submission, whose limits are 2 to 20 times the run times: backfill goes by them."""
+    rng = np.random.default_rng(seed)
+    run = np.maximum(rng.lognormal(8.5, 1.2, n), 60.0)
+    jobs = jobs_of(np.sort(rng.uniform(0, 50, n)), run, rng.choice([1, 2, 4, 8], n))
+    simulation = Simulation(parse_shape("4x8"), jobs, given(np.maximum(rng.choice([2, 5, 20], n) * run, 1800.0), run))
+    simulation.run(RuleRanker(by_name("fifo")), until=60.0)
+    return simulation
+
+
+def others(asked, row, limit):
+    """The forecast of one job, if it had been submitted with that limit."""
+    jobs = asked.snapshot.jobs
+    limits = jobs.time_limit.copy()
+    limits[row] = limit
+    changed = replace(asked, snapshot=replace(asked.snapshot, jobs=replace(jobs, time_limit=limits)))
+    found = StartSimulation()(changed)
+    return found.waits[found.rows.tolist().index(row)]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_what_is_said_of_a_shorter_limit_is_what_the_forecast_says_of_a_job_that_has_it(spread, partitions):
+    times = np.sort(np.random.default_rng(5).uniform(0, 28 * DAY, 4000)) + MONDAY
+    compared = 0
+    for seed in (1, 2):
+        asked = request(backfilled(seed), spread, submissions(times, user=strangers(4000)))
+        if partitions == 2:  # that have nodes in common
+            first, jobs = asked.snapshot.partitions[0], asked.snapshot.jobs
+            names = Category.of([("batch", "half")[row % 2] for row in range(len(jobs))])
+            parts = (replace(first, name="batch"), replace(first, name="half", nodes=first.nodes[:2]))
+            asked = replace(
+                asked, snapshot=replace(asked.snapshot, partitions=parts, jobs=replace(jobs, partition=names))
+            )
+        found = StartSimulation()(asked)
+        shorter, own = found.shorter, asked.snapshot.jobs.time_limit
+        assert set(shorter.limit.tolist()) <= set(shorter.limits)
+        rows = found.rows[shorter.at]
+        for row, limit, waits in list(zip(rows, shorter.limit.tolist(), shorter.waits, strict=True))[::4]:
+            assert limit < own[row]
+            np.testing.assert_allclose(waits, others(asked, row, limit), err_msg=f"{seed}, {row}, {limit}")
+            compared += 1
+        # And of those that are not named it says nothing better.
+        named = set(zip(rows.tolist(), shorter.limit.tolist(), strict=True))
+        for at, row in list(enumerate(found.rows.tolist()))[::6]:
+            if own[row] > 7200.0 and (row, 7200.0) not in named:
+                assert others(asked, row, 7200.0)[1] > min(0.8 * found.waits[at, 1], found.waits[at, 1] - 1.0)
+    assert compared >= 8
+
+
+def test_a_shorter_limit_starts_no_later_than_a_longer_one_and_asking_changes_nothing(monkeypatch):
+    asked = request(backfilled(), spread=1.0)
+    found = StartSimulation()(asked)
+    shorter, gained = found.shorter, 0
+    for at in set(shorter.at.tolist()):
+        waits = shorter.waits[shorter.at == at]
+        assert (np.diff(shorter.limit[shorter.at == at]) > 0).all()
+        assert (np.diff(waits, axis=0) >= 0).all()
+        assert (waits <= found.waits[at]).all()
+        gained += int((np.diff(waits[:, 1]) > 0).any())
+    assert gained > 3
+    starts = SimulatedQueue.starts
+
+    def unasked(*of, **_shorter):
+        return starts(*of)
+
+    monkeypatch.setattr(SimulatedQueue, "starts", unasked)
+    without = StartSimulation()(asked)
+    np.testing.assert_array_equal(without.waits, found.waits)
+    assert len(without.shorter.at) == 0
+
+
+@pytest.mark.parametrize("backfill", [Backfill.NONE, Backfill.SLURM])
+def test_where_nothing_is_backfilled_no_limit_starts_a_job_sooner_and_slurms_own_backfill_is_simulated_as_easy(
+    backfill,
+):
+    asked = request(backfilled(), spread=1.0)
+    found = StartSimulation(settings=SimulationSettings(backfill=backfill))(asked)
+    assert (len(found.shorter.at) > 0) == (backfill is Backfill.SLURM)
+
+
+JOB = JobAnswer(7, 0.0, (10_000.0, 30_000.0), 20_000.0, "3 jobs stand before it.", 5, "")
+SOONER = (LimitRecord(1800.0, 0.0, 60.0, 300.0), LimitRecord(3600.0, 0.0, 4000.0, 9000.0))
+GRID = (1800.0, 3600.0, 7200.0, 14_400.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "limits", "sooner", "found", "meaning"),
+    [
+        (1800.0, 86_400.0, GRID, SOONER, SOONER[0], ""),
+        (60.0, 86_400.0, GRID, SOONER, SOONER[0], ""),
+        (1801.0, 86_400.0, GRID, SOONER, SOONER[1], ""),
+        (1801.0, None, GRID, SOONER, SOONER[1], ""),
+        (3700.0, 86_400.0, GRID, SOONER, None, "With up to 2.0 h it starts hardly sooner"),
+        (20_000.0, 86_400.0, GRID, SOONER, None, "Between 4.0 h and its own limit none was simulated"),
+        (86_400.0, 86_400.0, GRID, SOONER, None, "That is its own limit"),
+        (90_000.0, 86_400.0, GRID, SOONER, None, "it starts no sooner with a longer one"),
+        (600.0, 1200.0, GRID, (), None, "No shorter limit was simulated"),
+        (600.0, 86_400.0, (), (), None, "No shorter limit was simulated"),
+    ],
+)
+def test_the_answer_is_that_of_the_shortest_limit_that_covers_what_is_asked(asked, own, limits, sooner, found, meaning):
+    answer = with_limit(JOB, asked, OtherLimits(own, limits, sooner))
+    assert answer.found == found
+    assert meaning in answer.meaning
+    assert (answer.meaning == "") == (found is not None)
+
+
+def test_of_a_job_of_which_nothing_is_forecast_that_is_what_is_said_and_beyond_the_horizon_a_limit_may_still_help():
+    waits = JOB._replace(start=None, likely=None)
+    assert with_limit(waits, 60.0, OtherLimits(None, GRID, ())).meaning == "3 jobs stand before it."
+    assert with_limit(waits, 60.0, OtherLimits(None, GRID, SOONER)).found == SOONER[0]
+
+
+def test_of_the_shorter_limits_those_are_told_that_gain_something_the_longest_first():
+    no_better = LimitRecord(900.0, 0.0, 55.0, 300.0)
+    assert telling_limits((no_better, *SOONER)) == [SOONER[1], SOONER[0]]
+    assert telling_limits(()) == []
