@@ -1,6 +1,5 @@
 """What an admin needs on the controller host: `rltuned run`, `restore`, `pause`, `status`, `doctor` and others."""
 
-import contextlib
 import os
 from dataclasses import asdict
 from functools import partial
@@ -10,14 +9,12 @@ from typing import Any
 import click
 
 from rltuned.cli.common import (
-    NUMBER,
     TIME,
     Real,
     config_option,
     console,
     emit,
     epoch_of,
-    given,
     job_number,
     json_option,
     load,
@@ -26,7 +23,7 @@ from rltuned.cli.common import (
     span,
 )
 from rltuned.core.config import Stage, UsersSection
-from rltuned.core.errors import ExitCode, JournalError, SlurmError
+from rltuned.core.errors import ExitCode, JournalError
 
 WRITES = os.R_OK | os.W_OK | os.X_OK
 """What a command that writes needs of the state directory."""
@@ -296,85 +293,4 @@ def _explain_own(settings: UsersSection, job_id: int | None, *, as_json: bool) -
     else:
         show.user_record(console(), found, SystemClock().time(), only=job_id is not None)
     if job_id is not None and not found.jobs:
-        raise click.exceptions.Exit(ExitCode.ABSENT)
-
-
-def _time_limit(value: str) -> float:
-    """Seconds of a time as for sbatch(1) --time."""
-    from rltuned.core.notation import seconds_of
-
-    seconds = seconds_of(value)
-    if not 0.0 < seconds < float("inf"):
-        raise click.BadParameter(f"{value!r} is no time limit; write it as for sbatch: 90, 8:00:00 or 1-12")
-    return seconds
-
-
-def _memory(value: str) -> float:
-    """MiB of an amount as for sbatch(1) --mem."""
-    from rltuned.slurm.notation import memory
-
-    with contextlib.suppress(SlurmError):
-        if (amount := memory(value)) >= 0.0:
-            return amount
-    raise click.BadParameter(f"{value!r} is no amount of memory; write it as for sbatch: 64G, 500M")
-
-
-@click.command()
-@click.argument("job_id", metavar="[JOBID]", required=False, type=job_number)
-@config_option
-@click.option("--gpus", type=click.IntRange(min=0), help="Of all nodes together.")
-@click.option("--time", "limit", type=_time_limit, metavar="TIME", help="Time limit, as for sbatch: 8:00:00.")
-@click.option("--nodes", type=NUMBER, help="[default: 1]")
-@click.option("--cpus", type=NUMBER, help="Of all nodes together. [default: 1]")
-@click.option("--mem", type=_memory, metavar="MEMORY", help="Memory per node, as for sbatch: 64G.")
-@click.option("--partition", help="[default: the one in which it starts first]")
-@json_option
-def when(
-    job_id: int | None,
-    config_path: Path | None,
-    limit: float | None,
-    *,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """When does a job start?
-
-    \b
-      rltuned when 4711                        a pending job: between which times, with 80 %
-      rltuned when --gpus 4 --time 8:00:00     a job that is not submitted, and smaller ones that start sooner
-
-    Admins may ask about any job. Everybody else gets what concerns their own pending jobs, as far as `[users]` in the
-    configuration allows. Slurm is not asked: the daemon's last forecast answers (docs/start-times.md). Exit code 16:
-    nothing is forecast of this job.
-    """
-    if (job_id is None) == (limit is None):
-        raise click.UsageError("give a JOBID, or --time (and --gpus, --cpus …) of a job that is not submitted")
-    asked = given(options)
-    if job_id is not None and asked:
-        raise click.UsageError(f"{', '.join(map('--{}'.format, asked))}: of a job that is not submitted, without JOBID")
-    from rltuned.cli import show
-    from rltuned.controller.health.clock import SystemClock
-    from rltuned.controller.shown import once
-    from rltuned.records import published
-    from rltuned.simulate.forecast.start_offer import Asked
-
-    config = load(config_path, for_everybody=True).config
-    if not published.only_own(config):
-        of_daemon(config)
-    now = SystemClock().time()
-    if limit is not None:
-        usual: dict[str, Any] = {"partition": "", "nodes": 1, "gpus": 0, "cpus": 1, "mem": 0.0}
-        offer = once.start_offer(config, Asked(**usual | asked, time_limit=limit))
-        if as_json:
-            emit(offer.as_dict())
-        else:
-            show.offer(console(), offer, now)
-        return
-    assert job_id is not None  # noqa: S101 - either of them is given
-    answer = once.start_of_job(config, job_id)
-    if as_json:
-        emit(answer._asdict())
-    else:
-        show.start_answer(console(), answer, now)
-    if answer.start is None:
         raise click.exceptions.Exit(ExitCode.ABSENT)

@@ -20,7 +20,7 @@ GROUPS: Final = {
         **dict.fromkeys(("run", "status", "doctor", "plan", "pause", "resume", "restore"), "daemon"),
         "report": "report",
     },
-    "For users": {"explain": "daemon", "when": "daemon", "elastic": "elastic"},
+    "For users": {"explain": "daemon", "when": "when", "elastic": "elastic"},
     "Configuration": {"config": "configuration"},
     "Models": {"model": "model"},
     "Laboratory": {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # most of these tables need no NumPy
     from rltuned.decide.explain import Explanation
     from rltuned.decide.user_record import UserRecord
     from rltuned.records.model_files import ModelInfo
-    from rltuned.simulate.forecast.start_offer import JobAnswer, StartOffer
+    from rltuned.simulate.forecast.start_offer import JobAnswer, LimitAnswer, StartOffer
 
 
 def plan_diff(console: Console, plan: Mapping[str, Any], limit: int) -> None:
@@ -240,16 +240,63 @@ def start_answer(console: Console, answer: "JobAnswer", now: float) -> None:
     if answer.start is None:
         console.print(f"[bold]Job {answer.job_id}[/bold]: {plain(answer.waits_for)}")
         return
-    low, high = answer.start
-    between = f"after {local_time(low)}" if high is None else f"between {local_time(low)} and {local_time(high)}"
-    console.print(
-        f"[bold]Job {answer.job_id}[/bold] starts {between} with 80 % ({until(low, high, now)}), "
-        f"{_likely(answer.likely, now)}."
-    )
+    console.print(f"[bold]Job {answer.job_id}[/bold] {_starts(*answer.start, answer.likely, now)}.")
     console.print(f"  It waits: {plain(answer.waits_for)}")
     _rests_on(console, answer.outcomes, answer.not_simulated)
-    if now - answer.time > 300.0:
-        console.print(f"  This is of {duration(now - answer.time)} ago: no cycle has ended since.")
+    _says_if_old(console, answer.time, now)
+
+
+def limit_answer(console: Console, answer: "LimitAnswer", now: float) -> None:
+    """When a pending job would start with another time limit."""
+    job, found = answer.job, answer.found
+    name = f"[bold]Job {job.job_id}[/bold]"
+    if found is None:
+        console.print(f"{name} with a time limit of {duration(answer.asked)}: {plain(answer.meaning)}")
+    else:
+        starts = _starts(found.low, found.high, found.middle, now)
+        console.print(f"{name} with a time limit of up to {duration(found.time_limit)} {starts}.")
+    if job.start is not None:
+        of = "" if answer.own is None else f" of {duration(answer.own)}"
+        console.print(f"  With its own{of} it {_starts(*job.start, job.likely, now)}.")
+    if job.start is not None or found is not None:
+        _rests_on(console, job.outcomes, job.not_simulated)
+        console.print("  All of them were of jobs with their own limits. Its place in the queue is taken to stay.")
+    _says_if_old(console, job.time, now)
+
+
+def own_starts(console: Console, found: "UserRecord", now: float) -> None:
+    """When a user's pending jobs start, also with shorter limits, and what the last jobs took of theirs."""
+    from rltuned.simulate.forecast.start_offer import telling_limits
+
+    many = len(found.jobs) + found.left_out
+    said = f"Your {many} pending jobs" if many > 1 else "Your pending job" if many else "You have no pending jobs"
+    console.print(f"{said}, as of {duration(max(now - found.time, 0.0))} ago{':' if many else '.'}")
+    for job in found.jobs:
+        starts = "no start is forecast" if job.start is None else _starts(*job.start, job.likely, now)
+        console.print(f"[bold]Job {job.job_id}[/bold] (time limit {duration(job.time_limit)}): {starts}.")
+        for one in telling_limits(job.shorter):
+            sooner = f"{until(one.low, one.high, now)}, {_likely(one.middle, now)}"
+            console.print(f"  With a limit of up to {duration(one.time_limit)}: {sooner}.")
+    if any(job.start is not None for job in found.jobs):
+        _rests_on(console, found.outcomes, found.not_simulated)
+    if found.left_out:
+        console.print(f"{found.left_out} more are further back and are not shown.")
+    if (used := found.limits_used) is not None:
+        jobs = f"{used.jobs} jobs" if used.jobs > 1 else "job"
+        console.print(
+            f"Your last {jobs} that ended ran for {duration(used.ran)} of the {duration(used.asked)} that their time "
+            f"limits asked for ({used.ran / used.asked * 100:.0f} %); {used.reached or 'none'} of them reached it."
+        )
+
+
+def _starts(low: float, high: float | None, likely: float | None, now: float) -> str:
+    between = f"after {local_time(low)}" if high is None else f"between {local_time(low)} and {local_time(high)}"
+    return f"starts {between} with 80 % ({until(low, high, now)}), {_likely(likely, now)}"
+
+
+def _says_if_old(console: Console, time: float, now: float) -> None:
+    if now - time > 300.0:
+        console.print(f"  This is of {duration(now - time)} ago: no cycle has ended since.")
 
 
 def offer(console: Console, found: "StartOffer", now: float) -> None:
@@ -265,6 +312,14 @@ def offer(console: Console, found: "StartOffer", now: float) -> None:
     for probe in found.sooner:
         console.print(f"  Sooner: {_probe(probe, now)}.")
     _rests_on(console, found.outcomes, found.not_simulated)
+
+
+def offers(console: Console, found: Sequence["StartOffer"], now: float) -> None:
+    """The same with each of several time limits."""
+    for one in found:
+        if one.found is not None:
+            console.print(f"{_probe(one.found, now)}.")
+    _rests_on(console, found[0].outcomes, found[0].not_simulated)
 
 
 def _probe(probe: "ProbeRecord", now: float) -> str:

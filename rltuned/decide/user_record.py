@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 
 from rltuned.core import reasons
 from rltuned.core.tables import Bools, Partition, Rows, Snapshot
-from rltuned.decide.decision import LentRecord, ProbeRecord, StartRecord, lent_by
+from rltuned.decide.decision import LentRecord, LimitRecord, ProbeRecord, StartRecord, lent_by
 from rltuned.decide.plan import Plan
 from rltuned.decide.raising import STOP_MEANING, Stop
 from rltuned.decide.resizing import Registration, ResizeAdvice, advice
@@ -23,7 +23,10 @@ from rltuned.decide.scope import Veto
 
 VERSION: Final = 2
 MOST_JOBS: Final = 500
-"""Jobs of one record: those at the front. A record then takes at most half a megabyte."""
+"""Jobs of one record: those at the front. A record then takes at most a megabyte."""
+
+LastJobs = Mapping[str, Sequence[tuple[float, float]]]
+"""Run time and limit, seconds, of the jobs of each user that ended last, of those that had a limit."""
 
 _LONGEST: Final = (
     "Its time limit is the longest that its partition allows. If it needs less: "
@@ -62,6 +65,25 @@ class UserJob:
     start: tuple[float, float | None] | None = None
     """80 % interval of its start, epoch seconds. None, of its end: beyond the simulation; as a whole: not known."""
     likely: float | None = None  # as likely before as after it, epoch seconds
+    shorter: tuple[
+        LimitRecord, ...
+    ] = ()  # shorter limits with which it would start noticeably sooner; as `StartRecord`
+
+
+@dataclass(frozen=True)
+class LimitsUsed:
+    """What a user's last jobs took of the time limits that they asked for. Jobs without a limit do not count."""
+
+    jobs: int
+    ran: float  # seconds, all of them together
+    asked: float  # likewise
+    reached: int  # of these jobs, those that ran until their limit
+
+    @classmethod
+    def of(cls, last: Sequence[tuple[float, float]]) -> Self | None:
+        """Of jobs as in `LastJobs`; None: of none."""
+        ran, asked = (sum(column) for column in zip(*last, strict=True)) if last else (0.0, 0.0)
+        return cls(len(last), ran, asked, sum(took >= limit for took, limit in last)) if asked else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +102,19 @@ class UserRecord:
     probes: tuple[ProbeRecord, ...] = ()
     not_simulated: str = ""  # as in `StartRecord`
     elastic: tuple[ResizeAdvice, ...] = ()
+    limits: tuple[float, ...] = ()  # as in `StartRecord`
+    limits_used: LimitsUsed | None = None  # None: none of this user's jobs has ended that is known
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form; what is not known is left out."""
         jobs = [{key: value for key, value in vars(job).items() if value is not None} for job in self.jobs]
-        return {**vars(self), "jobs": jobs, "elastic": [vars(each) for each in self.elastic]}
+        used = {} if self.limits_used is None else vars(self.limits_used)
+        return {
+            **vars(self),
+            "jobs": jobs,
+            "elastic": [vars(each) for each in self.elastic],
+            "limits_used": used or None,
+        }
 
 
 @dataclass(frozen=True)
@@ -97,6 +127,7 @@ class UserRecords:
     moves: bool = False  # whether the plan is written to Slurm
     starts: StartRecord | None = None
     elastic: Mapping[str, Sequence[ResizeAdvice]] = field(default_factory=dict)  # by user
+    last: LastJobs = field(default_factory=dict)
 
     def advised(self, registered: Callable[[Snapshot], Mapping[int, Registration]]) -> "UserRecords":
         """With advice for the jobs that have `registered`, who are asked for only where a plan is written to Slurm."""
@@ -131,6 +162,8 @@ class UserRecords:
             probes=() if starts is None else starts.probes,
             not_simulated="" if starts is None else starts.not_simulated,
             elastic=tuple(self.elastic.get(user, ())) if user else (),
+            limits=() if starts is None else starts.limits,
+            limits_used=LimitsUsed.of(self.last.get(user, ())) if user else None,
         )
 
     @cached_property
@@ -175,6 +208,7 @@ class UserRecords:
             help=(words.help,),
             start=None if start is None else start.interval,
             likely=None if start is None else start.middle,
+            shorter=() if self.starts is None else self.starts.shorter.get(job, ()),
         )
         return found if plan is None else self._planned(found, plan, at)
 

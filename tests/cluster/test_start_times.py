@@ -80,3 +80,52 @@ def test_an_interval_is_said_to_those_whom_it_concerns_and_its_outcome_is_learnt
         kept = json.loads(cluster.read_file("/var/lib/rltuned/start-times.json"))
         assert sum(entry[6] is not None for entry in kept["kept"]) >= 1
         assert len(kept["submitted"]) >= len(waiting)
+
+
+@pytest.mark.parametrize("cluster", ["24.11"], indirect=True)
+def test_users_are_told_what_another_limit_is_worth_for_their_own_jobs_and_what_their_last_jobs_used(cluster: Cluster):
+    cluster.install_simulator()
+    cluster.sh(f"install -d -o slurm -m 711 {USERS}")
+    with Rltuned(
+        cluster,
+        user="slurm",
+        cycle={"interval": 3.0, "stage": "shadow"},
+        users={"directory": USERS},
+        estimates={"source": "history", "refresh": 2.0, "days": 0.02},
+    ) as rltuned:
+        daemon = rltuned.start()
+        wait_until(lambda: starts_of(rltuned).get("probes"), "probes are simulated")
+        # Each wants ten hours of a whole node, and takes seconds. Limits of half an hour would do.
+        whole = ("-p", "gpu", "--exclusive", "-N1", "-t", "600")
+        jobs = cluster.submit_many([("carol", *whole)] * 60, command=f"sleep {TAKES:g}")
+        wait_until(lambda: jobs[-1] in starts_of(rltuned).get("id", ()), "start times are forecast")
+        starts = starts_of(rltuned)
+        assert 1800.0 in starts["limits"]
+        assert starts["limit"][starts["id"].index(jobs[-1])] == 36_000.0
+
+        def ask(*arguments: object, user: str = "carol") -> Any:
+            return cluster.run([RLTUNED, "when", *map(str, arguments)], user=user, check=False)
+
+        answer = json.loads(ask("--json", jobs[-1], "--time", "0:30:00").stdout)
+        assert (answer["asked"], answer["time_limit"]) == (1800.0, 36_000.0)
+        # Whether the limit gains anything depends on the other jobs; which of the two it is, is said.
+        assert (answer["found"] is None) == bool(answer["meaning"])
+        assert "starts no sooner with a longer one" in ask(jobs[-1], "--time", "2-0").stdout
+        other = ask(jobs[-1], "--time", "30", user="dave")
+        assert (other.returncode, "not among your pending jobs" in other.stdout) == (16, True)
+        assert ask(jobs[-1], "--time", "soon").returncode == 2
+        assert f"Job {jobs[-1]} (time limit 10.0 h)" in ask().stdout
+        assert len(json.loads(ask("--gpus", "1", "--json").stdout)) >= 1
+
+        def used() -> Any:
+            return json.loads(ask("--json").stdout)["limits_used"] or {}
+
+        # What other tests have left of hers counts, too.
+        wait_until(lambda: used().get("asked", 0.0) >= 36_000.0, "carol is told what her last jobs used")
+        assert 1 <= used()["jobs"] <= 20
+        assert 0.0 < used()["ran"] < 0.05 * used()["asked"]
+        assert not {job["job_id"] for job in json.loads(ask("--json", user="dave").stdout)["jobs"]} & set(jobs)
+        assert daemon.stop() == 0
+        assert daemon.log("forecast.defect") == daemon.log("users.defect") == []
+        # Nothing was changed for anybody's question.
+        assert cluster.sh(f"squeue -h -j {jobs[-1]} -o %l").stdout.strip() in {"10:00:00", ""}

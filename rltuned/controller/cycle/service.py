@@ -94,7 +94,7 @@ def serve(
                 # Only here: most sites show users no records.
                 from rltuned.controller.users.user_records import UserFiles  # noqa: PLC0415
 
-                publisher = UserFiles(config.users.directory, runtime)
+                publisher = UserFiles(config.users.directory, runtime, known.last_of_users)
                 stack.callback(publisher.close)
                 publish = publisher.publish
             worker = ForecastWorker(runtime)

@@ -65,6 +65,10 @@ class LearntRunTimes:
         """How predictions have turned out; None while nothing is known of that."""
         return None if self._runtime.config.estimates.source == "limit" else self._known.ended()
 
+    def last_of_users(self) -> dict[str, list[tuple[float, float]]]:
+        """See `RunTimeHistory`; from any thread."""
+        return {} if self._runtime.config.estimates.source == "limit" else self._known.last_of_users()
+
     def told(self) -> Told:
         """What accounting says of single jobs."""
         return self._known.told()
@@ -201,6 +205,10 @@ class Known:
     def told(self) -> Told:
         """What is known of single jobs."""
         return Told(self._took.get, self._cancelled.keys())
+
+    def last_of_users(self) -> dict[str, list[tuple[float, float]]]:
+        """See `RunTimeHistory`."""
+        return self.history.last_of_users()
 
     def learn(self, jobs: list[EndedJob], until: float) -> int:
         """Take in jobs in order of their ends. Returns how many were new."""

@@ -17,15 +17,24 @@ from rltuned.core.config import Config, Stage, did_you_mean
 from rltuned.core.errors import JournalError, RltunedError, SlurmError
 from rltuned.core.installed import has_numba, how_to_install
 from rltuned.core.tables import JobTable
-from rltuned.decide.decision import DecisionRecord
+from rltuned.decide.decision import DecisionRecord, StartRecord
 from rltuned.decide.decision import record as record_of
 from rltuned.decide.explain import Explanation, Treatment
 from rltuned.decide.explain import explain as explain_job
 from rltuned.decide.listing import listing
 from rltuned.decide.loans import Book
+from rltuned.decide.user_record import UserRecord
 from rltuned.records import decisions
 from rltuned.records.published import fetch, only_own
-from rltuned.simulate.forecast.start_offer import Asked, JobAnswer, StartOffer, offer_of
+from rltuned.simulate.forecast.start_offer import (
+    Asked,
+    JobAnswer,
+    LimitAnswer,
+    OtherLimits,
+    StartOffer,
+    offer_of,
+    with_limit,
+)
 
 Tell = Callable[[str], None]  # told in a sentence what is not known and what is taken instead
 
@@ -127,13 +136,26 @@ def _looked_for(config: Config, answer: Explanation, tell: Tell) -> Explanation:
 
 def start_of_job(config: Config, job_id: int) -> JobAnswer:
     """When a pending job starts; RltunedError says why nothing can be read."""
+    return _known_of(config, job_id)[0]
+
+
+def start_with_limit(config: Config, job_id: int, limit: float) -> LimitAnswer:
+    """When it would start with this time limit, seconds. RltunedError as before."""
+    job, other = _known_of(config, job_id)
+    return with_limit(job, limit, other)
+
+
+def _known_of(config: Config, job_id: int) -> tuple[JobAnswer, OtherLimits]:
+    """When a pending job starts, and with shorter limits."""
     if only_own(config):
         own = fetch(config.users, os.geteuid())
         start, likely, meaning = None, None, "At the last cycle it was not among your pending jobs."
+        other = OtherLimits(None, own.limits, ())
         for job in own.jobs:
             if job.job_id == job_id:
                 start, likely, meaning = job.start, job.likely, job.meaning
-        return JobAnswer(job_id, own.time, start, likely, meaning, own.outcomes, own.not_simulated)
+                other = OtherLimits(job.time_limit, own.limits, job.shorter)
+        return JobAnswer(job_id, own.time, start, likely, meaning, own.outcomes, own.not_simulated), other
     made = decisions.load(config.state.directory)
     if (starts := made.starts) is None:
         raise _no_forecast(config)
@@ -145,11 +167,29 @@ def start_of_job(config: Config, job_id: int) -> JobAnswer:
         meaning = "The last forecast did not look at it: it came later, runs, has ended, or is further back."
         if veto is not None:
             meaning = f"Nothing is forecast: {veto.meaning}."
-    return JobAnswer(job_id, made.time, start, likely, meaning, starts.outcomes, starts.not_simulated)
+    other = OtherLimits(None if found is None else found.limit, starts.limits, starts.shorter.get(job_id, ()))
+    return JobAnswer(job_id, made.time, start, likely, meaning, starts.outcomes, starts.not_simulated), other
 
 
 def start_offer(config: Config, asked: Asked) -> StartOffer:
     """When a job would start that nobody has submitted; RltunedError says why nothing is known."""
+    found = _probed(config, asked)
+    return offer_of(asked, found.probes, found.outcomes, found.not_simulated)
+
+
+def start_offers(config: Config, asked: Asked) -> list[StartOffer]:
+    """The same with each time limit that was simulated, whatever its own is; the shortest first."""
+    found = _probed(config, asked)
+    limits = sorted({probe.time_limit for probe in found.probes if asked.partition in {"", probe.partition}})
+    offers = [
+        offer_of(asked._replace(time_limit=limit), found.probes, found.outcomes, found.not_simulated)
+        for limit in limits
+    ]
+    return [offer for offer in offers if offer.found is not None] or offers[:1]
+
+
+def _probed(config: Config, asked: Asked) -> UserRecord | StartRecord:
+    """What the last forecast says of jobs that nobody has submitted."""
     own = only_own(config)
     found = fetch(config.users, os.geteuid()) if own else decisions.load(config.state.directory).starts
     if found is None or not found.probes:
@@ -160,4 +200,4 @@ def start_offer(config: Config, asked: Asked) -> StartOffer:
             f"--partition {asked.partition}: nothing is forecast for it: there is no such partition, or it is not up, "
             f"or has no usable node (there are {', '.join(known)}){did_you_mean(asked.partition, known)}"
         )
-    return offer_of(asked, found.probes, found.outcomes, found.not_simulated)
+    return found

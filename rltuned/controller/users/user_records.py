@@ -12,7 +12,8 @@ import os
 import stat
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from rltuned.controller.users.registrations import lately_running, name_of, regi
 from rltuned.core.safe_files import encode, write_all
 from rltuned.core.tables import Snapshot
 from rltuned.decide.resizing import Registration
-from rltuned.decide.user_record import UserRecords
+from rltuned.decide.user_record import LastJobs, UserRecords
 from rltuned.records.published import MARK, NAME, Mark
 
 MOST_USERS: Final = 2000
@@ -34,9 +35,11 @@ _PATIENCE: Final = 5.0
 class UserFiles:
     """Writes the records into a directory, in a thread of its own."""
 
-    def __init__(self, directory: Path, runtime: Runtime) -> None:
-        """Starts it. Trouble is said once for as long as it stays the same, and each cycle is another try."""
-        self._directory, self._runtime = directory, runtime
+    def __init__(self, directory: Path, runtime: Runtime, last: Callable[[], LastJobs]) -> None:
+        """Starts it. Trouble is said once for as long as it stays the same, and each cycle is another try. `last`: what
+        is known of the jobs of each user that ended last, asked in that thread.
+        """
+        self._directory, self._runtime, self._last = directory, runtime, last
         self._next: UserRecords | None = None
         self._stop = False
         self._turn = threading.Condition()
@@ -66,7 +69,8 @@ class UserFiles:
                 if self._stop or records is None:
                     return
             try:
-                self._say(write_all_records(self._directory, records.advised(self._running)))
+                records = replace(records.advised(self._running), last=self._last())
+                self._say(write_all_records(self._directory, records))
             except Exception:  # the next cycle is another try
                 self._runtime.log.exception("users.defect", sentence=DEFECT)
             del records  # and with them the plan

@@ -41,6 +41,9 @@ _NEW_SHARE: Final = 0.05
 SLIGHT: Final = 0.01
 """A job that ran for less than this part of the longest of the last jobs of its kind is slight."""
 
+LAST_OF_USER: Final = 20
+"""Jobs of each user that `RunTimeHistory.last_of_users` names."""
+
 LEVELS: Final = 5
 """What is like a job, most telling first: the user's jobs with the same GPUs, partition, limit and CPUs; with any CPUs;
 with any limit, too; all of the user's; everybody's."""
@@ -150,6 +153,15 @@ class RunTimeHistory:
     def predict(self, kind: JobKind) -> float:
         """Seconds that the job is expected to run, in the mean; NaN while nothing has ended."""
         return float(self.run_times([kind]).expected[0])
+
+    def last_of_users(self) -> dict[str, list[tuple[float, float]]]:
+        """Seconds and limit of the last `LAST_OF_USER` jobs of each user that had a limit, the last one first."""
+        found: dict[str, list[tuple[float, float]]] = {}
+        for job in reversed(self._log):
+            last = found.setdefault(job.user, [])
+            if len(last) < LAST_OF_USER and math.isfinite(job.limit):
+                last.append((job.run_time, job.limit))
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """All that it knows, as JSON-able data, least recently used first."""

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 
 import pytest
 import structlog
@@ -102,6 +103,29 @@ def test_predictions_follow_the_finished_jobs_and_leave_the_unknown_open(tmp_pat
     site.accounting.jobs += [ended(2, NOW + 10, 300.0), ended(3, NOW + 20, 300.0)]
     assert site.refresh() == []
     assert site.estimates()[0] == 300.0
+
+
+def test_of_each_user_the_last_jobs_that_had_a_limit_are_known_also_after_a_restart(tmp_path):
+    several = [ended(number, NOW - 1000.0 + number, 100.0 + number) for number in range(1, 31)]
+    endless = ended(31, NOW - 50, 5.0)._replace(time_limit=math.inf)
+    site = Site(
+        tmp_path,
+        *several,
+        endless,
+        ended(32, NOW - 40, 5.0)._replace(time_limit=math.nan),
+        ended(33, NOW - 30, 3660.0, "bob"),
+    )
+    assert site.run_times.last_of_users() == {}
+    site.refresh()
+    known = {"ann": [(100.0 + number, 3600.0) for number in range(30, 10, -1)], "bob": [(3660.0, 3600.0)]}
+    assert site.run_times.last_of_users() == known
+    site.start()
+    site.run_times.load()
+    assert site.run_times.last_of_users() == known
+    site.settings = EstimatesSection(source="limit")
+    site.start()
+    site.run_times.load()
+    assert site.run_times.last_of_users() == {}
 
 
 def test_it_is_known_how_predictions_turned_out_and_kept_over_a_restart(tmp_path):

@@ -5,9 +5,10 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import structlog
 from structlog.testing import capture_logs
-from unit.simulate.house import NO_ONE, House, busy_slurm, config
+from unit.simulate.house import NO_ONE, RATES, House, busy_slurm, config
 from unit.test_cli import run
 
 from rltuned.controller.learnt.forecast_worker import needed
@@ -23,9 +24,9 @@ from rltuned.simulate.forecast.start_simulation import StartSimulation
 CYCLES = 60
 
 
-def watched(memory_path, **settings):
+def watched(memory_path, rates=NO_ONE, **settings):
     """A daemon on a simulated cluster that forecasts in this process."""
-    house = House(busy_slurm(2 * CYCLES, rates=NO_ONE), config(memory_path, **settings))
+    house = House(busy_slurm(2 * CYCLES, rates=rates), config(memory_path, **settings))
     small = StartSimulation(scenarios=8)
 
     def forecast(request):
@@ -179,10 +180,15 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     assert (code, text) == (1, "")
     assert "--partition mian" in said
     assert "did you mean main?" in said
-    for wrong in (("when",), ("when", job, "--time", "60"), ("when", "--time", "soon"), ("when", job, "--gpus", "2")):
-        assert run(capsys, *wrong, "--config", path)[0] == 2
+    code, answer, _ = run(capsys, "when", "--gpus", 2, "--json", "--config", path)
+    offers = json.loads(answer)
+    assert len(offers) > 1
+    assert [each["found"]["gpus"] >= 2 for each in offers] == [True] * len(offers)
+    assert [each["asked"]["time_limit"] for each in offers] == sorted({each["asked"]["time_limit"] for each in offers})
+    assert run(capsys, "when", "--gpus", 2, "--config", path)[1].count(": starts in ") == len(offers)
+    assert "Nothing that was simulated" in run(capsys, "when", "--gpus", 4000, "--config", path)[1]
     decisions.save(house.config.state.directory, replace(made, starts=None))
-    for asked in ((job,), ("--time", "60")):
+    for asked in ((job,), (job, "--time", "60"), ("--time", "60"), ("--gpus", "1")):
         code, _, said = run(capsys, "when", *asked, "--config", path)
         assert (code, "no start times are forecast: the daemon's last cycle made none" in said) == (1, True)
     monkeypatch.setitem(sys.modules, "numba", None)
@@ -193,6 +199,142 @@ def test_when_answers_for_jobs_and_for_jobs_that_are_not_submitted(memory_path, 
     ):
         path.write_text(f'[state]\ndirectory = "{house.config.state.directory}"\nmirror = ""\n[{section}"\n')
         assert f"no start times are forecast: {cause}" in run(capsys, "when", job, "--config", path)[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(
+            ("7", "--time", limit)
+            for limit in ("soon", "0", "-5", "NaN", "UNLIMITED", "1e9", "9" * 5000, "1:0:0:0", "")
+        ),
+        ("7", "--time", "1-0\x1b[2J"),
+        ("7", "--time"),
+        ("7", "--time", "60", "--gpus", "2"),
+        ("7", "8", "--time", "60"),
+        ("0", "--time", "60"),
+        ("7; scontrol hold 7", "--time", "60"),
+        ("--gpus", "-1"),
+        ("--gpus", "1", "--nodes", "0"),
+        ("--gpus", "1", "--mem", "much"),
+    ],
+)
+def test_a_wrong_question_is_wrong_usage_and_its_control_characters_reach_no_terminal(arguments, tmp_path, capsys):
+    path = tmp_path / "config.toml"
+    path.write_text(f'[state]\ndirectory = "{tmp_path}"\nmirror = ""\n')
+    code, text, said = run(capsys, "when", *arguments, "--config", path)
+    assert (code, text) == (2, "")
+    assert "Usage: rltuned when" in said
+    assert "\x1b" not in said
+
+
+def whole(directory):
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_what_a_shorter_limit_is_worth_is_said_of_the_job_that_asked_for_the_longer_one(memory_path):
+    # People hold jobs: these wait for something else than their turn, and the worker's table is without them.
+    house, requests = watched(memory_path, rates=RATES), []
+    forecast = house.daemon.parts.start_times._forecast
+
+    def seen(request):
+        requests.append(request)
+        return forecast(request)
+
+    house.daemon.parts.start_times._forecast = seen
+    gained = left_out = 0
+    for _ in range(30):
+        starts = house.tick().record.starts
+        request = requests[-1]
+        jobs = request.snapshot.jobs
+        whole = StartSimulation(scenarios=8)(replace(request, probes=request.probes[:1]))
+        worth = zip(jobs.job_id[whole.rows[whole.shorter.at]].tolist(), whole.shorter.limit.tolist(), strict=True)
+        assert {(job, one.time_limit) for job, those in starts.shorter.items() for one in those} == set(worth)
+        for job, those in starts.shorter.items():
+            own = starts.of(job)
+            for one in those:
+                assert one.time_limit < own.limit == jobs.time_limit[jobs.row_of[job]]
+                assert one.low <= own.low
+                assert own.high is None or one.high <= own.high
+        gained += len(starts.shorter)
+        left_out += len(jobs) - len(jobs.running) - len(request.rows)
+    assert gained > 5
+    assert left_out > 10
+
+
+def test_admins_ask_when_a_job_starts_with_another_limit_and_nothing_is_written(memory_path, tmp_path, capsys):
+    house = watched(memory_path)
+    while not (made := house.tick().record).starts.shorter:
+        pass
+    decisions.save(house.config.state.directory, made)
+    assert decisions.load(house.config.state.directory).starts == made.starts
+    path = tmp_path / "config.toml"
+    path.write_text(f'[state]\ndirectory = "{house.config.state.directory}"\nmirror = ""\n')
+    job, records = next(iter(made.starts.shorter.items()))
+    own = made.starts.of(job).limit
+    assert own == house.slurm.jobs.time_limit[job - 1]
+    before = whole(house.config.state.directory), house.slurm.simulation.now
+    for one in records:
+        assert one.time_limit < own
+        code, answer, _ = run(capsys, "when", job, "--time", f"0:0:{one.time_limit:.0f}", "--json", "--config", path)
+        answer = json.loads(answer)
+        assert (code, answer["found"], answer["meaning"]) == (0, one._asdict(), "")
+        assert (answer["time_limit"], answer["likely"]) == (own, made.starts.of(job).middle)
+        assert one.middle < answer["likely"]
+    code, text, _ = run(capsys, "when", job, "--time", "1", "--config", path)
+    assert (code, f"Job {job} with a time limit of up to 30 min starts" in text) == (0, True)
+    assert "With its own of" in text
+    assert "All of them were of jobs with their own limits" in text
+    code, text, _ = run(capsys, "when", job, "--time", "30-0", "--config", path)
+    assert (code, "starts no sooner with a longer one" in text) == (0, True)
+    # One that gains nothing, and one that is gone.
+    alike = next(one for one in made.starts.id if one not in made.starts.shorter and made.starts.of(one).limit > 1800.0)
+    code, text, _ = run(capsys, "when", alike, "--time", "30", "--config", path)
+    assert (code, "starts hardly sooner than with its own limit" in text) == (0, True)
+    code, text, _ = run(capsys, "when", 4_000_000, "--time", "30", "--config", path)
+    assert (code, "has ended" in text) == (16, True)
+    assert (whole(house.config.state.directory), house.slurm.simulation.now) == before
+
+
+def test_users_see_what_other_limits_are_worth_for_their_own_jobs_only_and_what_their_last_jobs_used(
+    memory_path, tmp_path, capsys, monkeypatch
+):
+    house = watched(memory_path)
+    while not (made := house.tick().record).starts.shorter:
+        pass
+    last = {"user1": [(3600.0, 36_000.0)] * 20, "user2": [(60.0, 60.0)]}
+    records = replace(house.published[-1], last=last)
+    everybody = {user: records.record(user) for user in records.users}
+    told = {job.job_id: job.shorter for own in everybody.values() for job in own.jobs if job.shorter}
+    assert told == dict(made.starts.shorter)
+    for user, own in everybody.items():
+        assert (own.limits_used is not None) == (user in last)
+        assert parse(UserRecord, json.dumps(own.as_dict()), "a user record") == own
+    asked = next(user for user, own in everybody.items() if any(job.shorter for job in own.jobs))
+    job = next(job for job in everybody[asked].jobs if job.shorter)
+    other = next(job for job in made.starts.id if job not in {one.job_id for one in everybody[asked].jobs})
+    shown = replace(everybody[asked], limits_used=records.record("user1").limits_used)
+    monkeypatch.setattr("rltuned.records.published.fetch", lambda *_: shown)
+    monkeypatch.setattr("rltuned.controller.shown.once.fetch", lambda *_: shown)
+    path = tmp_path / "config.toml"
+    path.write_text(f'[state]\ndirectory = "/nowhere"\nmirror = ""\n[users]\ndirectory = "{tmp_path}"\n')
+    code, answer, _ = run(capsys, "when", job.job_id, "--time", "10", "--json", "--config", path)
+    answer = json.loads(answer)
+    assert (code, answer["found"], answer["time_limit"]) == (0, job.shorter[0]._asdict(), job.time_limit)
+    code, text, _ = run(capsys, "when", other, "--time", "10", "--config", path)
+    assert (code, "not among your pending jobs" in text) == (16, True)
+    code, text, _ = run(capsys, "when", "--config", path)
+    assert code == 0
+    assert f"Job {job.job_id} (time limit " in text
+    assert "  With a limit of up to " in text
+    assert "Your last 20 jobs that ended ran for 20.0 h of the 8.3 d that their time limits asked for (10 %)" in text
+    assert "none of them reached it" in text
+    assert json.loads(run(capsys, "when", "--json", "--config", path)[1])["limits_used"]["asked"] == 720_000.0
+    shown = replace(shown, jobs=(), limits_used=records.record("user2").limits_used)
+    text = run(capsys, "when", "--config", path)[1]
+    assert text.startswith("You have no pending jobs")
+    assert "Your last job that ended ran for 60 s of the 60 s" in text
+    assert "1 of them reached it" in text
 
 
 def test_users_ask_when_their_own_jobs_start_and_nothing_else(memory_path, tmp_path, capsys, monkeypatch):

@@ -285,7 +285,7 @@ def test_a_directory_that_cannot_be_listed_once_is_said_and_tried_again(place, m
         raise error
 
     monkeypatch.setattr(module.os, "listdir", fails)
-    files = UserFiles(place, runtime(said))
+    files = UserFiles(place, runtime(said), dict)
     files.publish(records("root"))
     while not said.getvalue():
         time.sleep(0.01)
@@ -307,7 +307,7 @@ def test_a_file_server_that_hangs_holds_up_neither_the_cycle_nor_the_end(place, 
         return ""
 
     monkeypatch.setattr(module, "write_all_records", slow)
-    files = UserFiles(place, runtime(io.StringIO()))
+    files = UserFiles(place, runtime(io.StringIO()), dict)
     files.publish(records("root"))
     assert entered.wait(60)
     for _ in range(100):
@@ -322,7 +322,7 @@ def test_a_file_server_that_hangs_holds_up_neither_the_cycle_nor_the_end(place, 
 def test_trouble_is_said_once_for_as_long_as_it_stays_the_same_and_after_a_reload_in_the_new_log(place):
     before, stream = io.StringIO(), io.StringIO()
     shared = runtime(before)
-    files = UserFiles(place / "absent", shared)
+    files = UserFiles(place / "absent", shared, dict)
     shared.log = make("info", "json", stream)
     for _ in range(3):
         files.publish(records("root"))
@@ -477,7 +477,7 @@ def test_a_file_system_that_takes_an_access_list_and_does_not_keep_it_gets_no_re
     assert not (place / str(uid) / NAME).exists()
 
 
-def test_what_registered_jobs_are_advised_is_in_their_users_record(place, there):
+def test_what_registered_jobs_are_advised_and_used_of_their_limits_is_in_their_users_record(place, there):
     daemon_user = str(os.geteuid())
     state = [JobState.RUNNING, JobState.PENDING]
     jobs = pending(
@@ -494,7 +494,7 @@ def test_what_registered_jobs_are_advised_is_in_their_users_record(place, there)
     snapshot = make_snapshot(jobs, gpus_alloc=[[2, 0, 0], [2, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]])
     for job in (1, 9):
         (there / f"{daemon_user}.{job}").write_text(REGISTRATION)
-    files = UserFiles(place, runtime(io.StringIO()))
+    files = UserFiles(place, runtime(io.StringIO()), lambda: {daemon_user: [(90.0, 3600.0)], str(BOB): [(1.0, 2.0)]})
     made = plan(snapshot, by_name("sjf"), Config())
     try:
         files.publish(UserRecords(snapshot, interval=60.0, plan=made, moves=True))
@@ -504,8 +504,10 @@ def test_what_registered_jobs_are_advised_is_in_their_users_record(place, there)
         files.close()
     assert advice_of(place, 1, 2) == (2, 0.0, 0.0), "it is of long ago"
     assert [path.name for path in there.iterdir()] == [f"{daemon_user}.1"], "what a job that is gone left is removed"
-    told = json.loads((place / daemon_user / NAME).read_text())["elastic"]
+    own = json.loads((place / daemon_user / NAME).read_text())
+    told = own["elastic"]
     assert [(each["job_id"], each["nodes"], each["advised"], each["left"]) for each in told] == [(1, 2, 1, 9000.0)]
+    assert own["limits_used"] == {"jobs": 1, "ran": 90.0, "asked": 3600.0, "reached": 0}, "asked of that thread"
 
 
 @as_root

@@ -20,7 +20,7 @@ from rltuned.decide.plan import plan
 from rltuned.decide.raising import STOP_MEANING, Stop
 from rltuned.decide.rank.heuristics import by_name
 from rltuned.decide.scope import Veto
-from rltuned.decide.user_record import MOST_JOBS, UserRecord, UserRecords
+from rltuned.decide.user_record import MOST_JOBS, LimitsUsed, UserRecord, UserRecords
 
 from .conftest import NOW, make_snapshot, pending
 
@@ -175,3 +175,27 @@ def test_no_veto_sends_a_user_to_a_command_for_admins():
 
     assert not [text for text in _VETOES.values() if "doctor" in text]
     assert set(_VETOES) == set(Veto)
+
+
+@pytest.mark.parametrize(
+    ("last", "used"),
+    [
+        ([], None),
+        ([(5.0, 0.0)], None),
+        ([(90.0, 3600.0)], LimitsUsed(1, 90.0, 3600.0, 0)),
+        ([(90.0, 3600.0), (3600.0, 3600.0), (7230.0, 7200.0)], LimitsUsed(3, 10_920.0, 14_400.0, 2)),
+    ],
+)
+def test_what_the_last_jobs_used_of_their_limits_is_summed_up_and_a_limit_that_was_reached_is_counted(last, used):
+    assert LimitsUsed.of(last) == used
+
+
+def test_what_jobs_used_of_their_limits_is_told_to_their_user_only():
+    made = replace(
+        records(make_snapshot(pending(2, user=["alice", "bob"]))), last={"alice": [(61.0, 3607.0)], "": [(1.0, 9.0)]}
+    )
+    assert made.record("alice").limits_used == LimitsUsed(1, 61.0, 3607.0, 0)
+    assert made.record("bob").limits_used is None
+    assert made.record("").limits_used is None, "nobody knows who that is"
+    assert {61, 3607} <= numbers(made.record("alice"))
+    assert not {61, 3607} & numbers(made.record("bob"))
