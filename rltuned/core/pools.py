@@ -85,7 +85,7 @@ def _pools(snapshot: Snapshot, rows: Rows, most_requests: int, most_sets: int) -
     pool_of = np.full(len(common), len(kept), dtype=np.int32)
     pool_of[kept] = np.arange(len(kept))
     pools = pool_of[asked.of].astype(np.int32)
-    of_rest = snapshot.jobs.partition.take(rows[pools == len(kept)])
+    of_rest = snapshot.jobs.partition[rows[pools == len(kept)]]
     rest = snapshot.nodes_of(part for names in set(of_rest.texts()) for part in snapshot.partitions_of(names))
     masks = np.concatenate((masks, rest[None]))
     return Pools(pools, masks, np.append(asked.gpu_type[kept], -1).astype(np.int32), len(kept))
@@ -155,8 +155,7 @@ class _Requests(NamedTuple):
 def _requests(snapshot: Snapshot, rows: Rows) -> _Requests:
     jobs, nodes = snapshot.jobs, snapshot.nodes
     types = {name: column for column, name in enumerate(nodes.gpu_types)}
-    type_column = np.array([types.get(name, len(types)) for name in jobs.gpu_type.names] + [-1], dtype=np.int64)
-    wanted_type = type_column[jobs.gpu_type.codes[rows]]
+    wanted_type = jobs.gpu_type[rows].mapped(lambda name: types.get(name, len(types)), none=-1, kind=np.int64)
     gpus = jobs.gpus[rows]
     # Least GPUs that one node must have: the per-node request, else one if the job uses GPUs at all.
     per_node = np.where(gpus > 0, np.maximum(jobs.gpus_per_node[rows], 1), 0)

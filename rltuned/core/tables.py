@@ -51,13 +51,18 @@ class Category:
         names = (*self.names, "")  # code −1 is the last
         return [names[code] for code in self.codes.tolist()]
 
-    def take(self, rows: Rows | Codes | Bools) -> "Category":
-        """The rows given by index or mask, with the same names."""
+    def __getitem__(self, rows: Rows | Codes | Bools | slice) -> "Category":
+        """The rows given by index, mask or slice, with the same names."""
         return Category(self.codes[rows], self.names)
 
     def mapped(self, value_of: Callable[[str], Any], none: Any, kind: type = np.bool_) -> npt.NDArray[Any]:
         """(n,) what `value_of` says of the text of each row, asked once of each; `none` where there is none."""
         return np.array([*map(value_of, self.names), none], dtype=kind)[self.codes]
+
+
+def columns_at(table: Any, rows: Rows | Bools | slice, others: Iterable[str] = ()) -> dict[str, Any]:
+    """What the columns of a table have at these rows, by name. `others`: of its fields, those that are left out."""
+    return {of.name: getattr(table, of.name)[rows] for of in fields(table) if of.name not in others}
 
 
 @dataclass(frozen=True)
@@ -125,11 +130,7 @@ class JobTable:
         counts = np.diff(self.node_ptr)[index]
         ptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
         idx = self.node_idx[np.repeat(self.node_ptr[:-1][index] - ptr[:-1], counts) + np.arange(ptr[-1])]
-        columns: dict[str, Any] = {}
-        for column in fields(self):
-            if column.name not in {"node_ptr", "node_idx"}:
-                value = getattr(self, column.name)
-                columns[column.name] = value.take(index) if isinstance(value, Category) else value[index]
+        columns = columns_at(self, index, ("node_ptr", "node_idx"))
         return JobTable(**columns, node_ptr=ptr, node_idx=idx.astype(np.int32))
 
     @cached_property
@@ -298,7 +299,7 @@ class Snapshot:
 
     def unknown_reasons(self) -> Counter[str]:
         """How many pending jobs wait for each reason of Slurm's that is not known."""
-        reasons = self.jobs.reason.take(self.jobs.pending)
+        reasons = self.jobs.reason[self.jobs.pending]
         strange = {text for text in reasons.names if parse(text).waits is Waits.UNKNOWN}
         return Counter(text for text in reasons.texts() if text in strange) if strange else Counter()
 
@@ -323,7 +324,7 @@ class Snapshot:
         self, rows: Rows, value_of: Callable[[tuple[Partition | None, ...]], Any], none: Any, kind: type = np.bool_
     ) -> npt.NDArray[Any]:
         """(n,) what `value_of` says of the partitions of each of these jobs; `none` of a job that names none."""
-        return self.jobs.partition.take(rows).mapped(lambda names: value_of(self.partitions_of(names)), none, kind)
+        return self.jobs.partition[rows].mapped(lambda names: value_of(self.partitions_of(names)), none, kind)
 
 
 def concatenate_nodes(per_job: Sequence[Sequence[int]]) -> tuple[Codes, Codes]:

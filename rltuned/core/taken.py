@@ -25,14 +25,14 @@ def alone(snapshot: Snapshot, rows: Rows) -> Bools:
         return np.ones(len(rows), dtype=np.bool_)
     jobs = snapshot.jobs
     exclusive = {part.name for part in snapshot.partitions if part.oversubscribe is OverSubscribe.EXCLUSIVE}
-    by_partition = jobs.partition.take(rows).mapped(lambda names: exclusive.issuperset(names.split(",")), none=False)
+    by_partition = jobs.partition[rows].mapped(lambda names: exclusive.issuperset(names.split(",")), none=False)
     all_memory = np.isnan(jobs.mem[rows]) & snapshot.nodes.counts_memory
     return np.asarray(jobs.exclusive[rows] | by_partition | all_memory, dtype=np.bool_)
 
 
 def whole_nodes(snapshot: Snapshot, rows: Rows) -> Bools:
     """(n,) whether nobody at all shares nodes with a job."""
-    own = snapshot.jobs.oversubscribe.take(rows).mapped(_WITH_ITS_OWN.__contains__, none=False)
+    own = snapshot.jobs.oversubscribe[rows].mapped(_WITH_ITS_OWN.__contains__, none=False)
     return np.asarray(alone(snapshot, rows) & ~own, dtype=np.bool_)
 
 

@@ -490,7 +490,7 @@ def _owner(jobs: JobTable, row: int) -> str:
 def _of_owners(jobs: JobTable, owners: Collection[str], but: Collection[int]) -> dict[str, list[int]]:
     """Rows of the waiting jobs of these owners, as submitted; without `but`."""
     users = {owner.partition("\0")[0] for owner in owners}
-    rows = jobs.pending[jobs.user.take(jobs.pending).mapped(users.__contains__, none=False)]
+    rows = jobs.pending[jobs.user[jobs.pending].mapped(users.__contains__, none=False)]
     found: dict[str, list[int]] = defaultdict(list)
     for row in rows[np.lexsort((jobs.job_id[rows], jobs.submit_time[rows]))].tolist():
         if int(jobs.job_id[row]) not in but:

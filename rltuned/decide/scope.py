@@ -148,10 +148,8 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     if snapshot.unread.jobs:
         apply(Veto.UNREADABLE, np.isin(jobs.job_id[rows], list(snapshot.unread.jobs)))
     apply(Veto.HELD, jobs.held[rows] | (priority == 0))
-    waits = jobs.reason.take(rows).mapped(
-        lambda reason: parse(reason).waits.value, none=Waits.ROOM.value, kind=np.int64
-    )
-    split = jobs.request.take(rows).mapped(SPLIT.__eq__, none=False)
+    waits = jobs.reason[rows].mapped(lambda reason: parse(reason).waits.value, none=Waits.ROOM.value, kind=np.int64)
+    split = jobs.request[rows].mapped(SPLIT.__eq__, none=False)
     apply(Veto.SPLIT_ARRAY, split | (waits == Waits.SOME.value))
     changed = known & (site != ours)  # somebody else decided
     apply(Veto.FOREIGN, foreign | changed)
@@ -168,7 +166,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
     apply(Veto.ACCOUNT, ~_allowed(jobs.account, rows, scope.accounts, scope.exclude_accounts))
     apply(Veto.USER, ~_allowed(jobs.user, rows, scope.users, scope.exclude_users))
     apply(Veto.RESERVATION, _reserved(jobs, rows, scope))
-    apply(Veto.SEVERAL_QOS, jobs.qos.take(rows).mapped(lambda name: "," in name, none=False))
+    apply(Veto.SEVERAL_QOS, jobs.qos[rows].mapped(lambda name: "," in name, none=False))
     tier = priority_tiers(snapshot, rows)
     apply(Veto.SEVERAL_TIERS, tier < 0)
     apply(Veto.NODE_SETS, pools.pool_of == pools.rest)
@@ -200,7 +198,7 @@ def examine(snapshot: Snapshot, pools: Pools, config: Config, applied: AppliedCh
 
 def decided_terms(jobs: JobTable, rows: Rows) -> tuple[Ints, Ints]:
     """(n,) the least and the most that `JobTable.decided` adds up to, over the partitions of each job."""
-    column = jobs.decided.take(rows)
+    column = jobs.decided[rows]
     return (
         column.mapped(lambda text: min(map(_added_up, text.split(" or "))), none=0, kind=np.int64),
         column.mapped(lambda text: max(map(_added_up, text.split(" or "))), none=0, kind=np.int64),
@@ -243,7 +241,7 @@ def _allowed(
         parts = name.split(",") if several else [name]
         return all((not include or part in include) and part not in exclude for part in parts)
 
-    return column.take(rows).mapped(inside, none=not include)
+    return column[rows].mapped(inside, none=not include)
 
 
 def _reserved(jobs: JobTable, rows: Rows, scope: ScopeSection) -> Bools:

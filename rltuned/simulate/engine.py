@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rltuned.core.changes import JobState, OverSubscribe
 from rltuned.core.errors import RltunedError
 from rltuned.core.plain_tables import job_table
-from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, JobTable, NodeTable, Rows, Snapshot
+from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, JobTable, NodeTable, Rows, Snapshot, columns_at
 from rltuned.core.taken import taken_gpus
 from rltuned.decide.expect.predictions import RunTimePredictions
 from rltuned.decide.rank.protocol import QueueView
@@ -302,12 +302,7 @@ class Simulation:
             for name in ("nodes", "gpus", "cpus", "mem"):
                 column = getattr(self._unchanging, name)[rows]
                 changing[name] = np.rint(column * grown).astype(column.dtype)
-        unchanging: dict[str, Any] = {
-            name: column.take(rows) if isinstance(column, Category) else column[rows]
-            for name, column in vars(self._unchanging).items()
-            if name not in changing
-        }
-        return JobTable(**unchanging, **changing)
+        return JobTable(**columns_at(self._unchanging, rows, changing), **changing)
 
     @cached_property
     def _unchanging(self) -> JobTable:

@@ -201,11 +201,8 @@ def _make_up(given: Ints, owner: Rows, held: Ints, total: Ints, taken: Ints) -> 
 
 def _alone(snapshot: Snapshot, rows: Rows) -> Ints:
     """(n,) with whom a job shares its nodes: SHARED, ISOLATED or WHOLE of the kernel."""
-    jobs = snapshot.jobs
-    isolated = np.array([name == OverSubscribe.NO.value for name in jobs.oversubscribe.names] + [False])
-    return np.where(
-        alone(snapshot, rows), k.WHOLE, np.where(isolated[jobs.oversubscribe.codes[rows]], k.ISOLATED, k.SHARED)
-    )
+    isolated = snapshot.jobs.oversubscribe[rows].mapped(OverSubscribe.NO.value.__eq__, none=False)
+    return np.where(alone(snapshot, rows), k.WHOLE, np.where(isolated, k.ISOLATED, k.SHARED))
 
 
 def _partitions(snapshot: Snapshot, rows: Rows) -> tuple[list[Partition], Ints]:

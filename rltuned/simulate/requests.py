@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.tables import Bools, Codes, Floats, Ints, NodeTable, Rows
+from rltuned.core.tables import Bools, Codes, Floats, Ints, NodeTable, Rows, columns_at
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 
@@ -18,19 +18,6 @@ CPU: Final = 1
 MEM: Final = 2
 TMP: Final = 3
 _NAMES: Final = ("GPUs", "CPUs", "MiB of memory", "MiB of local disk")
-
-_COLUMNS: Final = (
-    "per_node",
-    "nodes",
-    "most_nodes",
-    "gpus",
-    "cpus",
-    "mem",
-    "tmp",
-    "gpu_type",
-    "partition",
-    "pool",
-)
 
 _PLENTY: Final = 2**40
 """Stands for an amount or a number that has no bound; times any number of units it is still an int64."""
@@ -63,9 +50,8 @@ class Requests:
     def take(self, rows: Rows | Bools | slice) -> "Requests":
         """The requests of some rows, so that windows of one trace need not be computed again."""
         index = np.arange(len(self))[rows]
-        columns = {name: getattr(self, name)[index] for name in _COLUMNS}
         rejected = {at: self.rejected[row] for at, row in enumerate(index.tolist()) if row in self.rejected}
-        return replace(self, **columns, rejected=rejected)
+        return replace(self, **columns_at(self, index, ("pool_nodes", "capacity", "rejected")), rejected=rejected)
 
 
 def capacity(nodes: NodeTable) -> Ints:
@@ -146,8 +132,7 @@ class _Groups:
         shape, jobs = self._shape, self._jobs
         index = {partition.name: k for k, partition in enumerate(shape.partitions)}
         default = next((k for k, partition in enumerate(shape.partitions) if partition.default), 0)
-        of_name = np.array([*(index.get(name, -1) for name in jobs.partition.names), default], dtype=np.int32)
-        found = of_name[jobs.partition.codes]
+        found = jobs.partition.mapped(lambda name: index.get(name, -1), none=default, kind=np.int32)
         for group, partition in enumerate(found):
             if partition < 0:
                 self.reasons[group] = f"unknown partition {jobs.partition.value(group)!r}"
@@ -159,8 +144,8 @@ class _Groups:
         """Column of the type of each request; −1: any, and for jobs of no GPUs."""
         jobs, index = self._jobs, {name: k for k, name in enumerate(self._shape.nodes.gpu_types)}
         unknown = -2
-        of_name = np.array([*(index.get(name, unknown) for name in jobs.gpu_type.names), -1], dtype=np.int32)
-        found = np.where(jobs.gpus > 0, of_name[jobs.gpu_type.codes], -1).astype(np.int32)
+        wanted = jobs.gpu_type.mapped(lambda name: index.get(name, unknown), none=-1, kind=np.int32)
+        found = np.where(jobs.gpus > 0, wanted, -1).astype(np.int32)
         for group in np.flatnonzero(found == unknown):
             self.reasons.setdefault(int(group), f"unknown GPU type {jobs.gpu_type.value(int(group))!r}")
         return found

@@ -270,7 +270,7 @@ def _array(table: Columns, field: str) -> Any:
 def _category(table: Columns, field: str) -> Category:
     """A column of texts."""
     texts, codes = table.coded(field)
-    return Category.of(map(notation.text, texts)).take(np.asarray(codes, dtype=np.intp))
+    return Category.of(map(notation.text, texts))[np.asarray(codes, dtype=np.intp)]
 
 
 def _waiting_tasks(records: Records) -> Codes:

@@ -16,7 +16,7 @@ from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.tell.logs import DEFECT
 from rltuned.core.errors import RltunedError
 from rltuned.core.safe_files import read, write
-from rltuned.core.tables import Bools, Category, Floats, Ints, Rows, Snapshot
+from rltuned.core.tables import Bools, Category, Floats, Ints, Rows, Snapshot, columns_at
 from rltuned.decide.decision import LimitRecord, ProbeRecord, StartRecord
 from rltuned.decide.expect.predictions import EndedJobs
 from rltuned.decide.plan import Plan
@@ -88,7 +88,7 @@ class SeenJobs(Submissions):
 
     def take(self, rows: Rows | Bools) -> Self:
         """These jobs."""
-        return replace(self, **_taken(self, _ORDER, rows))
+        return replace(self, **columns_at(self, rows))
 
 
 class KeptForecast(NamedTuple):
@@ -213,7 +213,7 @@ class StartTimes:
         limit = jobs.time_limit[new]
         seen = seen.and_then(
             SeenJobs(
-                **_taken(jobs, (*_TEXTS, *_INTEGERS), new),
+                **{name: getattr(jobs, name)[new] for name in (*_TEXTS, *_INTEGERS)},
                 submit_time=submitted[new],
                 mem=np.nan_to_num(jobs.mem[new], nan=0.0),
                 time_limit=np.where(np.isfinite(limit), limit, np.inf),
@@ -314,12 +314,6 @@ def _shorter(
         one = LimitRecord(limit, round(now + low, 1), round(now + middle, 1), _epoch(now, high))
         made[job] = (*made.get(job, ()), one)
     return made
-
-
-def _taken(table: object, names: Sequence[str], rows: Rows | Bools) -> dict[str, Any]:
-    """These columns of a table, by name, at these rows."""
-    columns = ((name, getattr(table, name)) for name in names)
-    return {name: of.take(rows) if name in _TEXTS else of[rows] for name, of in columns}
 
 
 def _finite(value: float) -> float | None:

@@ -138,9 +138,8 @@ def build(snapshot: Snapshot, rows: Rows, pools: Pools) -> PlacementProblem:
 
 def _types(snapshot: Snapshot, rows: Rows, gpus: Codes) -> Codes:
     known = {name: column for column, name in enumerate(snapshot.nodes.gpu_types)}
-    names = snapshot.jobs.gpu_type.names
-    column = np.array([known.get(name, len(known)) for name in names] + [-1], dtype=np.int32)
-    return np.where(gpus > 0, column[snapshot.jobs.gpu_type.codes[rows]], -1).astype(np.int32)
+    wanted = snapshot.jobs.gpu_type[rows].mapped(lambda name: known.get(name, len(known)), none=-1, kind=np.int32)
+    return np.where(gpus > 0, wanted, -1).astype(np.int32)
 
 
 def _exclusive(snapshot: Snapshot, rows: Rows) -> Bools:
@@ -148,17 +147,14 @@ def _exclusive(snapshot: Snapshot, rows: Rows) -> Bools:
     jobs = snapshot.jobs
     whole = {p.name for p in snapshot.partitions if p.oversubscribe is OverSubscribe.EXCLUSIVE}
     # A list of partitions counts as exclusive if any of them is: idle nodes satisfy all of them.
-    partition = np.array([bool(whole & set(name.split(","))) for name in jobs.partition.names] + [False])
-    return np.asarray(
-        jobs.exclusive[rows] | _isolated(jobs)[rows] | partition[jobs.partition.codes[rows]], dtype=np.bool_
-    )
+    partition = jobs.partition[rows].mapped(lambda names: not whole.isdisjoint(names.split(",")), none=False)
+    return np.asarray(jobs.exclusive[rows] | _isolated(jobs)[rows] | partition, dtype=np.bool_)
 
 
 def _isolated(jobs: JobTable) -> Bools:
     """(N,) jobs whose nodes nobody may join (sbatch(1) --exclusive, or OverSubscribe=NO by scontrol)."""
     values = {OverSubscribe.NO, OverSubscribe.EXCLUSIVE}
-    alone = np.array([name in values for name in jobs.oversubscribe.names] + [False])
-    return np.asarray(alone[jobs.oversubscribe.codes] | jobs.exclusive, dtype=np.bool_)
+    return np.asarray(jobs.oversubscribe.mapped(values.__contains__, none=False) | jobs.exclusive, dtype=np.bool_)
 
 
 def _shares(

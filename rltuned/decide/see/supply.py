@@ -138,13 +138,12 @@ def _releases(
     holders = counts.nonzero()[0]
     counts = counts[holders]
     column = {name: index for index, name in enumerate(nodes.gpu_types)}
-    types = np.array([column.get(name, -1) for name in jobs.gpu_type.names] + [-1])
     # One entry per job and node of it, by the job's end. Ties in any order: what is released by then is the same.
     ends = expected_ends(snapshot, holders, estimates)
     owner = np.repeat(np.arange(len(holders)), counts)
     order = ends[owner].argsort()
     owner, node = owner[order], jobs.node_idx[order]
-    type_of = types[jobs.gpu_type.codes[holders]][owner]
+    type_of = jobs.gpu_type[holders].mapped(lambda name: column.get(name, -1), none=-1, kind=np.int64)[owner]
     # An untyped job on a typed node holds that node's type; a pool of any type counts all.
     counted = (type_of == kind[:, None]) | (type_of == -1)
     counted[kind == -1] = True

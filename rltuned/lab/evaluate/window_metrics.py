@@ -137,7 +137,7 @@ def measure(
         utilization=100.0 * busy(*runs[2:], first, last) / supply if supply > 0 else float("nan"),
         makespan=last - first,
         idle=idle_while_waiting(*runs[1:], (first, float(submit[ran].max())), capacity) / 3600.0,
-        fairness=fairness(slowdown, groups.take(ran)),
+        fairness=fairness(slowdown, groups[ran]),
     )
 
 

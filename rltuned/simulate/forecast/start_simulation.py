@@ -261,9 +261,8 @@ def _with_probes(request: StartRequest) -> Submissions:
 def _partition_of(snapshot: Snapshot, known: Submissions) -> tuple[Ints, Bools]:
     """(S,) index of the partition of each submission, the first of several, and whether the cluster has it."""
     index = {partition.name: at for at, partition in enumerate(snapshot.partitions)}
-    names = [name.partition(",")[0] for name in known.partition.names]
-    of = np.array([*(index.get(name, -1) for name in names), 0 if len(index) == 1 else -1], dtype=np.int64)
-    found = of[known.partition.codes]
+    unnamed = 0 if len(index) == 1 else -1
+    found = known.partition.mapped(lambda names: index.get(names.partition(",")[0], -1), unnamed, np.int64)
     return np.maximum(found, 0), found >= 0
 
 
@@ -271,8 +270,8 @@ def _pools(snapshot: Snapshot, known: Submissions, partition: Ints) -> tuple[Int
     """(S,) the pool of each submission, and (E, M) the pools: nodes of its partition with the GPUs that it wants."""
     nodes = snapshot.nodes
     column = {name: at for at, name in enumerate(nodes.gpu_types)}
-    types = np.array([*(column.get(name, -1) for name in known.gpu_type.names), -1], dtype=np.int64)
-    wants = np.where(known.gpus > 0, types[known.gpu_type.codes] + 1, -1)
+    types = known.gpu_type.mapped(lambda name: column.get(name, -1), none=-1, kind=np.int64)
+    wants = np.where(known.gpus > 0, types + 1, -1)
     keys, pool = np.unique(np.stack((partition, wants), axis=1), axis=0, return_inverse=True)
     pools = np.zeros((len(keys), len(nodes)), dtype=np.bool_)
     for at, (part, kind) in enumerate(keys.tolist()):

@@ -1,13 +1,13 @@
 """`Workload`: the jobs of a trace or a generator, as columns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rltuned.core.tables import Bools, Category, Codes, Floats, Ints
+from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, columns_at
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,7 @@ class Workload:
 
     def take(self, rows: npt.NDArray[np.intp] | Bools | slice) -> "Workload":
         """The rows given by index, mask or slice, in that order; times stay as they are."""
-        index = np.arange(len(self))[rows]
-        columns: dict[str, Any] = {"source": self.source, "scaling": self.scaling}
-        for column in fields(self):
-            if column.name not in columns:
-                value = getattr(self, column.name)
-                columns[column.name] = value.take(index) if isinstance(value, Category) else value[index]
-        return Workload(**columns)
+        return replace(self, **columns_at(self, np.arange(len(self))[rows], ("source", "scaling")))
 
 
 @dataclass(frozen=True)

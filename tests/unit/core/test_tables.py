@@ -39,6 +39,12 @@ def test_waits_are_compared_by_account_or_where_there_is_one_only_by_user():
     assert owners(Category.of(["x"] * 3), users) is users
 
 
+@pytest.mark.parametrize("rows", [np.array([2, 0]), np.array([True, False, True]), slice(1, None)], ids=str)
+def test_texts_are_taken_as_numbers_are(rows):
+    texts = ["b", "", "a"]
+    assert Category.of(texts)[rows].texts() == np.array(texts)[rows].tolist()
+
+
 def test_rows_taken_from_a_table_keep_the_nodes_they_hold():
     jobs = job_table(3, held_nodes=[[0, 1], [], [2]])
     taken = jobs.take(np.array([2, 0]))

@@ -209,7 +209,7 @@ def test_what_was_lent_is_told_by_account_of_lender_and_borrower_with_the_lender
     (whole,) = lending(found, lent, loans, names=False)
     assert tuple(whole[key] for key in shown) == ("", 9360.0, 3, 4200.0, 2100.0, 8560.0, 2)
     assert lending(found, {}, {}, names=True) == []
-    of_one = replace(found, jobs=replace(jobs, account=jobs.account.take(np.zeros(6, np.intp)), user=jobs.account))
+    of_one = replace(found, jobs=replace(jobs, account=jobs.account[np.zeros(6, np.intp)], user=jobs.account))
     assert [row["name"] for row in lending(of_one, lent, loans, names=True)] == ["a", "b", "c"], "users, in one account"
 
 
