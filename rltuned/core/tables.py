@@ -65,6 +65,19 @@ def columns_at(table: Any, rows: Rows | Bools | slice, others: Iterable[str] = (
     return {of.name: getattr(table, of.name)[rows] for of in fields(table) if of.name not in others}
 
 
+def distinct(columns: Iterable[Codes | Ints | Floats]) -> tuple[Rows, Rows]:
+    """First row of each distinct combination of values, and (n,) which of these each row has; they are in order of
+    their values. `columns`: (n,) each; of 32 bits from −1 on.
+    """
+    first = of = np.zeros(1, dtype=np.intp)
+    for column in columns:
+        codes = column if column.dtype == np.int32 else np.unique(column, return_inverse=True)[1]
+        # No more combinations than rows, and codes of 32 bits: the product stays within 64.
+        both = of * (int(codes.max(initial=0)) + 2) + codes
+        _, first, of = np.unique(both, return_index=True, return_inverse=True)
+    return first, of
+
+
 @dataclass(frozen=True)
 class JobTable:
     """Pending and running jobs, N rows. An array record or a het component is one row."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.tables import Bools, Codes, Floats, Ints, NodeTable, Rows, columns_at
+from rltuned.core.tables import Bools, Codes, Floats, Ints, NodeTable, Rows, columns_at, distinct
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 
@@ -62,7 +62,8 @@ def capacity(nodes: NodeTable) -> Ints:
 
 def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Requests:
     """Requests of all jobs; `time_limit` (N,) seconds is compared with MaxTime."""
-    groups, of = _distinct(jobs)
+    amounts = (jobs.gpus, jobs.nodes, jobs.cpus, jobs.mem, jobs.tmp, jobs.most_nodes)
+    groups, of = distinct((jobs.partition.codes, jobs.gpu_type.codes, *amounts))
     some = _Groups(shape, jobs.take(groups))
     reason = some.reasons
     rejected = {int(row): reason[int(of[row])] for row in np.flatnonzero(np.isin(of, list(reason)))}
@@ -91,17 +92,6 @@ def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Request
         capacity=some.capacity,
         rejected=dict(sorted(rejected.items())),
     )
-
-
-def _distinct(jobs: Workload) -> tuple[Rows, Rows]:
-    """First row of each distinct request, and (N,) which of them each job has."""
-    of = np.zeros(len(jobs), dtype=np.intp)
-    columns = (jobs.partition.codes, jobs.gpu_type.codes, jobs.gpus, jobs.nodes, jobs.cpus, jobs.mem, jobs.tmp)
-    for column in (*columns, jobs.most_nodes):
-        values, code = np.unique(column, return_inverse=True)
-        if len(values) > 1:
-            of = np.unique(of * len(values) + code, return_inverse=True)[1]
-    return np.unique(of, return_index=True)[1], of
 
 
 class _Groups:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rltuned.core.errors import WorkloadError
-from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, JobTable, Rows
+from rltuned.core.tables import Bools, Category, Codes, Floats, Ints, JobTable, distinct
 from rltuned.decide.expect.mixture import LAST, Known, Mixture
 from rltuned.decide.expect.predictions import RunTimePredictions
 
@@ -322,23 +322,10 @@ def _is_time(value: Any) -> bool:
 
 def predict_table(history: RunTimeHistory, jobs: JobTable) -> RunTimePredictions:
     """(N,) of a live queue; NaN while nothing has ended. Each kind is looked up once."""
-    kind_of, first = distinct_kinds(jobs)
+    first, kind_of = distinct((jobs.user.codes, jobs.partition.codes, jobs.gpus, jobs.time_limit, jobs.cpus))
     of = jobs.take(first)
     known = history.run_times(kinds(of.user, of.account, of.partition, of.gpus, of.time_limit, of.cpus))
     return RunTimePredictions(*(column[kind_of] for column in known))
-
-
-def distinct_kinds(jobs: JobTable) -> tuple[Rows, Rows]:
-    """(N,) kind of each job, and for each kind the row of one such job."""
-    kind = np.zeros(len(jobs), dtype=np.int64)
-    first = np.zeros(0, dtype=np.intp)
-    limits = np.unique(jobs.time_limit, return_inverse=True)[1]
-    for column in (jobs.user.codes, jobs.partition.codes, jobs.gpus, limits, jobs.cpus):
-        # Fewer kinds than jobs, and codes of 32 bits: the product stays within 64.
-        both = kind * (int(column.max(initial=0)) + 2) + column
-        _, first, inverse = np.unique(both, return_index=True, return_inverse=True)
-        kind = inverse.astype(np.int64)
-    return kind.astype(np.intp), first
 
 
 def kinds(

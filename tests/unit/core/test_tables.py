@@ -5,7 +5,7 @@ import pytest
 
 from rltuned.core.changes import MAX_FACTOR, Change, Field, OverSubscribe, SiteFactor
 from rltuned.core.plain_tables import job_table, node_table
-from rltuned.core.tables import Category, owners
+from rltuned.core.tables import Category, distinct, owners
 
 
 @pytest.mark.parametrize("value", [-1, -MAX_FACTOR, MAX_FACTOR + 1])
@@ -43,6 +43,19 @@ def test_waits_are_compared_by_account_or_where_there_is_one_only_by_user():
 def test_texts_are_taken_as_numbers_are(rows):
     texts = ["b", "", "a"]
     assert Category.of(texts)[rows].texts() == np.array(texts)[rows].tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1, 400])
+def test_rows_are_distinct_by_all_of_their_values_whatever_kind_of_numbers_these_are(n):
+    rng = np.random.default_rng(n)
+    large = rng.choice([-1, 0, 2**31 - 2], (2, n)).astype(np.int32)
+    columns = (*large, rng.choice([0.0, 0.5, np.inf], n), np.zeros(n, dtype=np.int32), rng.choice([0, 2**40], n))
+    first, of = distinct(columns)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    kinds = sorted(set(rows))
+    assert [rows[row] for row in first.tolist()] == kinds
+    assert first.tolist() == list(map(rows.index, kinds))
+    assert [kinds[kind] for kind in of.tolist()] == rows
 
 
 def test_rows_taken_from_a_table_keep_the_nodes_they_hold():
