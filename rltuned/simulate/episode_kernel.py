@@ -279,14 +279,8 @@ def observe(s: k.State, f: Facts, net: Net, w: Work, shown: int) -> None:
             done += 1
             gpus, run_time = f.gpus[job], f.run_time[job]
             wait = min(max(now - s.jobs[job].submit, 0.0), CENTURY)
-            low, high, until = 0, running, now + run_time
-            while low < high:
-                middle = (low + high) // 2
-                if w.ends[middle] <= until:
-                    low = middle + 1
-                else:
-                    high = middle
-            future = (free + w.released[low] - gpus) / total
+            ended = backfill_kernel.first_after(w.ends, running, now + run_time)
+            future = (free + w.released[ended] - gpus) / total
             ratio = gpus / max(free, 0.5)
             kind = f.kind_of[job]
             if w.possible[kind] < 0:
