@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,7 @@ from rltuned.lab.evaluate.frontier import RATIOS, TESTED, Point, contenders, par
 from rltuned.lab.evaluate.state import state_path
 from rltuned.simulate.shape import read_shape
 from rltuned.simulate.workload.jobs import Workload
+from rltuned.simulate.workload.simulated_estimates import written_limit
 from studies.kept import read_table, write_table
 from studies.run import code
 from studies.traces import read
@@ -36,6 +38,12 @@ SHARES: Final = (0.1, 0.2, 0.5)
 SEEDS: Final = (7, 11)
 WEIGHTS: Final = {"fair share": "age=1000,fairshare=100000", "age": "age=100000,fairshare=1000"}
 """By what decides in Slurm's own order."""
+OWN_LIMITS: Final = "users'"
+LIKE_GRAHAM: Final = "as Graham's"  # drawn, and they tell as much as Graham's users' own do (`studies.limits`)
+TELL_MORE: Final = "tell more"  # drawn, and they tell more than that
+ONE_LIMIT: Final = "one"  # of all jobs: it tells nothing
+EVIDENCE: Final = (OWN_LIMITS, LIKE_GRAHAM)
+"""Limits that tell what a site knows, no more and no less."""
 KEY: Final = ("trace", "nodes", "weights")
 POINT: Final = ("policy", "share", "wait", "lo", "hi", "slowdown", "p99", "gpus", "j", "worse", "worse_chance")
 MORE: Final = ("worst_tenth", "worst_tenth_chance", "late", "late_chance", "p95", "p95_chance", "certain", "harms")
@@ -55,11 +63,19 @@ class Protocol(NamedTuple):
     """Of each seed."""
     warm: int = 1000
     """Jobs before each window."""
+    limits: str = OWN_LIMITS
 
     @property
     def nodes(self) -> str:
         """Of the cluster: 64x8."""
         return self.cluster.partition(":")[0]
+
+    def jobs(self, traces: Path) -> Workload:
+        """From the directory of the traces."""
+        jobs = read(traces / self.file, skip_bad=True)
+        if self.limits != ONE_LIMIT:
+            return jobs
+        return replace(jobs, time_limit=np.full(len(jobs), float(written_limit(jobs.run_time).max())))
 
     def settings(self, weights: str, seed: int, shares: Sequence[float]) -> EvaluationSettings:
         """Of one seed; the trace by its name alone."""
@@ -79,13 +95,15 @@ class Protocol(NamedTuple):
 
 
 PROTOCOLS: Final = (
-    Protocol("Venus", "helios-venus-users-limits.csv.gz", "64x8:v100"),
+    Protocol("Venus", "helios-venus-users-limits.csv.gz", "64x8:v100", limits=LIKE_GRAHAM),
+    Protocol("Venus, one limit", "helios-venus-users-limits.csv.gz", "64x8:v100", limits=ONE_LIMIT),
     Protocol("Graham", "drac-graham.csv.gz", "14x8:p100"),
     Protocol("HPC2N", "hpc2n.swf.gz", "240x1"),
     Protocol("SDSC-BLUE", "sdsc-blue.swf.gz", "144x8"),
     # Its windows need 1,581 GPUs in the median.
-    Protocol("Philly", "philly-users-limits.csv.gz", "200x8"),
+    Protocol("Philly", "philly-users-limits.csv.gz", "200x8", limits=TELL_MORE),
 )
+LIMITS: Final = {protocol.trace: protocol.limits for protocol in PROTOCOLS}
 
 
 def measured(
@@ -171,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     asked = parser.parse_args(arguments)
     for protocol, decides, shares in list(missing(asked.only, asked.shares)):
-        jobs = read(asked.traces / protocol.file, skip_bad=True)
+        jobs = protocol.jobs(asked.traces)
         with progress_bar() as progress:
             rows = measured(protocol, decides, jobs, WorkerPool(asked.workers), shares, progress)
         written = [

@@ -15,6 +15,7 @@ from rltuned.records.model_files import info
 from studies import clusters, waits, waits_chart
 from studies.catalogue import HISTORY, NOISY, Study
 from studies.clusters import RealCluster
+from studies.lending import EVIDENCE, LIMITS
 from studies.paper import paper
 from studies.sheets import ABOUT, sheets
 from studies.tables import Together, heading, number, ratio_text, row, together
@@ -60,12 +61,13 @@ _SHARES: Final = (("accounts_worse", "accounts worse off, %"),)
 """Not over Slurm's: `multifactor-again` says what is chance."""
 _LENDING: Final = """\
 `python -m studies.lending TRACES`, [all numbers](../studies/lending.csv): what a site knows, at a site's load. Windows
-of 3,000 jobs after 1,000 that fill the cluster, in two seeds; limits as users write them (drawn like those for Venus
-and Philly); run times as the daemon predicts them. A waiting job may be passed until it has *lent* this part of its
-wait. In brackets: what is chance, Slurm's own order with each job submitted up to a minute later. *worst tenth*: of
-accounts, by (mean wait + 5 min); *late*: jobs that start an hour and a tenth of their wait later. Of each trace, the
-default for smallest area first (saf) and for the model (rl), and what has the least J and harms nobody beyond chance,
-in bold: what `rltuned gate` would choose if it is certain."""
+of 3,000 jobs after 1,000 that fill the cluster, in two seeds; run times as the daemon predicts them. *Limits* are the
+users' own; or drawn, and tell as much of run times as Graham's users' own do; or drawn, and tell more, which is no
+evidence; or one for all jobs, which tells nothing ([how much they tell](estimates.md#what-limits-tell)). A waiting job
+may be passed until it has *lent* this part of its wait. In brackets: what is chance, Slurm's own order with each job
+submitted up to a minute later. *worst tenth*: of accounts, by (mean wait + 5 min); *late*: jobs that start an hour and
+a tenth of their wait later. Of each trace, the default for smallest area first (saf) and for the model (rl), and what
+has the least J and harms nobody beyond chance, in bold: what `rltuned gate` would choose if it is certain."""
 _WAITS: Final = """\
 `python -m studies.waits TRACES`, [all numbers](../studies/waits.csv): the same windows where fair share decides, all of
 their jobs together, a tenth of the wait lent. Measured by later code than the table above."""
@@ -259,7 +261,8 @@ def _real_cell(cluster: RealCluster, arm: str, metric: str) -> str:
 def _lending(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Of each trace and kind of weights: the default, and the best that harms nobody."""
     ours = ("wait", "slowdown", "p99", "GPUs in use", "accounts worse off", "worst tenth", "late")
-    yield from heading(("trace, nodes × GPUs", "decides", "", "load", "Slurm waits", "lent", *ours), 3 + len(ours))
+    first = ("trace, nodes × GPUs", "limits", "decides", "", "load", "Slurm waits", "lent")
+    yield from heading((*first, *ours), 3 + len(ours))
     traces = list(dict.fromkeys(row["trace"] for row in rows))  # a later run adds what was still missing
     ordered = sorted(rows, key=lambda row: traces.index(row["trace"]))
     for _, these in groupby(ordered, lambda row: (row["trace"], row["nodes"], row["weights"])):
@@ -274,7 +277,7 @@ def _lending(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
             ratios = (_by_chance(one, of, 2) for of in ("slowdown", "p99", "gpus"))
             digits = {"worse": 2, "worst_tenth": 1, "late": 3}
             shares = (_by_chance(one, of, n) for of, n in digits.items())
-            about = (_where(one), one["weights"], one["policy"], load, waits, one["share"])
+            about = (_where(one), LIMITS[one["trace"]], one["weights"], one["policy"], load, waits, one["share"])
             yield row((*about, shown, *ratios, *shares))
 
 
@@ -310,10 +313,10 @@ def _wait(one: Mapping[str, str]) -> str:
 
 
 def in_short(rows: Sequence[Mapping[str, str]], hours: Sequence[Mapping[str, str]] = ()) -> Iterator[str]:
-    """What stands in README.md between its marks, of the rows of `studies.lending`: those that the gate confirms; and
-    of `studies.waits`, of the first of these traces.
+    """What stands in README.md between its marks, of the rows of `studies.lending`: those that are evidence, and that
+    the gate confirms; and of `studies.waits`, of the first of these traces.
     """
-    measured = [one for one in rows if one["weights"] == "fair share"]
+    measured = [one for one in rows if one["weights"] == "fair share" and LIMITS[one["trace"]] in EVIDENCE]
     confirmed = [one for one in measured if one["certain"] == "yes" and not one["harms"]]
     if not confirmed:
         yield NONE_CONFIRMED

@@ -21,8 +21,7 @@ from rltuned.lab.evaluate.measure import simulate_case
 from rltuned.lab.evaluate.policies import contender
 from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.shape import read_shape
-from studies.lending import PROTOCOLS, SEEDS, WEIGHTS
-from studies.traces import read
+from studies.lending import ONE_LIMIT, PROTOCOLS, SEEDS, WEIGHTS
 
 WINDOWS: Final = (3000, 768)
 """Jobs of one."""
@@ -91,9 +90,9 @@ def main(directory: Path, names: list[str]) -> None:
     """Prints the rows of these traces, of all where there are none."""
     print(HEAD)  # noqa: T201
     for protocol in PROTOCOLS:
-        if names and protocol.trace not in names:
+        if protocol.limits == ONE_LIMIT or (names and protocol.trace not in names):
             continue
-        jobs, shape = read(directory / protocol.file), read_shape(protocol.cluster)
+        jobs, shape = protocol.jobs(directory), read_shape(protocol.cluster)
         for window in WINDOWS:
             found = []
             for seed in SEEDS:

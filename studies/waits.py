@@ -1,4 +1,4 @@
-"""How long jobs wait, in hours, in the windows of `studies.lending` where fair share decides.
+"""How long jobs wait, in hours, in the windows of `studies.lending` that are evidence, where fair share decides.
 
 ``python -m studies.waits TRACES`` measures the traces that studies/waits.csv does not have yet, and prints it. TRACES
 is the directory of the published traces.
@@ -24,9 +24,8 @@ from rltuned.lab.evaluate.policies import Contender, contender
 from rltuned.simulate.rankers import compile_kernel
 from rltuned.simulate.shape import read_shape
 from studies.kept import read_table, write_table
-from studies.lending import PROTOCOLS, SEEDS, WEIGHTS, Protocol
+from studies.lending import EVIDENCE, PROTOCOLS, SEEDS, WEIGHTS, Protocol
 from studies.run import code
-from studies.traces import read
 
 TABLE: Final = Path(__file__).resolve().parent / "waits.csv"
 SHARE: Final = 0.1
@@ -55,7 +54,7 @@ def waits(task: tuple[Case, Contender]) -> tuple[Floats, Floats]:
 
 def measured(protocol: Protocol, traces: Path, workers: int) -> list[dict[str, str]]:
     """Rows of the table: a trace."""
-    jobs, shape = read(traces / protocol.file, skip_bad=True), read_shape(protocol.cluster)
+    jobs, shape = protocol.jobs(traces), read_shape(protocol.cluster)
     settings = [protocol.settings(WEIGHTS[DECIDES], seed, (SHARE,)) for seed in SEEDS]
     cases = [(case, one) for one in settings for case in ready(one, jobs, shape, code()).cases]
     tasks = [(case, contender(order, one)) for order in ORDERS for case, one in cases]
@@ -99,8 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     asked = parser.parse_args(arguments)
     for protocol in PROTOCOLS:
-        there = {row["trace"] for row in kept()}
-        if protocol.trace in there or not protocol.trace.lower().startswith(tuple(asked.only.lower().split(","))):
+        wanted = protocol.limits in EVIDENCE and protocol.trace.lower().startswith(tuple(asked.only.lower().split(",")))
+        if not wanted or protocol.trace in {row["trace"] for row in kept()}:
             continue
         write_table(TABLE, COLUMNS, [*kept(), *measured(protocol, asked.traces, asked.workers)])
         for row in kept():

@@ -15,6 +15,7 @@ from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.case import Case, cases
 from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings
+from rltuned.lab.evaluate.leak import LEAK, told
 from rltuned.lab.evaluate.measure import Measured, beside_slurm, measured, over
 from rltuned.lab.evaluate.policies import contender, described
 from rltuned.lab.evaluate.state import EvaluationState, state_path
@@ -76,6 +77,7 @@ def ready(
             "partitions": [partition.name for partition in shape.partitions],
         },
         "load": load if np.isfinite(load := float(np.mean([case.load for case in made]))) else None,
+        "limits_tell": told(jobs, estimates.time_limit),
         "settings": settings.as_dict(),
         "policies": {name: described(name, settings) for name in settings.policies},
     }
@@ -83,12 +85,16 @@ def ready(
 
 
 def whose(meta: Mapping[str, Any]) -> str:
-    """Of which jobs on which cluster, and how much of it they ask for: the first line of what people are shown."""
-    text, load = f"{meta['trace']['name']} on {meta['cluster']['text']}", meta["load"]
-    if load is None:
-        return text
-    much = "" if load <= OVERLOAD else ", more than the cluster can do: a backlog that drains, not a site's queue"
-    return f"{text}, offered load {load:.2f}{much}"
+    """Of which jobs on which cluster, how much of it they ask for, and whether limits tell more than a site knows: the
+    first line of what people are shown.
+    """
+    text, load, tell = f"{meta['trace']['name']} on {meta['cluster']['text']}", meta["load"], meta["limits_tell"]
+    if load is not None:
+        much = "" if load <= OVERLOAD else ", more than the cluster can do: a backlog that drains, not a site's queue"
+        text += f", offered load {load:.2f}{much}"
+    if tell is not None and tell > LEAK:
+        text += f"; limits tell run times (correlation {tell:.2f}), more than users' own do"
+    return text
 
 
 def digest(shape: ClusterShape) -> str:

@@ -159,6 +159,7 @@ class Verdict(PairedTests):
             "cluster": meta["cluster"],
             "trace": meta["trace"],
             "load": meta["load"],
+            "limits_tell": meta["limits_tell"],
             "settings": meta["settings"],
             "program": {
                 "name": "rltuned",

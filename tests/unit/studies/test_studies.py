@@ -245,17 +245,22 @@ def test_the_page_shows_the_default_share_and_the_best_one_that_harms_nobody(tmp
     ]
     lines = [line for line in page(collect([], tmp_path, rows)).splitlines() if line.startswith("| Venus")]
     shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert [(decides, policy, share) for _, decides, policy, _, _, share, *_ in shown] == [
+    assert [(decides, policy, share) for _, _, decides, policy, _, _, share, *_ in shown] == [
         ("fair share", "saf", "0.1"),
         ("fair share", "rl", "0.2"),
         ("age", "saf", "0.1"),
     ]
-    assert shown[0][6] == "0.59 [0.52, 0.68]"
-    assert shown[0][10] == "0.12 (0.36)"
-    assert (shown[1][0], shown[1][3:5], shown[1][6]) == ("Venus, 64 × 8", ["1.05", "5.8 h"], "**0.50 [0.50, 0.50]**")
+    assert shown[0][7] == "0.59 [0.52, 0.68]"
+    assert shown[0][11] == "0.12 (0.36)"
+    assert (*shown[1][:2], shown[1][4:6], shown[1][7]) == (
+        "Venus, 64 × 8",
+        "as Graham's",
+        ["1.05", "5.8 h"],
+        "**0.50 [0.50, 0.50]**",
+    )
     assert shown[1][-1] == "0.012 (0.040)"
-    assert shown[0][4] == "30 min"
-    assert not shown[2][6].startswith("**"), "it gains nothing"
+    assert shown[0][5] == "30 min"
+    assert not shown[2][7].startswith("**"), "it gains nothing"
 
 
 def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
@@ -267,7 +272,8 @@ def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
         lent("rl", "0.2", "0.5", "GPUs in use", certain="yes"),
         lent("rl", "0.1", "0.3", certain="yes", weights="age", wait="0.01"),
         lent("rl", "0.1", "0.9", certain="no", trace="Graham"),
-        lent("rl", "0.1", "0.9", "p99 of the wait; GPUs in use", certain="yes", trace="Philly"),
+        lent("rl", "0.1", "0.9", "p99 of the wait; GPUs in use", certain="yes", trace="HPC2N"),
+        lent("rl", "0.1", "0.2", certain="yes", trace="Philly"),
     ]
     shown = [line for line in with_results(empty, rows).splitlines() if line.startswith("| Venus")]
     assert [line.strip("| ").split(" | ")[1:] for line in shown] == [
@@ -283,8 +289,9 @@ def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
         with_results(empty, [*rows, rule]).split()
     )
     others = " ".join(with_results(empty, rows).split())
-    assert "Not confirmed as installed: Graham, mean wait 0.50 [0.50, 0.50] (nothing is certain); Philly" in others
-    assert "Philly, mean wait 0.50 [0.50, 0.50] (against it: p99 of the wait, GPUs in use)." in others
+    assert "Not confirmed as installed: Graham, mean wait 0.50 [0.50, 0.50] (nothing is certain); HPC2N" in others
+    assert "HPC2N, mean wait 0.50 [0.50, 0.50] (against it: p99 of the wait, GPUs in use)." in others
+    assert "Philly" not in others, "its limits tell more than a site knows"
     for none in ([], rows[:1], rows[3:4]):
         assert "No figures stand here until" in with_results(empty, none)
     with pytest.raises(EvaluationError, match="are missing"):
@@ -367,8 +374,9 @@ def test_what_was_measured_of_lending_was_measured_wholly():
     shares = {*map(str, lending.SHARES)}  # beside them, some were measured with further ones
     rows = [row for row in lending.kept() if row["share"] in shares]
     tried = Counter((row["trace"], row["nodes"], row["weights"]) for row in rows)
-    assert set(tried.values()) <= {2 * len(lending.SHARES)}
-    assert {trace for trace, _, _ in tried} <= {protocol.trace for protocol in lending.PROTOCOLS}
+    assert {trace for trace, _, _ in tried} <= lending.LIMITS.keys()
+    for (trace, _, _), count in tried.items():
+        assert count == 2 * (1 if lending.LIMITS[trace] == lending.ONE_LIMIT else len(lending.SHARES))
 
 
 def test_waits_of_all_jobs_and_by_size_are_measured_once(tiny, capsys, monkeypatch):
