@@ -72,6 +72,7 @@ def status(console: Console, found: "Status") -> None:
         cycle = f"{duration(max(found.now - last.time, 0.0))} ago, {last.outcome}: {last.sentence}"
     if last is not None and last.wanted is not None:
         raised = f"{last.wanted.raised} jobs wanted, {'-' if found.in_force is None else found.in_force} in force"
+    share = "" if found.share is None else f"; a job may lend {found.share:g} of its wait"
     daemon = said["daemon"]
     lines = {
         "stage": stage,
@@ -79,7 +80,7 @@ def status(console: Console, found: "Status") -> None:
         "paused": found.paused or "no",
         "last cycle": cycle,
         "raised": raised,
-        "lent": f"{gpu_hours(found.lent)} GPU-hours in {found.loans} loans of the last 24 hours",
+        "lent": f"{gpu_hours(found.lent)} GPU-hours in {found.loans} loans of the last 24 hours{share}",
         "alarms": "" if found.alarms else "none that the files show (`rltuned doctor` asks Slurm, too)",
     }
     for name, text in lines.items():

@@ -188,7 +188,7 @@ class LendSection(_Section):
 
     share: Annotated[float | Literal["auto"], BeforeValidator(_share)] = DEFAULT_SHARE
     """Part of the time that it has waited, times its size, that a job may lend: 0 to 1. 0: only a user's own jobs pass
-    each other. "auto": what the verdict that policy.name = "auto" goes by says, and 0.1 where there is none."""
+    each other. "auto": as the verdict of policy.name = "auto" has it, above 0.1 by a step a day; 0.1 without one."""
     most: Annotated[int, Field(ge=0, le=256)] = 16
     """Jobs that are ahead of others' at a time; of one user, half of them before others have their turn."""
 

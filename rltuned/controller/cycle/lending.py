@@ -1,4 +1,4 @@
-"""The book of loans and the largest requests of jobs, kept over cycles and restarts (docs/lending.md).
+"""The book of loans, the largest requests of jobs and `lend.share`, kept over cycles and restarts (docs/lending.md).
 
 What is about to be offered is on disk before a job is raised. Where the file is lost, or tells of fewer raised jobs
 than the journal, every waiting job counts as having lent all that it could, and the book starts anew.
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from rltuned.controller.cycle.choice import Choice, Share, lent_by
 from rltuned.controller.health.runtime import Runtime
 from rltuned.controller.write.apply import Result
 from rltuned.controller.write.journal import Journal
@@ -33,6 +34,7 @@ class _File:
     book: Mapping[str, Any]
     largest: Mapping[int, tuple[int, int, float | None]] = field(default_factory=dict)
     """Submit time, GPUs and time limit of the largest request, by id of each job that asks for less now."""
+    share: Share | None = None
 
     def requests(self) -> LargestRequests:
         return LargestRequests.of(
@@ -43,14 +45,14 @@ class _File:
         )
 
 
-def read_book(directory: Path) -> tuple[Book, LargestRequests] | None:
-    """The book of loans, and the largest requests of jobs that ask for less; None where there is none. RltunedError
-    names the file that cannot be used.
+def read_book(directory: Path) -> tuple[Book, LargestRequests, Share | None] | None:
+    """The book of loans, the largest requests of jobs that ask for less, the share in force; None where there is none.
+    RltunedError names the file that cannot be used.
     """
     path, remedy = directory / FILE_NAME, "delete it: waiting jobs then count as having lent all that they could"
     try:
         found = read(_File, path, "a book of loans", MOST_BYTES)
-        return None if found is None else (Book.from_dict(found.book), found.requests())
+        return None if found is None else (Book.from_dict(found.book), found.requests(), found.share)
     except RltunedError as error:
         raise RltunedError(f"{error}; {remedy}") from error
     except (ValueError, OverflowError) as error:
@@ -69,11 +71,12 @@ class Lending:
         self._directory = directory = runtime.config.state.directory
         self._shrunk: dict[int, Request] = {}
         self.book, self.largest = Book(), NONE_KNOWN
+        self._share: Share | None = None
         self._lost: str | None = None  # why
         try:
             found = read_book(directory)
             if found is not None:
-                self.book, self.largest = found
+                self.book, self.largest, self._share = found
             elif journal.used:
                 self._lost = f"{directory / FILE_NAME} is not there"
         except RltunedError as error:
@@ -106,6 +109,15 @@ class Lending:
             lent = lendable(managed, Book(time=now), config.lend.part)
             self.book = self.book.lost(snapshot, lent).offering(self.book.offers)
             self._lost = None
+
+    def followed(self, choice: Choice, config: Config) -> Config:
+        """`lent_by` at the last reading. What "auto" has become is said once."""
+        before, (self._share, followed) = self._share, lent_by(choice, config, self._share, self.book.time)
+        share = self._share.value
+        if followed is not config and (before is None or before.value != share):
+            sentence = f"A waiting job may lend {share:g} of its wait; the verdict goes to {choice.share:g}."
+            self._runtime.log.info("lend.share", sentence=sentence, share=share, goal=choice.share)
+        return followed
 
     def promise(self, plan: Plan) -> str | None:
         """Put on disk what is about to be offered, beside what the jobs carry that are still to be given back. Why it
@@ -144,7 +156,7 @@ class Lending:
         }
         trouble = None
         try:
-            write(self._directory / FILE_NAME, _File(book.as_dict(), largest), durable=durable)
+            write(self._directory / FILE_NAME, _File(book.as_dict(), largest, self._share), durable=durable)
         except RltunedError as error:
             trouble = str(error)
         if trouble and trouble != self._trouble:
@@ -158,8 +170,9 @@ def _raised(journal: Journal) -> set[int]:
     return {job for job, entry in journal.entries.items() if entry.may_be_raised}
 
 
-def planned_on(config: Config, snapshot: Snapshot, applied: AppliedChanges, now: float) -> tuple[AppliedChanges, Book]:
+def planned_on(
+    config: Config, snapshot: Snapshot, applied: AppliedChanges, now: float
+) -> tuple[AppliedChanges, Book, Share | None]:
     """What a plan beside the daemon starts from; RltunedError: the book cannot be used."""
-    found = read_book(config.state.directory)
-    book, largest = (Book(), NONE_KNOWN) if found is None else found
-    return replace(applied, largest=largest), book.advanced(snapshot, now)
+    book, largest, share = read_book(config.state.directory) or (Book(), NONE_KNOWN, None)
+    return replace(applied, largest=largest), book.advanced(snapshot, now), share

@@ -163,6 +163,7 @@ class Reporting:
         metrics.raised_in_force.set(record.in_force)
         metrics.lent.set(sum(one.lent for one in record.lent.values()))
         metrics.open_loans.set(len(record.loans))
+        metrics.share.set(record.share)
         metrics.set_vetoes({veto.value: len(jobs) for veto, jobs in record.vetoed.items()})
         if record.placement.outcome != OFF:
             metrics.placements.labels(record.placement.outcome).inc()

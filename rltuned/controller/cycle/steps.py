@@ -253,7 +253,7 @@ class MakePlan(Step):
         with self.phase(cycle, "plan"):
             cycle.policy, cycle.choice = parts.choice.choose(cycle.snapshot)
             applied = replace(parts.journal.applied(), largest=lending.largest, undone=parts.undoing.found)
-            config, cycle.book = cycle.choice.applied(parts.runtime.config), lending.book
+            config, cycle.book = lending.followed(cycle.choice, parts.runtime.config), lending.book
             cycle.made = parts.planner(cycle.snapshot, cycle.policy, config, applied, cycle.book)
         parts.starts.manages(cycle.made)
         return None

@@ -309,7 +309,7 @@ def loans(snapshot: Snapshot, config: Config) -> Finding:
         return Finding(Severity.WARNING, "loans", str(error))
     if found is None:
         return Finding(Severity.OK, "loans", "no job has lent anything")
-    book, _ = found
+    book, _, _ = found
     lent = book.lent(snapshot.jobs, snapshot.jobs.pending)
     hours, lenders = lent.sum() / 3600, int((lent > 0).sum())
     cause = f"{lenders} waiting jobs have lent {hours:.1f} GPU-hours; {len(book.loans)} borrowers run"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from rltuned.controller.cycle.choice import lent_by
 from rltuned.controller.cycle.lending import planned_on
 from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.health.clock import SystemClock
@@ -66,9 +67,9 @@ def decide(config: Config, tell: Tell) -> tuple[DecisionRecord, JobTable]:
         applied = AppliedChanges()
     reader = open_reader(config.slurm)
     snapshot = replace(reader.snapshot(SystemClock().time()), scheduler=reader.facts().scheduler)
-    book = Book()
+    book, share, now = Book(), None, SystemClock().steady()
     try:
-        applied, book = planned_on(config, snapshot, applied, SystemClock().steady())
+        applied, book, share = planned_on(config, snapshot, applied, now)
     except RltunedError as error:
         tell(f"planning as if nobody had lent anything: {error}")
     try:
@@ -77,7 +78,8 @@ def decide(config: Config, tell: Tell) -> tuple[DecisionRecord, JobTable]:
         tell(f"run times are the time limits: {error}")
         known = Known()
     policy, choice = load_policy(config).choose(snapshot)
-    made = planned(known.predicted, snapshot, policy, choice.applied(config), applied, book)
+    _, config = lent_by(choice, config, share, now)
+    made = planned(known.predicted, snapshot, policy, config, applied, book)
     return record_of(made, policy_why=choice.why or ""), snapshot.jobs
 
 

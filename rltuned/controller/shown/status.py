@@ -25,6 +25,7 @@ class Status:
     last: CycleEntry | None  # the last cycle of the last day
     in_force: int | None
     """Of the jobs that it raised, those that squeue showed raised; None: not known."""
+    share: float | None  # `lend.share` of the last plan; None: not known
     lent: float  # GPU-seconds of the loans that were open in the last day, and …
     loans: int  # … how many
     findings: tuple[Finding, ...]  # all that the files say
@@ -48,7 +49,7 @@ class Status:
             "daemon": None if self.holder is None else asdict(self.holder),
             "last_cycle": None if last is None else {name: getattr(last, name) for name in names},
             "raised": None if wanted is None else {"wanted": wanted.raised, "in_force": self.in_force},
-            "lent": {"gpu_seconds": round(self.lent, 1), "loans": self.loans},
+            "lent": {"gpu_seconds": round(self.lent, 1), "loans": self.loans, "share": self.share},
             "paused": self.paused or "",
             "alarms": [asdict(item) for item in self.alarms],
         }
@@ -57,14 +58,15 @@ class Status:
 def look(config: Config, clock: Clock) -> Status:
     """By the files of `state.directory`. What of them cannot be read is among the findings."""
     directory, now = config.state.directory, clock.time()
-    last, in_force, lent = None, None, dict[tuple[int, int], float]()
+    last, in_force, share, lent = None, None, None, dict[tuple[int, int], float]()
     with contextlib.suppress(RltunedError):
         for entry in decisions.entries(directory, now - decisions.DAY, math.inf):
             last, made = entry, entry.decision
             lent |= {} if made is None else {(loan.borrower, loan.lender): loan.lent for loan in made.loans}
     if last is not None and last.wanted is not None:
         with contextlib.suppress(RltunedError):
-            in_force = decisions.load(directory).in_force
+            plan = decisions.load(directory)
+            in_force, share = plan.in_force, plan.share
     found = kept(config, clock)
     return Status(
         now=now,
@@ -72,6 +74,7 @@ def look(config: Config, clock: Clock) -> Status:
         holder=found.holder,
         last=last,
         in_force=in_force,
+        share=share,
         lent=sum(lent.values()),
         loans=len(lent),
         findings=tuple(found.findings),

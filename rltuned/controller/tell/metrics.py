@@ -79,6 +79,7 @@ class Metrics:
         self.open_loans = gauge(
             "open_loans", "Loans, of a job that waits to one that started ahead of it, that are not settled."
         )
+        self.share = gauge("lend_share", "Part of its wait that a waiting job may lend by the last plan (lend.share).")
         self.placements = counter("placements", "Placement problems by how the solver ended.", outcome=placements)
         self.stage = gauge("stage", "Stage in force: 1 for the one, 0 for the others.", stage=Stage)
         self.demotions = counter("demotions", "Times that alarms made the stage fall to shadow.")

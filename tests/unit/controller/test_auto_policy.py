@@ -4,15 +4,17 @@ import json
 import os
 
 import pytest
-from unit.controller.test_loop import house
+from unit.controller.test_loop import again, house
 from unit.rank.conftest import saved
 
 from rltuned.controller.cycle.auto_policy import evidence
-from rltuned.controller.cycle.choice import Choice
+from rltuned.controller.cycle.choice import Choice, Share, lent_by
+from rltuned.controller.cycle.lending import planned_on
 from rltuned.controller.cycle.policy import load_policy
 from rltuned.controller.health.prerequisites import Severity
 from rltuned.controller.shown.checks import examine
 from rltuned.controller.tell.states import Standing
+from rltuned.core.applied import AppliedChanges
 from rltuned.core.config import (
     DEFAULT_MODEL,
     DEFAULT_SHARE,
@@ -171,12 +173,54 @@ def test_a_verdict_that_is_no_regular_file_holds_nothing_up(tmp_path):
 )
 def test_a_share_of_auto_is_that_of_the_verdict_that_is_gone_by(tmp_path, changes, gpus, share):
     _, made = choice(tmp_path, None if changes is None else verdict(**changes), gpus=gpus)
-    followed = made.applied(Config(lend=LendSection(share="auto", most=3)))
-    assert (followed.lend.share, followed.lend.part, followed.lend.most) == (share, share, 3)
-    named = Choice("saf", Standing.UNUSED).applied(Config(lend=LendSection(share="auto")))
+    held = Share(share, NOW)
+    in_force, followed = lent_by(made, Config(lend=LendSection(share="auto", most=3)), held, NOW)
+    assert (in_force.value, followed.lend.share, followed.lend.part, followed.lend.most) == (share, share, share, 3)
+    _, named = lent_by(Choice("saf", Standing.UNUSED), Config(lend=LendSection(share="auto")), None, NOW)
     assert named.lend.share == named.lend.part == DEFAULT_SHARE, "no verdict is asked for"
     own = Config(lend=LendSection(share=0.05))
-    assert made.applied(own) == own, "a number stands"
+    assert lent_by(made, own, held, NOW) == (Share(0.05, NOW), own), "a number stands"
+
+
+def went(goals, held=None, every=0.5):
+    """The shares in force, by what the verdict wants every so many days."""
+    found, now = [], NOW
+    for goal in goals:
+        made = Choice("saf", Standing.GOOD, share=goal)
+        held, config = lent_by(made, Config(lend=LendSection(share="auto")), held, now)
+        assert config.lend.share == held.value
+        found.append(held.value)
+        now += every * DAY
+    return found
+
+
+def test_a_share_above_the_default_is_reached_by_a_step_a_day():
+    assert went([0.5] * 7) == [0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.5]
+    assert went([1.0] * 4, every=1.0) == [0.1, 0.2, 0.5, 1.0]
+    assert went([0.3] * 4, every=1.0) == [0.1, 0.2, 0.3, 0.3]
+    assert went([0.1, 0.1, 0.1, 0.5, 0.5, 0.5]) == [0.1, 0.1, 0.1, 0.1, 0.2, 0.2], "a day from when more was wanted"
+    assert went([0.5] * 3, every=30.0) == [0.1, 0.2, 0.5], "a daemon that stood still catches up by one step"
+
+
+def test_up_to_the_default_there_are_no_steps():
+    assert went([0.05, 0.0, 0.1, 0.05, 0.5, 0.5, 0.5]) == [0.05, 0.0, 0.1, 0.05, 0.1, 0.1, 0.2]
+
+
+def test_where_less_is_wanted_it_was_too_much_and_falls_to_the_default_or_below_at_once():
+    above = Share(0.5, NOW)
+    assert went([0.2, 0.2, 0.2, 0.2], above) == [0.1, 0.1, 0.2, 0.2]
+    assert went([0.1], above) == [0.1]
+    assert went([0.05], above) == [0.05]
+    assert went([0.0, 0.0], above) == [0.0, 0.0]
+
+
+def test_a_clock_that_was_set_back_costs_a_day_and_no_more():
+    assert went([0.5] * 4, Share(0.2, NOW + 400 * DAY)) == [0.2, 0.2, 0.5, 0.5]
+
+
+def test_what_was_a_number_before_is_where_auto_goes_on_from():
+    held, _ = lent_by(Choice("saf", Standing.UNUSED), Config(lend=LendSection(share=0.5)), None, NOW)
+    assert went([0.5, 1.0, 1.0, 1.0], held) == [0.5, 0.5, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("said", ["1.1", "-0.1", '"often"', "true", "nan"])
@@ -256,6 +300,52 @@ def test_the_record_says_which_policy_and_why_and_a_verdict_that_breaks_does_not
     run.tick()
     assert run.slurm.order() == order
     assert run.events("verdict.not_used")[-1]["standing"] == "unreadable"
+
+
+def test_the_share_in_force_goes_up_by_days_over_restarts_and_down_at_once(tmp_path):
+    def begun(content, slurm=None):
+        run = house(tmp_path) if slurm is None else again(tmp_path, slurm)
+        changes = {"policy": auto(tmp_path, content and content(run)).policy, "lend": LendSection(share="auto")}
+        run.daemon.runtime.config = run.daemon.config.model_copy(update=changes)
+        run.daemon.parts.choice.policy = load_policy(run.daemon.config)
+        return run
+
+    def half(run):
+        return now_here(run, chosen="sjf", share=0.5)
+
+    run = begun(half)
+    run.ticks(3)
+    assert run.metric("rltuned_lend_share") == DEFAULT_SHARE == load(tmp_path / "state").share
+    (said,) = run.events("lend.share")
+    assert (said["share"], said["goal"]) == (0.1, 0.5)
+    run.slurm.clock.sleep(DAY)
+    run.ticks(2)
+    assert run.metric("rltuned_lend_share") == 0.2
+    assert len(run.events("lend.share")) == 2
+    snapshot, made = run.slurm.reader().snapshot(run.slurm.clock.time()), Choice("sjf", Standing.GOOD, share=0.5)
+    _, _, held = planned_on(run.daemon.config, snapshot, AppliedChanges(), run.slurm.clock.steady())
+    _, beside = lent_by(made, run.daemon.runtime.config, held, run.slurm.clock.steady())
+    assert beside.lend.share == 0.2, "a plan beside the daemon"
+    run.slurm.clock.sleep(0.6 * DAY)
+    run.tick()
+    run = begun(half, run.slurm)  # its verdict was made anew, as every night
+    run.ticks(2)
+    assert run.metric("rltuned_lend_share") == 0.2
+    assert not run.events("lend.share")
+    run.slurm.clock.sleep(0.5 * DAY)
+    run.ticks(2)
+    assert run.metric("rltuned_lend_share") == 0.5, "a restart does not begin anew"
+    auto(tmp_path, now_here(run, chosen="sjf", share=0.2))
+    reload(run)
+    run.tick()
+    assert run.metric("rltuned_lend_share") == DEFAULT_SHARE
+    assert run.events("lend.share")[-1]["sentence"] == (
+        "A waiting job may lend 0.1 of its wait; the verdict goes to 0.2."
+    )
+    auto(tmp_path, now_here(run, chosen="sjf", share=0.0))
+    reload(run)
+    run.tick()
+    assert run.metric("rltuned_lend_share") == 0.0
 
 
 # --- in doctor

@@ -501,7 +501,7 @@ def test_what_a_job_has_lent_stands_although_a_reading_lacks_it(tmp_path):
     run.ticks(10)
 
     def lent():
-        book, _ = read_book(run.daemon.config.state.directory)
+        book, _, _ = read_book(run.daemon.config.state.directory)
         found = Counter({job: one.seconds for job, one in book.given.items()})
         for _, part, seconds in book.open_parts():
             found[part.lender] += seconds

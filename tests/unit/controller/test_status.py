@@ -46,7 +46,7 @@ def test_where_there_is_nothing_yet_it_says_what_to_do_next(screen):
         "daemon": None,
         "last_cycle": None,
         "raised": None,
-        "lent": {"gpu_seconds": 0.0, "loans": 0},
+        "lent": {"gpu_seconds": 0.0, "loans": 0, "share": None},
         "paused": "",
         "alarms": [],
     }
@@ -66,7 +66,8 @@ def test_it_says_stage_daemon_last_cycle_what_is_in_force_and_what_was_lent(scre
     assert told["raised"] == {"wanted": 10, "in_force": 10}
     assert told["lent"]["loans"] > 0
     assert told["lent"]["gpu_seconds"] > 0
-    assert f"{told['lent']['loans']} loans of the last 24 hours" in said["lent"]
+    assert f"{told['lent']['loans']} loans of the last 24 hours; a job may lend 0.1 of its wait" in said["lent"]
+    assert told["lent"]["share"] == 0.1
     assert told["last_cycle"]["sentence"] in said["last cycle"]
     assert told["daemon"]["purpose"] == "run"
     assert said["alarms"].startswith("none")
