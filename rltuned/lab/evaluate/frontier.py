@@ -54,7 +54,9 @@ class Point:
     objective: float
     """J of the means over the windows: a mean of each window's own J would rest on windows in which hardly anybody
     waits."""
-    certain: bool  # it waits certainly less, by intervals that hold for all points at once
+    certain: bool
+    """It waits certainly less than Slurm's own order, and than that once more, by intervals that hold for all points at
+    once."""
     harms: tuple[Harm, ...]  # bounds that it does not keep
 
     @property
@@ -82,8 +84,10 @@ def points(measured: Mapping[str, Measured], seed: int, objective: Objective = D
     names = [name for name in measured if served(name)[1] is not None]
     slurm, drawn = measured[OWN], counts(len(measured[OWN][TESTED]), seed)
     means = {name: {metric: mean(values) for metric, values in of.items()} for name, of in measured.items()}
-    ends = simultaneous(np.array([measured[name][TESTED] for name in (*names, OWN)]), drawn)
-    upper = dict(zip(names, ends, strict=True))
+    # What is less than Slurm's own order may be luck of that: a minute at the beginning moves all that follows.
+    ends = [simultaneous(np.array([measured[name][TESTED] for name in (*names, of)]), drawn) for of in (OWN, AGAIN)]
+    upper = dict(zip(names, np.maximum(*ends), strict=True))
+    lower = min(means[OWN][TESTED], means[AGAIN][TESTED])
 
     def point(name: str) -> Point:
         policy, share = served(name)
@@ -93,7 +97,7 @@ def points(measured: Mapping[str, Measured], seed: int, objective: Objective = D
             ratios={metric: compare(measured[name][metric], slurm[metric], drawn) for metric in RATIOS},
             means={metric: means[name][metric] for metric in AGAINST_SLURM},
             objective=objective.of(means[name], means[OWN]),
-            certain=share is not None and bool(upper[name] <= 1.0 and means[name][TESTED] < means[OWN][TESTED]),
+            certain=share is not None and bool(upper[name] <= 1.0 and means[name][TESTED] < lower),
             harms=() if share is None else tuple(harms(means[name], means[OWN], means[AGAIN])),
         )
 

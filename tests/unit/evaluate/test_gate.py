@@ -141,6 +141,15 @@ def test_a_lower_mean_that_is_not_certain_is_no_win_and_where_nobody_waits_slurm
     assert gate.judge(nobody, 1).best is None
 
 
+def test_what_waits_less_than_slurms_own_order_but_no_less_than_that_once_more_is_chance():
+    """Submissions up to a minute later move the waits of all that follows, in each window."""
+    lucky = {AGAIN: point(0.9), "saf_0_1": point(0.9)}
+    found = judged(**lucky)
+    assert found.points[0].ratios["wait_mean"].hi < 1.0
+    assert found.best is None
+    assert named(judged(**lucky, rl_0_1=point(0.8)).best) == "rl:0.1"
+
+
 def test_what_is_picked_out_of_several_needs_more_proof_than_a_single_one():
     chosen = {}
     for others, noise in ((0, 0.0), (11, 0.0), (11, 0.4)):
