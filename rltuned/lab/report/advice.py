@@ -71,9 +71,13 @@ def _judge(replay: Mapping[str, Any], without: str, weak: list[str], against: li
         against.append("Jobs hardly wait on this cluster: there is nothing to gain.")
         return
     wait = Comparison(**replay["effect"]["wait_mean"])
+    again = Comparison(**(replay["over_chance"] or replay["effect"]["wait_mean"]))  # one replay may be luck
     said = f"{in_words(wait)} times that of Slurm's order."
     if wait.ratio is None:
         weak.append("Nobody waits in the replay under Slurm's order, so there is no ratio.")
+    elif wait.lower and not again.lower:
+        other = f"once more with submissions up to a minute later: {in_words(again)}"
+        weak.append(f"The mean wait is {said} It is not certainly lower than in that {other}.")
     elif wait.lower:
         good.append(f"The mean wait is certainly lower: {said}")
     elif wait.ratio < 1.0:

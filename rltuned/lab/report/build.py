@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rltuned import __version__, revision
 from rltuned.lab.evaluate.bootstrap import Comparison
-from rltuned.lab.evaluate.evaluation_settings import served
+from rltuned.lab.evaluate.evaluation_settings import AGAIN, served
 from rltuned.lab.report.advice import CERTAINLY, NEAR, advise, in_words
 from rltuned.lab.report.period import POINTS, Period
 
@@ -66,6 +66,7 @@ def _replay(found: "Replay", period: Period, *, names: bool) -> dict[str, Any]:
         "gpus": found.gpus,
         "means": {of: values[name] for of, name in found.names.items()},
         "effect": {name: asdict(one) for name, one in found.compared(found.policy, found.names["slurm"]).items()},
+        "over_chance": asdict(found.compared(found.policy, AGAIN)["wait_mean"]) if AGAIN in found.wait else None,
         "nearness": {
             "near": near,
             "of": found.reference,

@@ -114,6 +114,9 @@ def test_the_policy_of_the_log_is_what_is_replayed_and_it_differs_from_slurms_or
     wait = report["replay"]["effect"]["wait_mean"]
     assert "`rltuned tune` finds" in report_tables.effect(report).note
     assert wait["lo"] <= wait["ratio"] <= wait["hi"]
+    chance = report["replay"]["over_chance"]
+    assert chance["lo"] <= chance["ratio"] <= chance["hi"]
+    assert chance["ratio"] != wait["ratio"]
     assert wait["ratio"] == pytest.approx(means["rltuned"]["wait_mean"] / means["slurm"]["wait_mean"], rel=1e-3)
 
 
@@ -317,13 +320,16 @@ EFFECT = {"wait_mean": SURE, "bsld_mean": ALIKE, "wait_p99": ALIKE}
 CHANCE = {"accounts_worse": 0.1, "worst_tenth": 1.5}
 
 
-def replay_of(blocks=20, real=3600.0, slurm=3600.0, far=None, fares=(0.14, 1.6), **effect):
-    """As the report has a replay; `far`: why it is not near; `fares`: accounts worse off, and the worst tenth."""
+def replay_of(blocks=20, real=3600.0, slurm=3600.0, far=None, fares=(0.14, 1.6), again=SURE, **effect):
+    """As the report has a replay; `far`: why it is not near; `fares`: accounts worse off, and the worst tenth; `again`:
+    mean wait over Slurm's order once more.
+    """
     return {
         "blocks": blocks,
         "nearness": {"near": far is None, "sentence": far or "0.98 [0.95, 1.01] times the real mean wait"},
         "means": {"real": {"wait_mean": real}, "slurm": {"wait_mean": slurm}},
         "effect": {metric: asdict(one) for metric, one in {**EFFECT, **effect}.items()},
+        "over_chance": again and asdict(again),
         "fairness": {"rltuned": dict(zip(CHANCE, fares, strict=True)), "chance": CHANCE},
     }
 
@@ -334,6 +340,7 @@ REPLAY = replay_of()
 def test_good_evidence_of_a_gain_is_a_go():
     found = advise(LOG, REPLAY)
     assert (found["advice"], found["weak"], found["against"]) == (Advice.GO, [], [])
+    assert advise(LOG, replay_of(again=None))["advice"] == Advice.GO, "it was not simulated"
 
 
 MAYBE, NO = Advice.UNDECIDED, Advice.NO_GO
@@ -351,6 +358,7 @@ MAYBE, NO = Advice.UNDECIDED, Advice.NO_GO
         (LOG, replay_of(real=4.0, slurm=4.0), NO, "hardly wait"),
         (LOG, replay_of(wait_mean=ALIKE), NO, "is not lower"),
         (LOG, replay_of(wait_mean=Comparison(0.9, 0.7, 1.1)), MAYBE, "not certainly lower: 0.90 [0.70, 1.10]"),
+        (LOG, replay_of(again=ALIKE), MAYBE, "once more with submissions up to a minute later: 1.00 [0.90, 1.10]"),
         (LOG, replay_of(wait_p99=Comparison(1.3, 1.1, 1.5)), NO, "99th percentile"),
         (LOG, replay_of(fares=(0.16, None)), NO, "Accounts lose: accounts worse off 0.16, and 0.15 is"),
         (LOG, replay_of(fares=(0.1, 1.7)), NO, "worst tenth of accounts 1.70, and 1.65 is allowed"),
