@@ -11,7 +11,8 @@ import-linter). README.md says which command makes which number.
 - `clusters`: A/Bs on real clusters, kept.
 - `scaling`: how run times depend on nodes (scaling.toml). `elastic`: rules for jobs with a range of nodes.
 - ``python -m studies`` (`make results`): all of that.
-- `lending`: what lending gains, and whom it harms; `waits`: the same in hours; `limits`: what limits tell of run times.
+- `lending`: what lending gains, and whom it harms; `waits`: the same in hours; `limits`: what limits tell of run times;
+  `chance`: how often Slurm's own order is called better than itself.
 - `manpage`: docs/rltuned.1 from the command line. `reference`: docs/reference.md from settings, commands, metrics and
   alert rules. `compare_checkouts`: whether a refactoring changed a number.
 

@@ -24,7 +24,7 @@ from rltuned.records.model_files import TrainingPart
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Estimates
 from rltuned.simulate.workload.write import write_csv
-from studies import lending, waits, waits_chart
+from studies import chance, lending, waits, waits_chart
 from studies.catalogue import NOISY, Part, Protocol, Study, Trace, protocols, studies
 from studies.page import README_MARKS, collect, page, with_results, write
 from studies.peers import model, rlscheduler
@@ -377,6 +377,11 @@ def test_what_was_measured_of_lending_was_measured_wholly():
     assert {trace for trace, _, _ in tried} <= lending.LIMITS.keys()
     for (trace, _, _), count in tried.items():
         assert count == 2 * (1 if lending.LIMITS[trace] == lending.ONE_LIMIT else len(lending.SHARES))
+
+
+def test_chance_is_how_often_one_of_equal_runs_is_called_less_than_one_other_and_than_two():
+    assert chance.wrong(np.array([[1.0] * 9, [2.0] * 9, [3.0] * 9])) == pytest.approx((3 / 6, 2 / 6))
+    assert chance.wrong(np.array([[1.0, 3.0] * 9, [2.0, 2.0] * 9, [2.5, 1.0] * 9])) == (0.0, 0.0)
 
 
 def test_waits_of_all_jobs_and_by_size_are_measured_once(tiny, capsys, monkeypatch):
