@@ -93,4 +93,5 @@ def ended_before(
 
 def kinds_of(jobs: Workload, time_limit: Floats) -> list[JobKind]:
     """What is known of each job before it runs. `time_limit`: (N,) seconds as in `Estimates`."""
-    return kinds(jobs.user, jobs.account, jobs.partition, jobs.gpus, time_limit, jobs.cpus)
+    names = np.zeros(len(jobs), dtype=np.int64)
+    return kinds(jobs.user, jobs.account, jobs.partition, jobs.gpus, time_limit, jobs.cpus, names)

@@ -34,7 +34,8 @@ _ANY: Final = (7.5, 2.5)
 _LONGEST: Final = 19.0  # ln(seconds): longer than anything
 
 _LEVELS: Final = np.array([0.25, 0.2, 0.15, 0.15, 0.1])
-"""What the weights start from, on a site of which nothing is known: by kind, the most telling one first …"""
+"""What the weights start from, on a site of which nothing is known: by level (`run_time_history.LEVELS`) …"""
+_NAMED_LEVELS: Final = np.array([0.2, 0.15, 0.1, 0.1, 0.05, 0.15, 0.1])  # … where names are read, too …
 _BY_AGE: Final = np.array([0.25, 0.35, 0.4])
 _BY_WIDTH: Final = np.array([0.5, 0.35, 0.15])
 """… by age, by scale; of the limit, and of being like nothing known:"""
@@ -62,8 +63,10 @@ class Mixture:
     is independent.
     """
 
-    def __init__(self) -> None:
-        self._weights: Floats = _start()[None]
+    def __init__(self, *, named: bool = False) -> None:
+        """`named`: of levels that go by names, too."""
+        self._start = _start(_NAMED_LEVELS if named else _LEVELS)
+        self._weights: Floats = self._start[None]
         """(1 + users, ways): everybody's, and those of `_own`."""
         self._own: dict[str, int] = {}  # rows of `_weights` by user
         self._wider = 0.0
@@ -89,7 +92,7 @@ class Mixture:
         for row, user in enumerate(users):
             of_user.setdefault(user, []).append(row)
         rows = {user: its for user, its in of_user.items() if user and len(its) >= _LEAST_OWN}
-        shared = _learned(density, possible, _START * _start())
+        shared = _learned(density, possible, _START * self._start)
         own = [_learned(density[its], possible[its], _START_OWN * shared) for its in rows.values()]
         self._own, self._weights = {name: 1 + at for at, name in enumerate(rows)}, np.stack((shared, *own))
         weights, last = self._weights_of(users), slice(-_CALIBRATE, None)
@@ -154,12 +157,12 @@ class Mixture:
         }
 
     @classmethod
-    def from_json(cls, value: Any) -> Self:
+    def from_json(cls, value: Any, *, named: bool = False) -> Self:
         """What `to_json` made; WorkloadError: it is something else."""
-        made = cls()
+        made = cls(named=named)
         match value:
             case {"weights": shared, "own": dict(own), "wider": int(wider) | float(wider), "mean": [*mean]} if (
-                all(_are_weights(weights) for weights in (shared, *own.values()))
+                all(_are_weights(weights, len(made._start)) for weights in (shared, *own.values()))
                 and all(isinstance(user, str) for user in own)
                 and len(mean) == len(made._mean)
                 and all(isinstance(v, int | float) and math.isfinite(v) for v in mean)
@@ -172,10 +175,10 @@ class Mixture:
         raise WorkloadError("the weights of the history cannot be understood")
 
 
-def _are_weights(value: Any) -> bool:
+def _are_weights(value: Any, ways: int) -> bool:
     return (
         isinstance(value, list)
-        and len(value) == len(_start())
+        and len(value) == ways
         and all(isinstance(v, int | float) and 0.0 <= v <= 1.0 for v in value)
         and 0.5 < sum(value) < 1.5
     )
@@ -224,8 +227,8 @@ def _of_few(known: Known, weights: npt.NDArray[np.float32], limit: npt.NDArray[n
     return np.stack((mean, *centre, *ends))
 
 
-def _start() -> Floats:
-    ways = (_LEVELS[:, None, None] * _BY_AGE[:, None] * _BY_WIDTH).ravel()
+def _start(levels: Floats) -> Floats:
+    ways = (levels[:, None, None] * _BY_AGE[:, None] * _BY_WIDTH).ravel()
     return np.concatenate((ways, _OTHERS))
 
 

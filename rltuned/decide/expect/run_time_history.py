@@ -23,9 +23,10 @@ from rltuned.decide.expect.mixture import LAST, Known, Mixture
 from rltuned.decide.expect.predictions import RunTimePredictions
 
 FORMAT: Final = 3  # version of the JSON form
+NAMED_FORMAT: Final = 4  # of one that goes by names, too
 
 MOST_KEYS: Final = 50_000
-"""Keys that are kept, about 15 MiB; those of whoever was not seen for longest go first. A job has up to five."""
+"""Keys that are kept, about 15 MiB; those of whoever was not seen for longest go first. A job has up to seven."""
 
 MOST_OF_ONE: Final = 1_000
 """Keys of one user that are kept: who sends many kinds of jobs drives out what is known of nobody else."""
@@ -47,6 +48,8 @@ LAST_OF_USER: Final = 20
 LEVELS: Final = 5
 """What is like a job, most telling first: the user's jobs with the same GPUs, partition, limit and CPUs; with any CPUs;
 with any limit, too; all of the user's; everybody's."""
+NAMED_LEVELS: Final = LEVELS + 2
+"""Where names are read, beside these: the user's jobs of the same name, GPUs, partition and limit; of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +63,14 @@ class JobKind:
     gpus: int = 0
     time_limit: float = math.inf  # seconds; NaN or infinite: none
     cpus: int = 0
+    name: int = 0  # what it is called, as of `core.name_kinds`; 0: not known
 
 
 _Key = tuple[int, str, str, int, int, int]
-"""Level of `LEVELS`, user, partition, GPUs, limit in seconds, CPUs; what does not matter is "" or −1."""
+"""Level of `NAMED_LEVELS`, user, partition, GPUs, limit in seconds, and CPUs, or the name; what does not matter is ""
+or −1."""
 
+_UNTOLD: Final = -1  # name of a job of whose name none has ended
 _NOTHING: Final[Mapping[_Key, int]] = {}
 
 
@@ -80,8 +86,10 @@ class _Ended(NamedTuple):
 class RunTimeHistory:
     """The last run times of each kind of job, and what they tell. Pure; bounded memory."""
 
-    def __init__(self, most_keys: int = MOST_KEYS) -> None:
+    def __init__(self, most_keys: int = MOST_KEYS, *, named: bool = False) -> None:
+        """`named`: names tell, too. Else it is as if no job had one."""
         self._most = most_keys
+        self.named = named
         self._place: OrderedDict[str, OrderedDict[_Key, int]] = OrderedDict()
         """Row of `_took` by user ("": everybody) and key, each in order of last use."""
         self._keys = 0
@@ -91,7 +99,7 @@ class RunTimeHistory:
         """The last jobs, in order of their ends; at most twice `LEARN_FROM`."""
         self._new = 0
         """Jobs since the weights were learned."""
-        self._mixture = Mixture()
+        self._mixture = Mixture(named=named)
 
     def __len__(self) -> int:
         """Keys kept."""
@@ -99,7 +107,7 @@ class RunTimeHistory:
 
     def copy(self) -> "RunTimeHistory":
         """An independent history that knows the same."""
-        other = RunTimeHistory(self._most)
+        other = RunTimeHistory(self._most, named=self.named)
         other._place = OrderedDict((user, keys.copy()) for user, keys in self._place.items())
         other._keys, other._took = self._keys, self._took.copy()
         other._log, other._new, other._mixture = self._log.copy(), self._new, copy(self._mixture)
@@ -107,7 +115,7 @@ class RunTimeHistory:
 
     def ended(self, kind: JobKind, run_time: float, end: float) -> None:
         """A job ended after `run_time` seconds, at `end`, of any clock that is always the same."""
-        rows = [self._row(key) for key in _keys(kind, kind.partition)]
+        rows = [self._row(key) for key in _keys(kind, kind.partition)[: self.levels]]
         took = math.log(max(run_time, 1.0))
         limit = math.inf if math.isnan(kind.time_limit) else kind.time_limit
         self._took[rows], again = _with_last(self._took[rows], took)
@@ -142,6 +150,10 @@ class RunTimeHistory:
         rows = np.array([self._rows(kind) for kind in kinds], dtype=np.intp)
         return self.run_times_by(self._took[rows], [kind.user for kind in kinds], limit)
 
+    def told_by(self, user: str, name: int) -> bool:
+        """Whether jobs of that name of that user are known to have ended."""
+        return (6, user, "", -1, -1, name) in self._place.get(user, _NOTHING)
+
     def known(self, kind: JobKind) -> Known:
         """(levels, `LAST`) ln(seconds) of the last jobs like it now, the last one first; NaN: none."""
         return self._took[self._rows(kind)]
@@ -175,27 +187,33 @@ class RunTimeHistory:
             [user, [number[row] for row in rows], *times, limit if math.isfinite(limit) else None, [*map(int, again)]]
             for user, rows, *times, limit, again in self._log
         ]
-        return {"format": FORMAT, "last": last, "log": log, "new": self._new, "mixture": self._mixture.to_json()}
+        form = NAMED_FORMAT if self.named else FORMAT
+        return {"format": form, "last": last, "log": log, "new": self._new, "mixture": self._mixture.to_json()}
 
     @classmethod
     def from_json(cls, value: Any, most_keys: int = MOST_KEYS) -> Self:
         """The history that `to_json` wrote; WorkloadError: it is something else, or of another version."""
         match value:
             case {"format": version, "last": list(last), "log": list(log), "new": int(new), "mixture": mixture} if (
-                version == FORMAT and len(last) <= most_keys and len(log) <= 2 * LEARN_FROM and new >= 0
+                version in {FORMAT, NAMED_FORMAT} and len(last) <= most_keys and len(log) <= 2 * LEARN_FROM and new >= 0
             ):
-                history = cls(most_keys)
+                history = cls(most_keys, named=version == NAMED_FORMAT)
             case _:
-                raise WorkloadError(f"no history of format {FORMAT}")
-        history._mixture, history._new = Mixture.from_json(mixture), new
+                raise WorkloadError(f"no history of format {FORMAT} or {NAMED_FORMAT}")
+        history._mixture, history._new = Mixture.from_json(mixture, named=history.named), new
         rows = []
         for entry in last:
-            key, took = _entry(entry)
+            key, took = _entry(entry, history.levels)
             row = history._row(key)  # the columns may grow here
             history._took[row, : len(took)] = np.log(np.maximum(took, 1.0))
             rows.append(row)
-        history._log.extend(_logged(entry, rows) for entry in log)
+        history._log.extend(_logged(entry, rows, history.levels) for entry in log)
         return history
+
+    @property
+    def levels(self) -> int:
+        """How many levels it has."""
+        return NAMED_LEVELS if self.named else LEVELS
 
     def _row(self, key: _Key) -> int:
         """The row of a key that is used now; a new one where there is none."""
@@ -223,7 +241,7 @@ class RunTimeHistory:
     def _rows(self, kind: JobKind) -> list[int]:
         """The row of each level, 0 where nothing is known. Of several partitions: of the one that tells most."""
         every = [
-            [self._place.get(key[1], _NOTHING).get(key, 0) for key in _keys(kind, partition)]
+            [self._place.get(key[1], _NOTHING).get(key, 0) for key in _keys(kind, partition)[: self.levels]]
             for partition in kind.partition.split(",")
         ]
         return every[0] if len(every) == 1 else max(every, key=lambda rows: [row > 0 for row in rows])
@@ -256,7 +274,7 @@ def _with_last(last: Known, took: float) -> tuple[Known, Bools]:
 
 
 def _keys(kind: JobKind, partition: str) -> tuple[_Key, ...]:
-    """The keys under which a job is remembered and looked up, most telling first."""
+    """The keys under which a job is remembered and looked up, by level."""
     seconds = kind.time_limit
     limit = round(seconds) if math.isfinite(seconds) else -1
     user, gpus = kind.user, kind.gpus
@@ -266,6 +284,9 @@ def _keys(kind: JobKind, partition: str) -> tuple[_Key, ...]:
         (2, user, partition, gpus, -1, -1),
         (3, user, "", -1, -1, -1),
         (4, "", "", -1, -1, -1),
+        # Jobs of which no name is known are alike in that.
+        (5, user, partition, gpus, limit, kind.name),
+        (6, user, "", -1, -1, kind.name),
     )
 
 
@@ -290,20 +311,20 @@ def _as_of(rows: Ints, took: Floats, ends: Floats, asked: Floats, again: Bools) 
     return known
 
 
-def _entry(entry: Any) -> tuple[_Key, list[float]]:
+def _entry(entry: Any, levels: int) -> tuple[_Key, list[float]]:
     match entry:
         case [int(level), str(user), str(partition), int(gpus), int(limit), int(cpus), list(took)] if (
-            0 <= level < LEVELS and 1 <= len(took) <= LAST and all(map(_is_time, took))
+            0 <= level < levels and 1 <= len(took) <= LAST and all(map(_is_time, took))
         ):
             return (level, user, partition, gpus, limit, cpus), took
     raise WorkloadError("an entry of the history cannot be understood")
 
 
-def _logged(entry: Any, rows: Sequence[int]) -> _Ended:
+def _logged(entry: Any, rows: Sequence[int], levels: int) -> _Ended:
     """One of the log; `rows`: of `RunTimeHistory._took`, by number of a key in the file."""
     match entry:
         case [str(user), list(keys), run_time, int(end) | float(end), limit, list(again)] if (
-            len(keys) == len(again) == LEVELS
+            len(keys) == len(again) == levels
             and all(one in (0, 1) for one in again)
             and all(isinstance(key, int) and 0 <= key < len(rows) for key in keys)
             and all(map(_is_time, (run_time, abs(end), 0.0 if limit is None else limit)))
@@ -320,17 +341,31 @@ def _is_time(value: Any) -> bool:
 # --- whole tables ------------------------------------------------------------------------------------------------
 
 
-def predict_table(history: RunTimeHistory, jobs: JobTable) -> RunTimePredictions:
-    """(N,) of a live queue; NaN while nothing has ended. Each kind is looked up once."""
-    first, kind_of = distinct((jobs.user.codes, jobs.partition.codes, jobs.gpus, jobs.time_limit, jobs.cpus))
+def predict_table(history: RunTimeHistory, jobs: JobTable, names: Ints | None = None) -> RunTimePredictions:
+    """(N,) of a live queue; NaN while nothing has ended. Each kind is looked up once. `names`: (N,) of each job, as
+    `JobKind.name`; None: none is known.
+    """
+    called = [0] * len(jobs) if names is None else names.tolist()
+    if history.named:
+        # Names that tell nothing make no kinds: of 10,000 jobs with one each, these would take a quarter of a second.
+        known_of = zip(jobs.user.texts(), called, strict=True)
+        called = [name if history.told_by(user, name) else _UNTOLD for user, name in known_of]
+    names = np.array(called, dtype=np.int64)
+    first, kind_of = distinct((jobs.user.codes, jobs.partition.codes, jobs.gpus, jobs.time_limit, jobs.cpus, names))
     of = jobs.take(first)
-    known = history.run_times(kinds(of.user, of.account, of.partition, of.gpus, of.time_limit, of.cpus))
+    known = history.run_times(kinds(of.user, of.account, of.partition, of.gpus, of.time_limit, of.cpus, names[first]))
     return RunTimePredictions(*(column[kind_of] for column in known))
 
 
 def kinds(
-    user: Category, account: Category, partition: Category, gpus: Codes, time_limit: Floats, cpus: Codes
+    user: Category,
+    account: Category,
+    partition: Category,
+    gpus: Codes,
+    time_limit: Floats,
+    cpus: Codes,
+    names: Ints,
 ) -> list[JobKind]:
     """What is known of each job, by (N,) columns."""
     texts = user.texts(), account.texts(), partition.texts()
-    return list(map(JobKind, *texts, gpus.tolist(), time_limit.tolist(), cpus.tolist()))
+    return list(map(JobKind, *texts, gpus.tolist(), time_limit.tolist(), cpus.tolist(), names.tolist()))

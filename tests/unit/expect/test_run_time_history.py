@@ -3,6 +3,7 @@
 import json
 import math
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -24,8 +25,8 @@ from rltuned.decide.expect.run_time_history import (
 ANN = JobKind("ann", "physics", "gpu", 4, 3600.0, 8)
 
 
-def told(*jobs: tuple[JobKind, float]) -> RunTimeHistory:
-    history = RunTimeHistory()
+def told(*jobs: tuple[JobKind, float], named: bool = False) -> RunTimeHistory:
+    history = RunTimeHistory(named=named)
     for at, (kind, seconds) in enumerate(jobs):
         history.ended(kind, seconds, 1e6 + 1e5 * at)
     return history
@@ -392,6 +393,114 @@ def test_who_sends_many_kinds_of_jobs_drives_out_what_is_known_of_nobody_else() 
     assert all(np.isfinite(known.known(kind)[0]).all() for kind in kinds)
     assert len(known) <= MOST_KEYS
     assert len(known.to_json()["log"]) <= 2 * LEARN_FROM
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def called(rng: np.random.Generator, jobs: int, says: Callable[[int], int]) -> list[tuple[JobKind, float]]:
+    """Jobs of ten users, of three sorts each, which differ twentyfold and ask for the same; `says`: the name of a job
+    of a sort.
+    """
+    found = []
+    for _ in range(jobs):
+        user, sort = (int(rng.integers(most)) for most in (10, 3))
+        kind = JobKind(f"u{user}", "a", "gpu", 1, 86_400.0, 8, name=says(sort))
+        found.append((kind, 30.0 * 20.0**sort * float(np.exp(rng.normal(0.0, 0.2)))))
+    return found
+
+
+def errors(jobs: list[tuple[JobKind, float]], *, named: bool) -> float:
+    """Mean error of the last 500 of them, |ln(median / run time)|."""
+    history, found = RunTimeHistory(named=named), []
+    for at, (kind, seconds) in enumerate(jobs):
+        if at >= len(jobs) - 500:
+            found.append(abs(math.log(history.run_times([kind]).median[0] / seconds)))
+        history.ended(kind, seconds, 1e6 * (at + 1))
+        history.renew()
+    return float(np.mean(found))
+
+
+def test_names_that_tell_of_jobs_that_ask_for_the_same_are_learned() -> None:
+    jobs = called(np.random.default_rng(8), 1000, lambda sort: 1 + sort)
+    assert errors(jobs, named=True) < 0.4
+    assert errors(jobs, named=False) > 1.5
+
+
+def test_names_that_tell_nothing_or_mislead_cost_next_to_nothing() -> None:
+    rng = np.random.default_rng(9)
+    for says in (lambda _: int(rng.integers(1, 4)), lambda _: int(rng.integers(1, 1 << 60))):
+        jobs = called(np.random.default_rng(8), 1000, says)
+        assert errors(jobs, named=True) < 1.05 * errors(jobs, named=False)
+    # What had a name of its own for half of the time has those of the others from then on.
+    jobs = called(np.random.default_rng(8), 1000, lambda sort: 1 + sort)
+    jobs += called(np.random.default_rng(7), 1000, lambda sort: 1 + (sort + 1) % 3)
+    assert errors(jobs, named=True) < 1.05 * errors(jobs, named=False)
+
+
+def test_a_history_without_names_is_the_same_whatever_jobs_are_called() -> None:
+    jobs = called(np.random.default_rng(8), 300, lambda sort: 1 + sort)
+    with_names, without = told(*jobs), told(*((replace(kind, name=0), seconds) for kind, seconds in jobs))
+    with_names.renew()
+    without.renew()
+    assert json.dumps(with_names.to_json()) == json.dumps(without.to_json())
+    assert with_names.to_json()["format"] == 3
+    assert with_names.predict(jobs[0][0]) == without.predict(replace(jobs[0][0], name=7))
+
+
+def test_a_name_tells_most_of_jobs_that_also_ask_for_the_same() -> None:
+    kind = replace(ANN, name=5)
+    other, unlike = replace(kind, gpus=1, time_limit=60_000.0), replace(ANN, name=6)
+    history = told(*[(unlike, 3000.0)] * 4, *[(other, 900.0)] * 4, *[(kind, 100.0)] * 4, named=True)
+    assert usual(history, kind) == pytest.approx(100.0, rel=1e-3)
+    # Of nothing else than the name it is known what such a job takes.
+    strange = replace(ANN, partition="dev", gpus=16, time_limit=7000.0)
+    assert history.predict(replace(strange, name=6)) > 1.2 * history.predict(replace(strange, name=5))
+    assert history.predict(replace(strange, name=5, user="bob")) == history.predict(replace(strange, user="bob"))
+
+
+def test_what_names_tell_survives_a_round_through_json() -> None:
+    jobs = called(np.random.default_rng(8), 400, lambda sort: (1 << 62) + sort)
+    history = told(*jobs, named=True)
+    history.renew()
+    known = history.to_json()
+    again = RunTimeHistory.from_json(json.loads(json.dumps(known)))
+    assert (again.named, again.to_json(), known["format"]) == (True, known, 4)
+    assert again.predict(jobs[0][0]) == pytest.approx(history.predict(jobs[0][0]), rel=1e-3)
+    for value in (known | {"format": 3}, told(*jobs).to_json() | {"format": 4}):
+        with pytest.raises(WorkloadError, match="history"):
+            RunTimeHistory.from_json(value)
+
+
+def test_it_is_learned_from_what_names_told_of_jobs_when_they_were_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[Known] = []
+    monkeypatch.setattr(Mixture, "learn", lambda _self, known, *_others: learned.append(known))
+    history, known_then = RunTimeHistory(named=True), []
+    for at, (kind, seconds) in enumerate(called(np.random.default_rng(3), 300, lambda sort: sort)):
+        known_then.append(history.known(kind))
+        history.ended(kind, seconds, 1e6 * (at + 1))
+    history.renew()
+    np.testing.assert_array_equal(learned[0], known_then)
+
+
+def test_who_calls_each_job_something_else_drives_out_what_is_known_of_nobody_else() -> None:
+    history = told(*[(replace(ANN, name=5), 700.0)] * 300, named=True)
+    history.renew()
+    before = history.run_times([replace(ANN, name=5)])
+    for number in range(20_000):
+        history.ended(JobKind("mallory", "b", "gpu", 1, 3600.0, 1, name=1 + number), 2.0, 1e9 + number)
+    history.renew()
+    assert len(history) < 1_100
+    for was, column in zip(before[:2], history.run_times([replace(ANN, name=5)])[:2], strict=True):
+        np.testing.assert_allclose(column, was, rtol=0.1)
+
+
+def test_jobs_of_a_live_queue_that_differ_by_name_are_told_apart() -> None:
+    jobs = job_table(4, user="ann", gpus=4, partition="gpu", time_limit=3600.0, cpus=8)
+    known = told(*[(replace(ANN, name=5), 100.0), (replace(ANN, name=1 << 62), 2000.0)] * 5, named=True)
+    found = predict_table(known, jobs, np.array([5, 1 << 62, 5, 7])).expected
+    assert found[0] == found[2] < 0.8 * found[1]
+    assert found[3] == predict_table(known, jobs).expected[0], "what is called otherwise is as what nothing is known of"
 
 
 def test_the_regression_is_of_the_mean_and_not_of_the_mean_logarithm() -> None:
