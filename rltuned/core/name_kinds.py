@@ -1,4 +1,4 @@
-"""What a job is called, as a number that tells no name: jobs that differ by digits, separators and case are of one kind.
+"""What a job is called, as a number that tells no name. What differs by digits, separators and case is of one kind.
 
 `train_lr0.01_s3` and `train_lr0.02_s7`, submitted from directories that likewise differ by digits only, are runs of the
 same program on other parameters. Pure.

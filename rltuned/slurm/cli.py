@@ -15,7 +15,9 @@ from rltuned.slurm.sacct import read_ended
 from rltuned.slurm.status import read_status
 
 if TYPE_CHECKING:
+    from rltuned.core.name_kinds import NameKind
     from rltuned.core.tables import Snapshot
+    from rltuned.slurm.job_names import JobNames
 
 CONNECT_SECONDS: Final = 2.0  # as long as Slurm's own clients try to connect (TCPTimeout)
 
@@ -71,6 +73,12 @@ class CliReader:
     def ended(self, start: float, end: float) -> Past:
         """Jobs that ended in [start, end), as sacct knows them."""
         return read_ended(self._runner, start, end)
+
+    def job_names(self, kind: "NameKind") -> "JobNames":
+        """See `port.JobNamesReader`."""
+        from rltuned.slurm.job_names import JobNames  # noqa: PLC0415 - most sites ask for no names
+
+        return JobNames(self._runner, kind)
 
 
 def _no_controller(answer: Answer) -> SlurmUnavailableError:

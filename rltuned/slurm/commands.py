@@ -2,7 +2,8 @@
 
 Columns are asked for one by one and separated by the byte 0x1f (unit separator), which no partition, QOS, reservation,
 feature or node name may hold, and no account where Slurm looks at it (AccountingStorageEnforce). Nothing else
-that users write freely is asked for (see the package page).
+that users write freely is asked for (see the package page), but where the site asks for names: then in commands of
+their own, separated by a word that nobody can know (`slurm.job_names`).
 """
 
 import re
@@ -40,6 +41,7 @@ class Command:
     words: tuple[re.Pattern[str], ...] = ()  # what the words behind the fixed ones look like
     writes: bool = False  # changes Slurm, by what stands on its standard input
     output_limit: int | None = None  # bytes, where less than the runner's is enough
+    private: bool = False  # its output has text of users, and is never said
     cuts_lines: bool = False
     """Whether a line that is far longer than others ends with `CUT`, and is left out where it is the same as the one
     before: a user may make a column as long as they like, in as many tasks of an array.
@@ -103,6 +105,11 @@ TRACE_FIELDS: Final = (
 )
 """What `rltuned.simulate.workload` reads of sacct (docs/evaluation.md)."""
 
+ENDED_NAMES: Final = ("JobIDRaw", "End", "User", "JobName", "WorkDir")
+WAITING_NAMES: Final = ("%F", "%V", "%u", "%j", "%Z")
+"""Of ``squeue -o``: id (that of its array for a task), submission, user, name, work directory. Whole, as no width is
+said, with whatever newlines are in them (print.c of 22.05 to 26.05)."""
+
 TELLING_STATES: Final = tuple(name for name, state in FINAL_STATES.items() if state.tells)
 
 HISTORY_BYTES: Final = 16 * 1024 * 1024
@@ -120,6 +127,8 @@ _TASKS = (*_QUEUE, "-r")
 _MOMENT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
 # In UTC, as `environment` pins the zone.
 
+_WORD = "(w[0-9a-f]{64})"  # behind each column where users' text is read
+
 
 def _queue(name: str, fields: tuple[str, ...], purpose: str, options: tuple[str, ...] = _QUEUE) -> Command:
     widths = WIDTHS if options is _QUEUE else _TASK_WIDTHS
@@ -127,13 +136,19 @@ def _queue(name: str, fields: tuple[str, ...], purpose: str, options: tuple[str,
     return Command(name, "squeue", (*options, "-O", columns), purpose, cuts_lines=True)
 
 
-def _ended(name: str, fields: tuple[str, ...], states: Iterable[str], purpose: str, output_limit: int) -> Command:
-    """Jobs that have ended in a stretch of time, from sacct, which asks slurmdbd."""
+def _ended(
+    name: str, fields: tuple[str, ...], states: Iterable[str], purpose: str, output_limit: int, word: str = ""
+) -> Command:
+    """Jobs that have ended in a stretch of time, from sacct, which asks slurmdbd. `word`: pattern of a variable word
+    that separates columns.
+    """
     # --duplicates: else only the last run of a job that was requeued is told of.
     options = ("--allusers", "--allocations", "--duplicates", "--noheader", "--parsable", "--noconvert")
-    what = (f"--delimiter={SEPARATOR}", f"--state={','.join(states)}", f"--format={','.join(fields)}")
-    words = (re.compile(rf"--starttime={_MOMENT}"), re.compile(rf"--endtime={_MOMENT}"))
-    return Command(name, "sacct", (*options, *what), purpose, words=words, output_limit=output_limit)
+    delimiter = () if word else (f"--delimiter={SEPARATOR}",)
+    arguments = (*options, *delimiter, f"--state={','.join(states)}", f"--format={','.join(fields)}")
+    drawn = (f"--delimiter={word}",) if word else ()
+    words = tuple(map(re.compile, (f"--starttime={_MOMENT}", f"--endtime={_MOMENT}", *drawn)))
+    return Command(name, "sacct", arguments, purpose, words=words, output_limit=output_limit, private=bool(word))
 
 
 _SACCTMGR = ("--noheader", "--parsable2", "--readonly")
@@ -187,6 +202,17 @@ _COMMANDS: Final = (
     _names("reservations", "scontrol", "reservation"),
     _ended("history", ENDED_FIELDS, TELLING_STATES, "ended jobs, for run-time predictions", HISTORY_BYTES),
     replace(_ended("trace", TRACE_FIELDS, FINAL_STATES, "ended jobs, for a replay", TRACE_BYTES), patience=LONG),
+    Command(
+        "waiting-names",
+        "squeue",
+        (*_QUEUE, "--states=PD"),
+        "what waiting jobs are called, where the site asks for it",
+        QUICK,
+        words=(re.compile("--jobs=[0-9]+(,[0-9]+)*"), re.compile(rf"--format=%F{_WORD}%V\1%u\1%j\1%Z\1")),
+        output_limit=HISTORY_BYTES,
+        private=True,
+    ),
+    _ended("ended-names", ENDED_NAMES, FINAL_STATES, "the same of ended jobs", HISTORY_BYTES, _WORD),
     Command("update", "scontrol", (), "update lines, many per process", LONG, writes=True),
 )
 

@@ -13,7 +13,9 @@ from rltuned.core.ended import Past
 from rltuned.core.scheduler import SchedulerParameters
 
 if TYPE_CHECKING:
+    from rltuned.core.name_kinds import NameKind
     from rltuned.core.tables import Snapshot
+    from rltuned.slurm.job_names import JobNames
 
 
 class Privilege(enum.StrEnum):
@@ -139,6 +141,14 @@ class HistoryReader(Protocol):
 
     def ended(self, start: float, end: float) -> Past:
         """Jobs that ended in [start, end), epoch seconds. May be called from another thread."""
+
+
+@runtime_checkable
+class JobNamesReader(Protocol):
+    """What jobs are called. In the simulator they are called nothing."""
+
+    def job_names(self, kind: "NameKind") -> "JobNames":
+        """What reads that."""
 
 
 class SlurmWriter(Protocol):

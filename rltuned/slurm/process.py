@@ -105,7 +105,7 @@ class Runner:
 
 def failure(answer: Answer) -> SlurmError:
     """The error that an unsuccessful answer stands for."""
-    said = one_line(answer.stderr or answer.stdout) or "no message"
+    said = one_line(answer.stderr or ("" if answer.command.private else answer.stdout)) or "no message"
     ended = f"exit status {answer.code}" if answer.code >= 0 else f"signal {-answer.code}"
     text = f"{answer.command.program} ({answer.command.name}) failed with {ended}: {said}"
     lower = said.lower()

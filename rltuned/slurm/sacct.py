@@ -18,7 +18,7 @@ SHORTEST: Final = 60.0  # seconds of the past of which all that sacct tells is n
 def read_ended(runner: Runner, start: float, end: float) -> Past:
     """Jobs that ended in [start, end), epoch seconds; see `port.HistoryReader`."""
     found = Past([], [], [])
-    for first, last, answer in _answers(runner, "history", start, end):
+    for first, last, answer in answers(runner, "history", start, end):
         past = ended_jobs(answer)
         found.jobs.extend(job for job in past.jobs if first <= job.end < last)
         found.left_out.extend(past.left_out)
@@ -76,7 +76,7 @@ class TraceRows(NamedTuple):
 def read_trace(runner: Runner, start: float, end: float) -> TraceRows:
     """Jobs that ended in [start, end), epoch seconds, for `simulate.workload.readers.read`."""
     found = TraceRows([], [])
-    for first, last, answer in _answers(runner, "trace", start, end):
+    for first, last, answer in answers(runner, "trace", start, end):
         rows = trace_lines(answer, first, last)
         found.lines.extend(rows.lines)
         found.left_out.extend(rows.left_out)
@@ -135,18 +135,20 @@ def read_outages(runner: Runner, start: float) -> list[Outage]:
     return found
 
 
-def _answers(runner: Runner, command: str, start: float, end: float) -> Iterator[tuple[float, float, str]]:
-    """What sacct tells of [start, end): in one answer, or where that is too long in several of shorter stretches."""
+def answers(runner: Runner, command: str, start: float, end: float, *more: str) -> Iterator[tuple[float, float, str]]:
+    """What sacct tells of [start, end): in one answer, or where that is too long in several of shorter stretches.
+    `more`: words of the command's behind those of the time.
+    """
     # A second of grace on either side: sacct takes whole seconds, and the callers drop what is outside.
     words = f"--starttime={_moment(math.floor(start) - 1)}", f"--endtime={_moment(math.ceil(end) + 1)}"
     try:
-        yield start, end, runner.ask(command, *words)
+        yield start, end, runner.ask(command, *words, *more)
     except AnswerTooLongError:
         if end - start <= SHORTEST:
             raise
         middle = (start + end) / 2.0
-        yield from _answers(runner, command, start, middle)
-        yield from _answers(runner, command, middle, end)
+        yield from answers(runner, command, start, middle, *more)
+        yield from answers(runner, command, middle, end, *more)
 
 
 def _moment(seconds: float) -> str:

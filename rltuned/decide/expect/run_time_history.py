@@ -89,7 +89,7 @@ class RunTimeHistory:
     def __init__(self, most_keys: int = MOST_KEYS, *, named: bool = False) -> None:
         """`named`: names tell, too. Else it is as if no job had one."""
         self._most = most_keys
-        self.named = named
+        self.named, self.levels = named, NAMED_LEVELS if named else LEVELS
         self._place: OrderedDict[str, OrderedDict[_Key, int]] = OrderedDict()
         """Row of `_took` by user ("": everybody) and key, each in order of last use."""
         self._keys = 0
@@ -209,11 +209,6 @@ class RunTimeHistory:
             rows.append(row)
         history._log.extend(_logged(entry, rows, history.levels) for entry in log)
         return history
-
-    @property
-    def levels(self) -> int:
-        """How many levels it has."""
-        return NAMED_LEVELS if self.named else LEVELS
 
     def _row(self, key: _Key) -> int:
         """The row of a key that is used now; a new one where there is none."""
@@ -358,13 +353,7 @@ def predict_table(history: RunTimeHistory, jobs: JobTable, names: Ints | None = 
 
 
 def kinds(
-    user: Category,
-    account: Category,
-    partition: Category,
-    gpus: Codes,
-    time_limit: Floats,
-    cpus: Codes,
-    names: Ints,
+    user: Category, account: Category, partition: Category, gpus: Codes, time_limit: Floats, cpus: Codes, names: Ints
 ) -> list[JobKind]:
     """What is known of each job, by (N,) columns."""
     texts = user.texts(), account.texts(), partition.texts()

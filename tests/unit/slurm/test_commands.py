@@ -13,6 +13,7 @@ from rltuned.slurm.commands import (
     SEPARATOR,
     STATUS_FIELDS,
     TRACE_FIELDS,
+    WAITING_NAMES,
     environment,
 )
 
@@ -21,12 +22,17 @@ WRITTEN_BY_USERS = {
     *("name", "jobname", "comment", "admincomment", "admin_comment", "system_comment", "extra", "command", "workdir"),
     *("stdin", "stdout", "stderr", "wckey", "licenses", "network", "container", "mcslabel", "burstbuffer"),
 }
+DAY = ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00")
 USER_LETTERS = {"j", "k", "o", "Z", "w", "all"}
 
 
-def test_no_column_that_users_write_freely_is_ever_asked_for():
+NAMES = {"waiting-names", "ended-names"}  # read where the site asks for it, see test_job_names
+DRAWN = "w" + "5" * 64
+
+
+def test_no_column_that_users_write_freely_is_ever_asked_for_but_names_in_commands_of_their_own():
     asked = {field.lower() for field in (*JOB_FIELDS, *STATUS_FIELDS, *ENDED_FIELDS, *TRACE_FIELDS)}
-    for command in REGISTRY.values():
+    for command in (command for name, command in REGISTRY.items() if name not in NAMES):
         for word in command.arguments:
             asked.update(part.partition(":")[0].lower() for part in word.split(",") if SEPARATOR in word)
             asked.update(word.removeprefix("--format=").lower().split(","))
@@ -34,13 +40,33 @@ def test_no_column_that_users_write_freely_is_ever_asked_for():
     assert not asked & WRITTEN_BY_USERS
 
 
+def test_what_has_text_of_users_is_separated_by_a_word_of_the_call_and_never_said():
+    assert {name for name, command in REGISTRY.items() if command.private} == NAMES
+    for name in NAMES:
+        assert SEPARATOR not in "".join(REGISTRY[name].arguments)
+    format_of = "--format=%F{0}%V{0}%u{0}%j{0}%Z{0}"
+    assert REGISTRY["waiting-names"].argv(BIN, "--jobs=7,8", format_of.format(DRAWN))[-2:] == [
+        "--jobs=7,8",
+        format_of.format(DRAWN),
+    ]
+    for drawn in (DRAWN[:-1], "", "|", SEPARATOR, "w" + "g" * 64):
+        with pytest.raises(SlurmError, match="refusing the argument"):
+            REGISTRY["waiting-names"].argv(BIN, "--jobs=7", format_of.format(drawn))
+        with pytest.raises(SlurmError, match="refusing the argument"):
+            REGISTRY["ended-names"].argv(BIN, *DAY, f"--delimiter={drawn}")
+    two = format_of.format(DRAWN).replace(f"%j{DRAWN}", f"%jw{'6' * 64}")
+    with pytest.raises(SlurmError, match="refusing the argument"):
+        REGISTRY["waiting-names"].argv(BIN, "--jobs=7", two)
+
+
 def test_job_records_of_scontrol_which_hold_user_text_are_never_asked_for():
     assert all("job" not in " ".join(command.arguments).lower().split() for command in REGISTRY.values())
 
 
 def test_programs_are_run_by_absolute_path():
-    day = ("--starttime=2026-01-01T00:00:00", "--endtime=2026-01-02T00:00:00")
-    words = {"privilege": ("user=rltuned",), "history": day, "trace": day, "events": ("Start=2026-01-01T00:00:00",)}
+    words = {"privilege": ("user=rltuned",), "history": DAY, "trace": DAY, "events": ("Start=2026-01-01T00:00:00",)}
+    words["waiting-names"] = "--jobs=7", f"--format={''.join(column + DRAWN for column in WAITING_NAMES)}"
+    words["ended-names"] = (*DAY, f"--delimiter={DRAWN}")
     for command in REGISTRY.values():
         assert command.argv(BIN, *words.get(command.name, ()))[0] == f"/opt/slurm/bin/{command.program}"
 
