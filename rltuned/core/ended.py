@@ -42,6 +42,7 @@ class EndedJob(NamedTuple):
     run_time: float  # seconds
     end: float  # epoch seconds
     cpus: int = 1
+    name: int = 0  # kind of its name, as of `core.name_kinds`; 0: not known
 
 
 class Past(NamedTuple):

@@ -2,8 +2,7 @@
 
 Columns are asked for one by one and separated by the byte 0x1f (unit separator), which no partition, QOS, reservation,
 feature or node name may hold, and no account where Slurm looks at it (AccountingStorageEnforce). Nothing else
-that users write freely is asked for (see the package page), but where the site asks for names: then in commands of
-their own, separated by a word that nobody can know (`slurm.job_names`).
+that users write freely is asked for (see the package page), but what `slurm.job_names` reads.
 """
 
 import re
@@ -137,18 +136,16 @@ def _queue(name: str, fields: tuple[str, ...], purpose: str, options: tuple[str,
 
 
 def _ended(
-    name: str, fields: tuple[str, ...], states: Iterable[str], purpose: str, output_limit: int, word: str = ""
+    name: str, fields: tuple[str, ...], states: Iterable[str], purpose: str, most: int, word: str = ""
 ) -> Command:
-    """Jobs that have ended in a stretch of time, from sacct, which asks slurmdbd. `word`: pattern of a variable word
-    that separates columns.
-    """
+    """Jobs that have ended in a stretch of time, from sacct, which asks slurmdbd. `word`: pattern of what separates."""
     # --duplicates: else only the last run of a job that was requeued is told of.
     options = ("--allusers", "--allocations", "--duplicates", "--noheader", "--parsable", "--noconvert")
     delimiter = () if word else (f"--delimiter={SEPARATOR}",)
     arguments = (*options, *delimiter, f"--state={','.join(states)}", f"--format={','.join(fields)}")
     drawn = (f"--delimiter={word}",) if word else ()
     words = tuple(map(re.compile, (f"--starttime={_MOMENT}", f"--endtime={_MOMENT}", *drawn)))
-    return Command(name, "sacct", arguments, purpose, words=words, output_limit=output_limit, private=bool(word))
+    return Command(name, "sacct", arguments, purpose, words=words, output_limit=most, private=bool(word))
 
 
 _SACCTMGR = ("--noheader", "--parsable2", "--readonly")

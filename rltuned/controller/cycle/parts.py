@@ -26,7 +26,7 @@ from rltuned.controller.write.journal import Journal
 from rltuned.core.applied import AppliedChanges
 from rltuned.core.config import Config
 from rltuned.core.errors import RltunedError
-from rltuned.core.tables import Snapshot
+from rltuned.core.tables import JobTable, Snapshot
 from rltuned.decide.loans import NOTHING_TOLD, Book, Told
 from rltuned.decide.plan import Plan
 from rltuned.decide.rank import Policy
@@ -51,6 +51,7 @@ class Parts:
     owns: Callable[[], bool] = lambda: True
     """Whether the lock of the state directory is still this process's."""
     planner: Planner = field(default_factory=lambda: partial(planned, lambda _: None))  # without predictions
+    look: Callable[[JobTable], int] = lambda _: 0  # reads what waiting jobs are called; RPCs that it took
     told: Callable[[], Told] = lambda: NOTHING_TOLD  # what accounting says of jobs that have ended
     start_times: StartTimes | None = None
     worker: ForecastWorker | None = None  # that `start_times` asks

@@ -108,6 +108,7 @@ def serve(
             journal=journal,
             owns=owns,
             planner=partial(planned, known.predicted),
+            look=(lambda _: 0) if run_times is None else run_times.look,
             told=known.told,
             start_times=start_times,
             worker=worker,

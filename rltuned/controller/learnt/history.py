@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 
@@ -20,11 +20,14 @@ from rltuned.core.config import EstimatesSection
 from rltuned.core.ended import EndedJob
 from rltuned.core.errors import RltunedError, SlurmError, SlurmParseError, WorkloadError
 from rltuned.core.safe_files import read, write
-from rltuned.core.tables import JobTable
+from rltuned.core.tables import Ints, JobTable
 from rltuned.decide.expect.predictions import EndedJobs, RunTimePredictions
 from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory, predict_table
 from rltuned.decide.loans import Told
 from rltuned.slurm.port import HistoryReader
+
+if TYPE_CHECKING:  # see `LearntRunTimes._open_names`
+    from rltuned.controller.learnt.names import Names
 
 FILE_NAME: Final = "history.json"
 VERSION: Final = 3
@@ -38,6 +41,7 @@ MOST_TOLD: Final = 20_000
 OVERLAP: Final = 3600.0
 """Seconds that are asked for again: slurmctld tells slurmdbd of an end later than it happens."""
 _DAY: Final = 86400.0
+_NO_NAMES: Final = ("names.unavailable", "Run times are predicted without the names that could not be read.")
 
 
 class LearntRunTimes:
@@ -47,6 +51,7 @@ class LearntRunTimes:
         self._reader, self._runtime = reader, runtime
         self._known = Known()
         """Replaced, never changed: the cycle's thread reads it at any moment."""
+        self._names: Names | None = None  # what reads them, where the site asks for that
         self._said: set[str] = set()  # events of trouble that has been said
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -55,11 +60,16 @@ class LearntRunTimes:
 
     def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
         """Run times of (N,) jobs; None while there is nothing to predict from."""
-        found = None if self._runtime.config.estimates.source == "limit" else self._known.predicted(jobs)
+        names = None if self._names is None else self._names.of(jobs)
+        found = None if self._runtime.config.estimates.source == "limit" else self._known.predicted(jobs, names)
         if found is None:
             return None
         self._runtime.metrics.predicted.set(int(np.isfinite(found.expected[jobs.pending]).sum()))
         return found
+
+    def look(self, jobs: JobTable) -> int:
+        """Read what the waiting ones of these are called, where the site asks for that; RPCs that it took."""
+        return 0 if self._names is None else self._names.look(jobs)
 
     def ended(self) -> EndedJobs | None:
         """How predictions have turned out; None while nothing is known of that."""
@@ -77,6 +87,7 @@ class LearntRunTimes:
 
     def load(self) -> None:
         """Take what an earlier run left in the state directory, if it is there and good."""
+        self._open_names()
         try:
             self._take(saved(self._runtime.config.estimates, self._runtime.config.state.directory))
         except RltunedError as error:
@@ -109,11 +120,13 @@ class LearntRunTimes:
         settings = self._runtime.config.estimates
         if settings.source == "limit":
             return
-        now = self._runtime.clock.time()
+        self._open_names()
+        now, names = self._runtime.clock.time(), self._names
         before = self._known
         oldest = now - settings.days * _DAY
-        # Where the clock was set back, what is new cannot be told from what is known.
-        made = before.copy() if before.until <= now else Known()
+        # Where the clock was set back, what is new cannot be told from what is known; nor with other names.
+        alike = before.history.named == (names is not None) and (names is None or not names.fresh)
+        made = before.copy() if alike and before.until <= now else Known(RunTimeHistory(named=names is not None))
         anew = made.until < oldest
         first = start = max(oldest, made.until - OVERLAP)
         count, trouble, left_out = 0, "", ""
@@ -121,7 +134,7 @@ class LearntRunTimes:
             end = min(start + SLICE, now)
             try:
                 past = self._reader.ended(start, end)
-                count += made.learn(past.jobs, end)
+                count += made.learn(past.jobs if names is None else names.called(past.jobs, start, end), end)
                 made.cancelled(past.cancelled)
                 if past.left_out:
                     left_out = f"{len(past.left_out)} rows are left out, the first of them: {past.left_out[0]}"
@@ -134,6 +147,11 @@ class LearntRunTimes:
             start = end
         if made.until:  # else nothing was answered
             self._take(made)
+        if names is not None:
+            names.fresh &= not made.until
+            if names.trouble:
+                self._trouble(*_NO_NAMES, reason=names.trouble)
+            names.trouble = ""
         if left_out:
             sentence = "Run times are predicted from the other finished jobs."
             self._trouble("history.incomplete", sentence=sentence, reason=left_out)
@@ -155,14 +173,27 @@ class LearntRunTimes:
         if count:
             self._save(made)
 
+    def _open_names(self) -> None:
+        settings = self._runtime.config.estimates
+        if settings.source == "limit" or settings.names == "off":
+            self._names = None
+        elif self._names is None:
+            # Only here: most sites ask for no names.
+            from rltuned.controller.learnt.names import Names  # noqa: PLC0415
+
+            try:
+                self._names = Names.open(self._reader, self._runtime.config.state.directory)
+            except RltunedError as error:
+                self._trouble(*_NO_NAMES, reason=str(error))
+
     def _take(self, made: "Known") -> None:
         self._known = made
         self._runtime.metrics.history_until.set(made.until if len(made.history) else 0.0)
 
-    def _trouble(self, event: str, **values: str) -> None:
+    def _trouble(self, event: str, sentence: str, **values: str) -> None:
         self._runtime.metrics.history_errors.inc()
         if event not in self._said:
-            self._runtime.log.warning(event, **values)
+            self._runtime.log.warning(event, sentence=sentence, **values)
         self._said.add(event)
 
     def _save(self, made: "Known") -> None:
@@ -214,7 +245,8 @@ class Known:
         """Take in jobs in order of their ends. Returns how many were new."""
         new = {(job.job_id, job.end): job for job in jobs if (job.job_id, job.end) not in self._recent}
         kinds = [
-            JobKind(job.user, job.account, job.partition, job.gpus, job.time_limit, job.cpus) for job in new.values()
+            JobKind(job.user, job.account, job.partition, job.gpus, job.time_limit, job.cpus, job.name)
+            for job in new.values()
         ]
         last = list(zip(kinds, new.values(), strict=True))[-MOST_ENDED:]
         predicted = self.history.run_times([kind for kind, _ in last]).expected.tolist()
@@ -237,9 +269,9 @@ class Known:
         self._recent = {mark: None for mark in self._recent if mark[1] >= self.until - OVERLAP}
         return len(new)
 
-    def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
-        """Run times of (N,) jobs; None while there is nothing to predict from."""
-        return predict_table(self.history, jobs) if len(self.history) else None
+    def predicted(self, jobs: JobTable, names: Ints | None = None) -> RunTimePredictions | None:
+        """Run times of (N,) jobs, of these `names`; None while there is nothing to predict from."""
+        return predict_table(self.history, jobs, names) if len(self.history) else None
 
     def ended(self) -> EndedJobs | None:
         """The last jobs that ended, with what was predicted of them; None where there are none."""

@@ -6,7 +6,7 @@ Where there is a record, `explain` needs no Slurm and no estimates: `decide` imp
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltuned.controller.cycle.choice import lent_by
 from rltuned.controller.cycle.lending import planned_on
@@ -17,7 +17,7 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.config import Config, Stage, did_you_mean
 from rltuned.core.errors import JournalError, RltunedError, SlurmError
 from rltuned.core.installed import has_numba, how_to_install
-from rltuned.core.tables import JobTable
+from rltuned.core.tables import JobTable, Snapshot
 from rltuned.decide.decision import DecisionRecord, StartRecord
 from rltuned.decide.decision import record as record_of
 from rltuned.decide.explain import Explanation, Treatment
@@ -36,6 +36,10 @@ from rltuned.simulate.forecast.start_offer import (
     offer_of,
     with_limit,
 )
+
+if TYPE_CHECKING:  # see above
+    from rltuned.controller.cycle.planning import Predicted
+    from rltuned.controller.learnt.history import Known
 
 Tell = Callable[[str], None]  # told in a sentence what is not known and what is taken instead
 
@@ -77,10 +81,27 @@ def decide(config: Config, tell: Tell) -> tuple[DecisionRecord, JobTable]:
     except RltunedError as error:
         tell(f"run times are the time limits: {error}")
         known = Known()
+    predicted = _by_names(known, reader, config, snapshot, tell) if known.history.named else known.predicted
     policy, choice = load_policy(config).choose(snapshot)
     _, config = lent_by(choice, config, share, now)
-    made = planned(known.predicted, snapshot, policy, config, applied, book)
+    made = planned(predicted, snapshot, policy, config, applied, book)
     return record_of(made, policy_why=choice.why or ""), snapshot.jobs
+
+
+def _by_names(known: "Known", reader: object, config: Config, snapshot: Snapshot, tell: Tell) -> "Predicted":
+    """`Known.predicted` by what the daemon knows the waiting jobs by, where its key may be read."""
+    from rltuned.controller.learnt.names import Names  # noqa: PLC0415 - most sites ask for no names
+
+    try:
+        names, trouble = Names.open(reader, config.state.directory, make=False), ""
+    except RltunedError as error:
+        names, trouble = None, str(error)
+    if names is not None:
+        names.look(snapshot.jobs)
+        trouble = names.trouble
+    if trouble:
+        tell(f"run times are predicted without names: {trouble}")
+    return lambda jobs: known.predicted(jobs, None if names is None else names.of(jobs))
 
 
 def plan(config: Config, tell: Tell, *, user: str = "", partition: str = "") -> dict[str, Any]:
