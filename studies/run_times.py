@@ -8,68 +8,23 @@ has waited for more than a minute is predicted just before it starts, from the j
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from rltuned.core.tables import Bools, Floats
 from rltuned.lab.evaluate.bootstrap import compare, counts
-from rltuned.lab.evaluate.case import Case
+from rltuned.lab.evaluate.decided import Decided, decided, order_cost
 from rltuned.lab.evaluate.evaluation import ready
-from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings
-from rltuned.lab.evaluate.measure import simulate_case
-from rltuned.lab.evaluate.policies import contender
-from rltuned.simulate.run_times import HistoryPredictor, past
 from rltuned.simulate.shape import read_shape
 from studies.lending import ONE_LIMIT, PROTOCOLS, SEEDS, WEIGHTS
 
 WINDOWS: Final = (3000, 768)
 """Jobs of one."""
-WAITED: Final = 60.0
-"""Seconds."""
 BLOCKS: Final = 40
 """Stretches of jobs that are resampled: jobs of one stretch are alike."""
 HEAD: Final = """\
 | waiting jobs, at their start | error | order cost | error over the limit's | in the interval |
 | --- | ---: | ---: | ---: | ---: |"""
-
-
-class Decided(NamedTuple):
-    """(n,) of the jobs of one window that waited, as they started; seconds."""
-
-    took: Floats
-    size: Floats  # GPUs, or CPUs
-    limit: Floats
-    mean: Floats
-    median: Floats
-    inside: Bools  # the run time is in the interval
-
-
-def decided(case: Case, settings: EvaluationSettings) -> Decided:
-    """What was expected of each job of a window just before it started."""
-    jobs, limit = case.jobs, case.estimates.time_limit
-    result = simulate_case(case, contender(OWN, settings)).result()
-    start, end = result.start, result.end
-    before = past(case.before, case.before_estimates, float(jobs.submit_time[0]))
-    predictor = HistoryPredictor(jobs, limit, before)
-    ends = np.argsort(end, kind="stable")
-    ends = ends[np.isfinite(end[ends])]
-    rows = np.flatnonzero(case.measured & (start - jobs.submit_time > WAITED))
-    rows, told, found = rows[np.argsort(start[rows], kind="stable")], 0, []
-    for row, now in zip(rows.tolist(), np.searchsorted(end[ends], start[rows], side="right").tolist(), strict=True):
-        fresh, told = ends[told:now], now
-        predictor.ended(fresh, (end - start)[fresh], end[fresh])
-        found.append(np.concatenate(predictor.predict(np.array([row]))))
-    mean, median, low, high = np.array(found).reshape(-1, 4).T
-    took = np.maximum((end - start)[rows], 1.0)
-    inside = (low <= took * 1.001) & (took <= high * 1.001)  # values are rounded
-    return Decided(took, np.maximum(jobs.gpus[rows], 1.0), limit[rows], mean, median, inside)
-
-
-def order_cost(expected: Floats, took: Floats, size: Floats) -> float:
-    """Mean completion in order of expected area over that in order of true area, on one machine."""
-    by = (np.cumsum((took * size)[np.argsort(area * size, kind="stable")]).mean() for area in (expected, took))
-    return float(next(by) / next(by))
 
 
 def rows(of: list[Decided], name: str) -> Iterator[str]:

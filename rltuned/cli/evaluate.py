@@ -127,7 +127,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 
 @click.command()
 @options(
-    *("trace", "from_sacct", *_EVALUATION, "shares", "valid_days"),
+    *("trace", "from_sacct", *_EVALUATION, "shares", "names", "valid_days"),
     start="warm",
     model="policy.model",
     window="3000 after 1000, or fewer in a short history",
@@ -198,7 +198,8 @@ def gate(
         evaluation = judged.prepare(settings, jobs, shape, revision(), window)
         remark(how_long(evaluation.cases, evaluation.settings.policies, pool.processes))
         measured = run_all(evaluation, pool, progress=progress)
-    made = judged.verdict(evaluation, measured, clock.time(), valid_days or judged.VALID_DAYS)
+        made = judged.verdict(evaluation, measured, clock.time(), valid_days or judged.VALID_DAYS)
+        made = judged.with_names(made, pool, progress)
     if report_path is not None:
         report = {**evaluation_report.assemble(evaluation, measured), "verdict": made.as_dict()}
         write(report_path, evaluation_report.text(report), mode=0o666)

@@ -80,6 +80,12 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "window": {"type": NUMBER, "help": "Jobs of a window."},
     "windows": {"type": NUMBER, "help": "How many windows."},
     "shares": {"metavar": "SHARE,SHARE…", "help": "lend.share to try.", "usual": "0,.05,.1,.2,.5,1"},
+    "names": {
+        "is_flag": True,
+        "default": None,
+        "help": "Say what run times predicted by what jobs are called would be worth: of a file with sacct's JobName "
+        "and WorkDir, or read with --from-sacct and known as hashes only (docs/estimates.md).",
+    },
     "valid_days": {"type": Real(1, 366), "help": "For how long the daemon goes by the verdict.", "usual": "90"},
     "workers": {"type": NUMBER, "help": "Processes.", "usual": "one per core, one beside slurmctld"},
 }

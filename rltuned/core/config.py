@@ -173,9 +173,9 @@ class EstimatesSection(_Section):
     """Days of the past that are read at the start."""
     refresh: Annotated[float, Field(ge=1, le=86400)] = 600.0
     """Seconds from one look at the accounting to the next. A cycle never waits for it."""
-    names: Literal["off", "hashed"] = "off"
+    names: Literal["off", "hashed", "auto"] = "off"
     """`hashed`: predictions go by what jobs are called and where they were submitted, too, known only as keyed hashes
-    without digits (docs/estimates.md). `rltuned gate --names` says what that would be worth."""
+    (docs/estimates.md); `auto`: so where the verdict of `rltuned gate --names` says that it certainly helps."""
 
 
 def _share(value: Any) -> Any:

@@ -51,6 +51,13 @@ class Judging:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedNames:
+    """What was found of run times that are predicted by what jobs are called."""
+
+    on: bool  # they certainly help
+
+
+@dataclass(frozen=True, slots=True)
 class GateVerdict:
     """What the daemon has to know of a verdict. The evidence stays in the file, for people."""
 
@@ -68,6 +75,7 @@ class GateVerdict:
     settings: Judging
     made_at: _Number  # epoch seconds
     valid_days: _Number
+    names: JudgedNames | None = None  # None: nobody asked
 
     def __post_init__(self) -> None:
         if self.fallback == MODEL:  # it is what is left when the model cannot be used

@@ -20,7 +20,9 @@ class HistoryPredictor:
     """
 
     def __init__(self, jobs: Workload, time_limit: Floats, past: RunTimeHistory | None = None) -> None:
-        """`time_limit`: (N,) seconds as in `Estimates`. `past`: what had ended before; it is copied, not changed."""
+        """`time_limit`: (N,) seconds as in `Estimates`. `past`: what had ended before, by names or not; it is copied,
+        not changed.
+        """
         self._history = past.copy() if past is not None else RunTimeHistory()
         self._kinds = kinds_of(jobs, time_limit)
         numbers: dict[JobKind, int] = {}
@@ -40,12 +42,15 @@ class HistoryPredictor:
         return RunTimePredictions(*(column[kind_of] for column in found))
 
 
-def past(jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JOBS) -> RunTimeHistory:
+def past(
+    jobs: Workload, estimates: Estimates, until: float, most: int = PAST_JOBS, *, named: bool = False
+) -> RunTimeHistory:
     """What was known at `until` (seconds on the workload's clock): of the last `most` jobs submitted before, those that
-    had ended on the machine of the trace. Where the trace has no wait, none is assumed.
+    had ended on the machine of the trace. Where the trace has no wait, none is assumed. `named`: it
+    goes by what jobs are called, too.
     """
     rows, ran, ends = ended_before(jobs, estimates, until, most)
-    history = RunTimeHistory()
+    history = RunTimeHistory(named=named)
     kinds = kinds_of(jobs.take(rows), estimates.time_limit[rows])
     for kind, seconds, end in zip(kinds, ran.tolist(), ends.tolist(), strict=True):
         history.ended(kind, seconds, end)
@@ -93,5 +98,5 @@ def ended_before(
 
 def kinds_of(jobs: Workload, time_limit: Floats) -> list[JobKind]:
     """What is known of each job before it runs. `time_limit`: (N,) seconds as in `Estimates`."""
-    names = np.zeros(len(jobs), dtype=np.int64)
+    names = 1 + jobs.name_kind.codes.astype(np.int64)
     return kinds(jobs.user, jobs.account, jobs.partition, jobs.gpus, time_limit, jobs.cpus, names)

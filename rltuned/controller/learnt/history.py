@@ -174,17 +174,16 @@ class LearntRunTimes:
             self._save(made)
 
     def _open_names(self) -> None:
-        settings = self._runtime.config.estimates
-        if settings.source == "limit" or settings.names == "off":
+        config = self._runtime.config
+        if config.estimates.source == "limit" or config.estimates.names == "off":
             self._names = None
-        elif self._names is None:
-            # Only here: most sites ask for no names.
-            from rltuned.controller.learnt.names import Names  # noqa: PLC0415
+            return
+        from rltuned.controller.learnt.names import opened  # noqa: PLC0415 - most sites ask for no names
 
-            try:
-                self._names = Names.open(self._reader, self._runtime.config.state.directory)
-            except RltunedError as error:
-                self._trouble(*_NO_NAMES, reason=str(error))
+        try:
+            self._names = opened(self._names, self._reader, config, self._runtime.clock.time())
+        except RltunedError as error:
+            self._trouble(*_NO_NAMES, reason=str(error))
 
     def _take(self, made: "Known") -> None:
         self._known = made

@@ -10,11 +10,14 @@ from typing import Final, Self
 
 import numpy as np
 
+from rltuned.core.config import Config
 from rltuned.core.ended import EndedJob
 from rltuned.core.errors import RltunedError, SlurmError
 from rltuned.core.name_kinds import NameKinds
 from rltuned.core.safe_files import make_directory, write_atomic
 from rltuned.core.tables import Ints, JobTable
+from rltuned.records.gate_verdict import DAY, parse_verdict
+from rltuned.records.in_force import VERDICT_FILE, store_of
 from rltuned.slurm.job_names import MOST_ASKED, JobNames
 from rltuned.slurm.port import JobNamesReader
 
@@ -88,6 +91,26 @@ class Names:
             self.trouble = str(error)
             return jobs
         return [job._replace(name=found.get((job.job_id, job.end), 0)) for job in jobs]
+
+
+def opened(before: Names | None, reader: object, config: Config, now: float) -> Names | None:
+    """What reads names from now on, `before` until now, where the site asks for that, or the gate's verdict does for
+    it. Raises as `Names.open`.
+    """
+    if config.estimates.names == "auto" and not _advised(config, now):
+        return None
+    return before or Names.open(reader, config.state.directory)
+
+
+def _advised(config: Config, now: float) -> bool:
+    """Whether there is a verdict whose time it is, and that says that names certainly help."""
+    model = config.policy.model
+    directory = config.state.directory if store_of(model) is None else Path(model).parent
+    try:
+        found = parse_verdict((directory / VERDICT_FILE).read_bytes())
+    except (OSError, RltunedError):
+        return False
+    return found.names is not None and found.names.on and found.made_at - DAY <= now <= found.expires
 
 
 def _read(path: Path) -> bytes | None:

@@ -335,7 +335,7 @@ def _verdict(gpus: int | None, config: Config, now: float) -> Iterator[Finding]:
     if (trouble := found.not_judged(verdict, other)) is not None:
         yield Finding(Severity.NOTE, "verdict", trouble, todo)
     judged = verdict.settings.estimates
-    if judged != config.estimates.source:
+    if judged.partition(":")[0] != config.estimates.source:
         cause = f"judged with estimates '{judged}', and estimates.source is '{config.estimates.source}'"
         yield Finding(Severity.NOTE, "verdict", cause, todo)
 

@@ -36,6 +36,7 @@ class Case:
     """Whether the run times of `estimates` are predicted means, which a model does not correct (`on_means`)."""
     history: bool = False
     """Whether run times are predicted during the simulation, by the jobs that have ended."""
+    named: bool = False  # whether they are predicted by what jobs are called, too
     warming: SimulationSettings = _USUAL  # the Slurm that the jobs before the window run in
     seed: int = 0  # of what differs by chance (`AGAIN`)
     slurm: Floats | None = None
@@ -112,6 +113,7 @@ def cases(
     past: int = 0,
     *,
     history: bool = False,
+    named: bool = False,
     warming: SimulationSettings = _USUAL,
     seed: int = 0,
 ) -> Iterator[Case]:
@@ -130,6 +132,7 @@ def cases(
             before=_rebased(jobs.take(earlier), zero),
             before_estimates=estimates.take(earlier),
             history=history,
+            named=named,
             warming=warming,
             seed=seed,
         )

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from rltuned import __version__
+from rltuned.core.errors import EvaluationError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.case import Case, cases
@@ -22,7 +23,7 @@ from rltuned.lab.evaluate.state import EvaluationState, state_path
 from rltuned.lab.evaluate.windows import Window, draw
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
-from rltuned.simulate.workload.simulated_estimates import estimate
+from rltuned.simulate.workload.simulated_estimates import estimate, parse_estimates
 
 OVERLOAD: Final = 1.2  # offered load above which an evaluation is of no queue that a site has
 
@@ -52,6 +53,9 @@ def ready(
         windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
     estimates = estimate(jobs, settings.estimates, settings.seed)
     how: dict[str, Any] = {"history": settings.by_history, "warming": settings.simulated, "seed": settings.seed}
+    if parse_estimates(settings.estimates).names:
+        refuse_nameless(jobs)
+        how["named"] = True
     made = tuple(cases(jobs, estimates, shape, windows, settings.past, **how))
     source = jobs.source
     meta = {
@@ -82,6 +86,14 @@ def ready(
         "policies": {name: described(name, settings) for name in settings.policies},
     }
     return Evaluation(settings, made, meta)
+
+
+def refuse_nameless(jobs: Workload) -> None:
+    """EvaluationError: nothing is known of what the jobs are called."""
+    if (jobs.name_kind.codes < 0).all():
+        raise EvaluationError(
+            f"{jobs.source.name}: no job has a name: sacct's columns JobName and WorkDir, or --from-sacct DAYS --names"
+        )
 
 
 def whose(meta: Mapping[str, Any]) -> str:

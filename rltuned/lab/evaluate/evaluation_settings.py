@@ -101,6 +101,8 @@ class EvaluationSettings(WhoseJobs):
     objective: Objective = DEFAULT  # what J weighs, and what models are told to want
     gate: bool = False
     """Of `rltuned gate`: its policies are called by their shares, and what it does not say is the daemon's."""
+    names: bool = False
+    """Of `rltuned gate`: whether it says what predictions by names would be worth."""
 
     def __post_init__(self) -> None:
         """Raises EvaluationError, ConfigError: what does not exist, is named twice, or makes no sense."""
@@ -129,6 +131,11 @@ class EvaluationSettings(WhoseJobs):
     def by_history(self) -> bool:
         """Whether run times are predicted by the jobs that have ended."""
         return parse_estimates(self.estimates).kind is EstimateKind.HISTORY
+
+    @property
+    def asks_names(self) -> bool:
+        """Whether what jobs are called is to be read."""
+        return self.names or parse_estimates(self.estimates).names
 
     @property
     def past(self) -> int:
@@ -162,6 +169,8 @@ class EvaluationSettings(WhoseJobs):
         """By name, for the JSON and to tell two evaluations apart."""
         said = vars(self) | {"policies": ",".join(self.policies), "objective": str(self.objective)}
         last = {"skip_bad": said.pop("skip_bad"), "from_slurm": not self.cluster, "from_sacct": said.pop("from_sacct")}
+        if not said["names"]:
+            del said["names"]
         if said.pop("gate"):
             shares = sorted({share for _, share in map(served, self.policies) if share is not None})
             said["policies"] = ",".join(f"{share:g}" for share in shares)
@@ -199,8 +208,11 @@ def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSetting
     """What the daemon is configured to do, on a busy cluster. What is `given`, as of `from_options`, comes first.
     Raises EvaluationError, ConfigError.
     """
+    site, names = given.get("from_sacct") is not None and config.estimates.source == "history", config.estimates.names
     daemons = {
-        "estimates": config.estimates.source,
+        # Of other jobs it is not known what they are called.
+        "estimates": config.estimates.source + (":names" if site and names == "hashed" else ""),
+        "names": site and names == "auto",
         "model": config.policy.model,
         "objective": config.policy.objective,
         "start": "warm",

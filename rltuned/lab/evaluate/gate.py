@@ -15,14 +15,18 @@ from rich.table import Table
 
 from rltuned import __version__
 from rltuned.core.config import DEFAULT_SHARE, MODEL, Config
+from rltuned.core.errors import EvaluationError
 from rltuned.core.objective import DEFAULT, Objective
+from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES
-from rltuned.lab.evaluate.evaluation import Evaluation, ready, whose
+from rltuned.lab.evaluate.evaluation import Evaluation, ready, refuse_nameless, whose
 from rltuned.lab.evaluate.evaluation_report import means
 from rltuned.lab.evaluate.evaluation_settings import ASK_TUNE, EvaluationSettings, as_configured
 from rltuned.lab.evaluate.frontier import TESTED, Point, contenders, parse_shares, points, table
 from rltuned.lab.evaluate.harm import unknown
 from rltuned.lab.evaluate.measure import Measured
+from rltuned.lab.evaluate.names import NamesWorth, worth
 from rltuned.lab.evaluate.policies import model_path
 from rltuned.lab.evaluate.windows import Split, recent
 from rltuned.records import model_files as files
@@ -57,11 +61,15 @@ def prepare(
     Of the part `split` the whole means the recent half, or the last 15 % where the model says that it was trained on
     this very file. `length`: jobs of a window; None: as `recent` has it, after `WARM`. `begin`: no window begins before
     this row. Accounts are always looked at: without weights, Slurm's order has the usual ones. Raises EvaluationError:
-    too little history. ModelError: the model was refused.
+    too little history, or no names where these are to be judged. ModelError: the model was refused.
     """
     split = settings.split
     if split is Split.ALL and jobs.source.sha256 in files.info(model_path(settings.model)).traces.values():
         split = Split.TEST
+    if settings.names:
+        refuse_nameless(jobs)
+        if not settings.by_history:
+            raise EvaluationError(f"--names: estimates are '{settings.estimates}', which names tell nothing of")
     windows = recent(len(jobs), split, length, settings.windows, settings.warm_jobs, begin)
     settled = replace(settings, gate=True, split=split, window=windows[0].jobs, windows=len(windows))
     if length is None and settings.warm_jobs is None:
@@ -135,6 +143,12 @@ class Verdict(PairedTests):
     manifest_sha256: str  # of the model
     made_at: float
     valid_days: float  # for how long it may be gone by
+    names: NamesWorth | None = None  # what predictions by names would be worth; None: nobody asked
+
+    @property
+    def judged_by(self) -> Point:
+        """What is chosen, or had come nearest to it: names are judged under it."""
+        return self.best or min(self.points, key=lambda point: point.objective)
 
     def as_dict(self) -> dict[str, Any]:
         """As its file has it."""
@@ -150,6 +164,7 @@ class Verdict(PairedTests):
             "reason": self.reason,
             "made_at": self.made_at,
             "valid_days": self.valid_days,
+            **({} if self.names is None else {"names": self.names.as_dict()}),
             "model": {
                 "name": self.model.name,
                 "path": str(self.model.path),
@@ -196,7 +211,8 @@ class Verdict(PairedTests):
     def lines(self) -> list[str]:
         """For people."""
         share = "" if self.chosen == SLURM else f", and a waiting job lends {self.share:g} of its wait"
-        return [f"verdict: {self.chosen}{share}", self.reason, ASK_TUNE]
+        names = [] if self.names is None else self.names.lines()
+        return [f"verdict: {self.chosen}{share}", self.reason, *names, ASK_TUNE]
 
 
 def verdict(
@@ -209,3 +225,11 @@ def verdict(
     found = judge(measured, settings.seed, settings.objective)
     about = (evaluation, measured, info, files.manifest_sha256(str(info.path)), made_at, valid_days)
     return Verdict(found.points, found.chance, found.best, found.rule, found.unknown, *about)
+
+
+def with_names(made: Verdict, pool: WorkerPool, progress: Progress = silent) -> Verdict:
+    """The verdict with what names would be worth, where its settings ask for that. EvaluationError: no job has one."""
+    if not made.evaluation.settings.names:
+        return made
+    policy = made.judged_by.name
+    return replace(made, names=worth(made.evaluation, policy, pool, made.measured[policy], progress))

@@ -129,7 +129,7 @@ def simulate_case(
     estimates = case.own_estimates()
     predictor: HistoryPredictor | None = None
     if case.history and chosen.name not in {OWN, AGAIN}:  # who ask for no predictions; they are most of the time
-        known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]))
+        known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]), named=case.named)
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)
     jobs = case.submitted
     if chosen.name == AGAIN:

@@ -1,6 +1,7 @@
 """What a site itself can be asked for, instead of a trace and a description: its finished jobs, and its nodes now."""
 
 import math
+import secrets
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import SlurmSection
 from rltuned.core.errors import ShapeError, SlurmError, WorkloadError
+from rltuned.core.name_kinds import NameKinds
 from rltuned.core.tables import Snapshot
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
@@ -23,6 +25,7 @@ from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.readers import read
 from rltuned.slurm import not_simulated
 from rltuned.slurm.connect import open_reader, runner
+from rltuned.slurm.job_names import JobNames, Kinds
 from rltuned.slurm.port import ClusterFacts
 from rltuned.slurm.sacct import Outage, TraceRows, read_outages, read_trace, trace_header
 
@@ -45,7 +48,10 @@ def of_settings(
     """
     shape = read_shape(settings.cluster) if settings.cluster else None
     if settings.from_sacct is not None:
-        jobs = history(partial(read_trace, runner(slurm)), settings.from_sacct, now, tell, progress)
+        # With a key of this run's, which nobody ever sees.
+        names = JobNames(runner(slurm), NameKinds(secrets.token_bytes(32))) if settings.asks_names else None
+        called = None if names is None else names.ended
+        jobs = history(partial(read_trace, runner(slurm)), settings.from_sacct, now, tell, progress, called)
     else:
         jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
     if shape is not None:
@@ -97,20 +103,23 @@ def history(
     now: float,
     tell: Callable[[str], None],
     progress: Progress = silent,
+    called: Callable[[float, float], Kinds] | None = None,
 ) -> Workload:
     """The site's jobs that ended within the last days, as its accounting has them (``--from-sacct DAYS``).
 
     A row that cannot be understood is left out: nobody can mend what the accounting has; `tell` gets a sentence. `ask`:
-    jobs that ended between two moments. Raises SlurmError: the accounting does not answer, or strangely. WorkloadError:
-    no job ended in that time, or none that can be understood.
+    jobs that ended between two moments. `called`: the same of what they are called; None: nobody wants that. Raises
+    SlurmError: the accounting does not answer, or strangely. WorkloadError: no job ended in that time, or none that can
+    be understood.
     """
     start = now - days * _DAY
     pieces = math.ceil((now - start) / SLICE)
     found: list[str] = []
     strange: list[str] = []
     for piece in range(pieces):
-        rows = ask(start + piece * SLICE, min(start + (piece + 1) * SLICE, now))
-        found += rows.lines
+        stretch = start + piece * SLICE, min(start + (piece + 1) * SLICE, now)
+        rows = ask(*stretch)
+        found += rows.lines if called is None else _with_kinds(rows.lines, called, stretch, tell)
         strange += rows.left_out
         progress("asking sacct", piece + 1, pieces)
     if not found:
@@ -120,12 +129,31 @@ def history(
     # meanwhile.
     with tempfile.TemporaryDirectory(prefix="rltuned-") as directory:
         path = Path(directory) / f"sacct-{days:g}d"
-        path.write_text("\n".join([trace_header(), *found]) + "\n", encoding="utf-8")
+        header = trace_header() + ("" if called is None else "|NameKind")
+        path.write_text("\n".join([header, *found]) + "\n", encoding="utf-8")
         jobs = read(path, skip_bad=True)
     if count := len(strange) + jobs.source.skipped:
         first = f", the first of them: {strange[0]}" if strange else ""
         tell(f"{count:,} rows of sacct cannot be understood and are left out of {len(strange) + len(found):,}{first}")
     return jobs
+
+
+def _with_kinds(
+    lines: list[str],
+    called: Callable[[float, float], Kinds],
+    stretch: tuple[float, float],
+    tell: Callable[[str], None],
+) -> list[str]:
+    """Lines of `read_trace` with a column more, the kind of the job's name; empty where it has none."""
+    try:
+        kinds = called(*stretch)
+    except SlurmError as error:
+        kinds = {}
+        tell(f"{len(lines):,} jobs are without names: {error}")
+    job, end = (trace_header().split("|").index(column) for column in ("JobIDRaw", "End"))
+    texts = {(str(number), f"{time:.0f}"): f"{kind:x}" for (number, time), kind in kinds.items() if kind}
+    rows = (line.split("|") for line in lines)
+    return [f"{line}|{texts.get((row[job], row[end]), '')}" for line, row in zip(lines, rows, strict=True)]
 
 
 def as_it_was(

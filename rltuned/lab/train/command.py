@@ -39,7 +39,10 @@ def settings(
 ) -> TrainSettings:
     """Of the command line's options. ConfigError: estimates that do not exist; steps that are not two numbers."""
     if estimates != MIXED:
-        estimates = str(parse_estimates(estimates))
+        spec = parse_estimates(estimates)
+        if spec.names:
+            raise ConfigError(f"estimates: {spec}: models are trained on predictions without names; use history")
+        estimates = str(spec)
     return TrainSettings(
         name=name,
         seed=seed,

@@ -221,7 +221,7 @@ def renew(run: Run, jobs: Workload, shape: ClusterShape, trainer: Trainer, why_n
         asked = replace(settings, model=str(model), split=split)
         evaluation = gate.prepare(asked, jobs, shape, revision, length, begin)
         measured = evaluate(evaluation, run.pool, run.work / f"{name}.json", progress=run.progress)
-        return gate.verdict(evaluation, measured, now, run.valid_days)
+        return gate.with_names(gate.verdict(evaluation, measured, now, run.valid_days), run.pool, run.progress)
 
     # What one of the two has learned from must not judge it, and both are judged on the same jobs.
     split, candidate = Split.ALL, None

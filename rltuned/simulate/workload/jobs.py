@@ -55,6 +55,8 @@ class Workload:
     partition: Category  # partition or virtual cluster; code −1 where the trace has none
     qos: Category
     gpu_type: Category  # type asked for; code −1: any
+    name_kind: Category
+    """What it is called, as hexadecimal numbers of `core.name_kinds`; code −1: not known. Never a name."""
     most_nodes: Codes
     """0: no range. Else the job takes as many nodes as have room, from `nodes` (at least 1) to so many, with the same
     on each: all amounts in all are those on `nodes` nodes, which must divide the GPUs."""
@@ -101,7 +103,7 @@ NUMBERS: Final[Mapping[str, tuple[Any, float]]] = {
     "curve": (np.int32, -1),
 }
 """Type of each column of numbers of a `Workload`, and what stands where it is not known."""
-TEXTS: Final = ("user", "account", "partition", "qos", "gpu_type")
+TEXTS: Final = ("user", "account", "partition", "qos", "gpu_type", "name_kind")
 
 
 def workload(source: Source, submit_time: Any, run_time: Any, gpus: Any, **columns: Any) -> Workload:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rltuned.core.ended import final, only_waited
 from rltuned.core.errors import WorkloadError
+from rltuned.core.name_kinds import NameKinds
 from rltuned.core.notation import seconds_of, tres_name
 from rltuned.core.tables import Bools, Floats
 from rltuned.core.workers.progress import Progress, silent
@@ -109,7 +110,7 @@ def _csv(batch: Batch) -> Rows:
     return rows | {
         "job_id": batch.ids("job_id"),
         "time_limit": batch.floats("time_limit", limit),
-        **{name: batch.text(name) for name in ("user", "account", "partition", "qos")},
+        **{name: batch.text(name) for name in ("user", "account", "partition", "qos", "name_kind")},
         "gpu_type": batch.gpu_type("gpu_type"),
     }
 
@@ -139,6 +140,7 @@ CSV: Final = TableFormat(
 # --- sacct -------------------------------------------------------------------------------------------------------
 
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGTPE]?)[cn]?\Z", re.ASCII)
+_KIND: Final = NameKinds(b"")
 _POWER: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 
@@ -237,12 +239,24 @@ def _sacct(batch: Batch) -> Rows:
         partition=[name.partition(",")[0] for name in batch.text("partition")],
         qos=batch.text("qos"),
         gpu_type=asked.gpu_type,
+        name_kind=_name_kinds(batch),
     )
     for column, most in (("gpus", MAX_GPUS), ("nodes", MAX_NODES), ("cpus", MAX_CPUS), ("mem", MAX_MEM)):
         values = rows[column]
         # The defaults bind the loop's values.
         batch.note(values > most, lambda row, c=column, v=values: f"{c}: {v[row]:,.0f} is too large")  # type: ignore[misc]
     return rows
+
+
+def _name_kinds(batch: Batch) -> list[str]:
+    """NameKind as it is (`lab.evaluate.site.history`); else of JobName and WorkDir, where there is one of them. A name
+    is not kept, and its kind needs no key: who reads this has the file.
+    """
+    if batch.has("namekind") or not (batch.has("jobname") or batch.has("workdir")):
+        return batch.text("namekind")
+    nothing = [""] * len(batch)
+    columns = (batch.columns.get(name, nothing) for name in ("user", "jobname", "workdir"))
+    return [f"{kind:x}" if kind else "" for kind in map(_KIND, *columns)]
 
 
 def _not_replayable(batch: Batch, start: Floats, end: Floats, run: Floats) -> Bools:

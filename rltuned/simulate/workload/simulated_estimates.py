@@ -1,8 +1,9 @@
 """What is known about run times before a job has run: time limits, and the estimates that policies rank on.
 
 Four ways, by the names that ``rltuned evaluate --estimates`` takes (docs/estimates.md): ``true``, ``noisy:SIGMA``,
-``limit``, ``history``. What is drawn is drawn by a hash of seed and job id, not from a stream: a job has the same limit
-and the same estimate in whichever window, order or number of rows it is found.
+``limit``, ``history``, and ``history:names``, which goes by what jobs are called, too. What is drawn is drawn by a hash
+of seed and job id, not from a stream: a job has the same limit and the same estimate in whichever window, order or
+number of rows it is found.
 """
 
 import enum
@@ -28,9 +29,11 @@ LONGEST: Final = float(WRITTEN_LIMITS[-1])
 OVER_ASKING: Final = 1.2
 """σ of ln(limit / run time), half-normal: people ask for more than they need, by a factor of 2.2 in the median."""
 
+NAMES: Final = "names"  # behind `history:`
+
 _DAY: Final = 86400.0
 
-_HOW: Final = "true, noisy:SIGMA (for example noisy:1.5), limit or history"
+_HOW: Final = "true, noisy:SIGMA (for example noisy:1.5), limit, history or history:names"
 
 
 class EstimateKind(enum.StrEnum):
@@ -52,20 +55,25 @@ class EstimateSpec:
 
     kind: EstimateKind
     sigma: float = 0.0  # σ of ln(estimate / run time), `EstimateKind.NOISY` only.
+    names: bool = False  # it goes by what jobs are called, too, `EstimateKind.HISTORY` only.
 
     def __str__(self) -> str:
+        if self.names:
+            return f"{self.kind}:{NAMES}"
         return f"{self.kind}:{self.sigma:g}" if self.kind is EstimateKind.NOISY else str(self.kind)
 
 
 def parse_estimates(how: str) -> EstimateSpec:
-    """The meaning of ``true``, ``noisy:SIGMA``, ``limit`` or ``history``. Raises ConfigError: anything else, or a SIGMA
-    that is no number from 0 to 10.
+    """The meaning of ``true``, ``noisy:SIGMA``, ``limit``, ``history`` or ``history:names``. Raises ConfigError:
+    anything else, or a SIGMA that is no number from 0 to 10.
     """
     name, colon, rest = how.strip().partition(":")
     try:
         kind = EstimateKind(name)
     except ValueError:
         raise ConfigError(f"estimates: {how!r} is none of {_HOW}") from None
+    if kind is EstimateKind.HISTORY and rest == NAMES:
+        return EstimateSpec(kind, names=True)
     if kind is not EstimateKind.NOISY:
         if colon:
             raise ConfigError(f"estimates: {how!r}: {name} takes no number; choose {_HOW}")

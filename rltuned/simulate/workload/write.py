@@ -26,7 +26,7 @@ COLUMNS: Final = (
     "gpu_type",
     "time_limit",
 )
-"""Behind them, where any job has one: `tmp_mib` and `wait`."""
+"""Behind them, where any job has one: `tmp_mib`, `wait`, `name_kind`."""
 
 
 def write_csv(jobs: Workload, path: Path) -> None:
@@ -38,6 +38,8 @@ def write_csv(jobs: Workload, path: Path) -> None:
         more["tmp_mib"] = _known(jobs.tmp.tolist())
     if not np.isnan(jobs.wait_time).all():
         more["wait"] = _numbers(jobs.wait_time.tolist())
+    if (jobs.name_kind.codes >= 0).any():
+        more["name_kind"] = jobs.name_kind.texts()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*COLUMNS, *more))

@@ -24,6 +24,7 @@ from rltuned.core.plain_tables import job_table
 from rltuned.core.safe_files import encode
 from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory
 from rltuned.decide.explain import explain
+from rltuned.records.in_force import VERDICT_FILE
 
 HOME = "/home/ann/nets"
 SHORT, LONG = ("evaluate_7", HOME), ("train_lr0.1", HOME)
@@ -258,7 +259,7 @@ def test_who_only_plans_makes_no_key_and_a_reader_without_names_has_none(tmp_pat
 
 def test_a_full_history_of_names_stays_within_what_may_be_read():
     known = Known(RunTimeHistory(named=True))
-    for number in range(60_000):
+    for number in range(26_000):
         kind = JobKind(f"user{number % 60}", "physics", "gpu", 4, 3600.0, 1, name=(1 << 62) + number // 60)
         known.history.ended(kind, 60.0, NOW + number)
     assert len(known.history) > 40_000
@@ -315,3 +316,46 @@ def test_a_plan_without_the_daemon_goes_by_names_too_and_says_where_it_cannot(si
     site.key.chmod(0o644)
     assert len(set(predicted())) == 1
     assert [line for line in said if "without names" in line and "644" in line]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "on"),
+    [
+        ({"names": {"on": True, "error": {}}}, True),
+        ({"names": {"on": False}}, False),
+        ({}, False),  # an older gate
+        ({"names": {"on": True}, "valid_days": 0.5}, False),
+        ({"names": {"on": True}, "made_at": NOW + 5 * DAY}, False),
+        ({"names": {"on": "yes"}}, False),
+    ],
+)
+def test_auto_reads_names_where_the_verdict_says_that_they_help(tmp_path, verdict, on):
+    site = NamedSite(tmp_path, names="auto")
+    assert site.refresh() == ["history.read"]
+    assert (site.look(), site.key.exists()) == (0, False), "there is no verdict"
+    text = json.dumps(GOOD_VERDICT | {"made_at": NOW - DAY} | verdict)
+    (tmp_path / VERDICT_FILE).write_text(text)
+    site.clock.sleep(60.0)
+    site.refresh()
+    assert (site.look(), site.key.exists(), site.file["history"]["format"]) == (int(on), on, 4 if on else 3)
+    assert (len(set(site.estimates())) > 1) == on
+    if on:
+        (tmp_path / VERDICT_FILE).unlink()
+        site.clock.sleep(60.0)
+        site.refresh()
+        assert (site.look(), site.file["history"]["format"]) == (0, 3)
+
+
+GOOD_VERDICT = {
+    "format": "rltuned-verdict",
+    "version": 2,
+    "chosen": "saf",
+    "share": 0.1,
+    "fallback": "saf",
+    "fallback_share": 0.1,
+    "reason": "a test",
+    "model": {"name": "m", "manifest_sha256": "0" * 64},
+    "cluster": {"gpus": 4},
+    "settings": {"estimates": "history"},
+    "valid_days": 30.0,
+}

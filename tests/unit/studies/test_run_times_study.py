@@ -5,11 +5,12 @@ import pytest
 from unit.evaluate.small import jobs_of
 
 from rltuned.lab.evaluate.case import cases
+from rltuned.lab.evaluate.decided import decided, order_cost
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.shape import parse_shape
 from rltuned.simulate.workload.jobs import Estimates
-from studies.run_times import decided, order_cost, rows
+from studies.run_times import rows
 
 
 def test_jobs_that_waited_are_predicted_from_those_that_had_ended_when_they_started():

@@ -129,7 +129,7 @@ def test_history_starts_from_the_users_limit_and_draws_where_there_is_none(varie
 
 @pytest.mark.parametrize("how", ["", "exact", "noisy", "noisy:", "noisy:x", "noisy:-1", "noisy:nan", "true:1"])
 def test_anything_else_is_refused_with_the_choices(how: str) -> None:
-    with pytest.raises(ConfigError, match=r"noisy:SIGMA.*limit or history"):
+    with pytest.raises(ConfigError, match=r"noisy:SIGMA.*limit, history or history:names"):
         parse_estimates(how)
     with pytest.raises(ConfigError, match="time scale"):
         estimate(jobs_of([5.0]), "noisy:1", 1, time_scale=0.0)
