@@ -1,7 +1,7 @@
 """What it would be worth to a site to have run times predicted by what its jobs are called (docs/estimates.md#names).
 
 On the windows of a gate, with and without names: how far the median is off and what the order costs for the jobs that
-wait, as they start; and the mean wait under one policy.
+wait, as they start; and the mean wait and slowdown under one policy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,8 @@ from rltuned.lab.evaluate.measure import Measured, measured
 from rltuned.lab.evaluate.policies import contender
 from rltuned.simulate.rankers import compile_kernel
 
-WAIT: Final = "wait_mean"
+METRICS: Final = {"wait": "wait_mean", "slowdown": "bsld_mean"}
+"""Of a simulation under one policy, by what is compared."""
 
 
 class Predicted(NamedTuple):
@@ -42,15 +43,16 @@ class NamesWorth:
     error: Comparison
     cost: Comparison
     wait: Comparison
+    slowdown: Comparison
 
     @property
     def on(self) -> bool:
-        """Whether predictions are certainly nearer, the order by them certainly costs less, and jobs do not certainly
-        wait longer. How much less they wait is not asked: lending bounds that, whatever is known, and start times and
-        intervals rest on predictions, too.
+        """Whether predictions are certainly nearer, the order by them certainly costs less, and neither wait nor
+        slowdown is certainly larger. How much less jobs wait is not asked: lending bounds that, whatever is known, and
+        start times and intervals rest on predictions, too.
         """
-        longer = self.wait.lo is not None and self.wait.lo > 1.0
-        return self.error.lower and self.cost.lower and not longer
+        larger = [one for one in (self.wait, self.slowdown) if one.lo is not None and one.lo > 1.0]
+        return self.error.lower and self.cost.lower and not larger
 
     def as_dict(self) -> dict[str, Any]:
         """For a verdict's file."""
@@ -63,6 +65,7 @@ class NamesWorth:
     def lines(self) -> list[str]:
         """For people."""
         said = {"error": "error of the median", "cost": "order's cost", "wait": f"mean wait under {self.policy}"}
+        said["slowdown"] = f"slowdown under {self.policy}"
         found = [
             f"{said[name]} {self.means[name][0]:.4g} without names, {self.means[name][1]:.4g} with: {one}"
             for name, one in self._compared()
@@ -72,7 +75,7 @@ class NamesWorth:
         return [f"{of}: {'on' if self.on else 'off'}; {advice}", *found]
 
     def _compared(self) -> tuple[tuple[str, Comparison], ...]:
-        return ("error", self.error), ("cost", self.cost), ("wait", self.wait)
+        return ("error", self.error), ("cost", self.cost), ("wait", self.wait), ("slowdown", self.slowdown)
 
 
 def worth(
@@ -89,19 +92,20 @@ def worth(
     tasks = [(case, settings) for way in ways for case in way]
     with pool:
         predicted = _in_order(pool, tasks, progress)
-        waits = [
-            known[WAIT]
+        served = [
+            known
             if known is not None and way[0].named == cases[0].named
-            else measured(way, [contender(policy, settings)], pool, progress)[0][WAIT]
+            else measured(way, [contender(policy, settings)], pool, progress)[0]
             for way in ways
         ]
-    return _compared(called, policy, np.array(predicted).reshape(2, len(cases), 2), np.array(waits), settings.seed)
+    columns = {name: np.array([of[metric] for of in served]) for name, metric in METRICS.items()}
+    error, cost = np.moveaxis(np.array(predicted).reshape(2, len(cases), 2), 2, 0)
+    return _compared(called, policy, {"error": error, "cost": cost, **columns}, settings.seed)
 
 
-def _compared(called: Bools, policy: str, predicted: Floats, waits: Floats, seed: int) -> NamesWorth:
-    """`predicted`: (2, W, 2) of `Predicted`, without and with names; `waits`: (2, W) seconds."""
-    columns = {"error": predicted[:, :, 0], "cost": predicted[:, :, 1], "wait": waits}
-    drawn = counts(waits.shape[1], seed)
+def _compared(called: Bools, policy: str, columns: Mapping[str, Floats], seed: int) -> NamesWorth:
+    """`columns`: (2, W) without and with names, by what is compared."""
+    drawn = counts(columns["wait"].shape[1], seed)
     return NamesWorth(
         share=float(called.mean()),
         policy=policy,

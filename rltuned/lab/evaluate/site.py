@@ -23,6 +23,7 @@ from rltuned.simulate.shape import ClusterShape, read_shape
 from rltuned.simulate.values import Backfill
 from rltuned.simulate.workload.jobs import Workload
 from rltuned.simulate.workload.readers import read
+from rltuned.simulate.workload.simulated_estimates import EstimateKind
 from rltuned.slurm import not_simulated
 from rltuned.slurm.connect import open_reader, runner
 from rltuned.slurm.job_names import JobNames, Kinds
@@ -52,6 +53,9 @@ def of_settings(
         names = JobNames(runner(slurm), NameKinds(secrets.token_bytes(32))) if settings.asks_names else None
         called = None if names is None else names.ended
         jobs = history(partial(read_trace, runner(slurm)), settings.from_sacct, now, tell, progress, called)
+        if names is not None and (jobs.name_kind.codes < 0).all():
+            tell("no job has a name that can be read: nothing goes by names")
+            settings = replace(settings, estimates=str(EstimateKind.HISTORY), names=False)
     else:
         jobs = read(settings.trace, skip_bad=settings.skip_bad, progress=progress)
     if shape is not None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import jobs_of, settings
+from unit.slurm.standin import StandIn
 
 from rltuned.cli.main import cli
-from rltuned.core.config import Config
+from rltuned.core.config import Config, SlurmSection
 from rltuned.core.errors import ConfigError, EvaluationError, SlurmUnavailableError, WorkloadError
 from rltuned.core.name_kinds import NameKinds
 from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory
@@ -27,21 +28,24 @@ from rltuned.simulate.workload.jobs import Estimates
 from rltuned.simulate.workload.readers import read
 from rltuned.simulate.workload.simulated_estimates import parse_estimates
 from rltuned.simulate.workload.write import write_csv
+from rltuned.slurm.commands import SEPARATOR
 from rltuned.slurm.sacct import TraceRows, trace_header
 from studies.names import Tell
 from studies.names import site as generated
 
 WINDOWS = 12
+COMPARED = ("error", "cost", "wait", "slowdown")
 CALLED = np.array([True, True, False, True])
 
 
-def judged(error=1.0, cost=1.0, wait=1.0, noise=0.02):
+def judged(error=1.0, cost=1.0, wait=1.0, slowdown=1.0, noise=0.02):
     """What is said where these are so many times as large with names."""
     rng = np.random.default_rng(3)
-    without = np.exp(rng.normal(0.0, 0.3, (3, WINDOWS))) * np.array([[1.0], [2.0], [3600.0]])
-    with_names = without * np.array([[error], [cost], [wait]]) * np.exp(noise * rng.standard_normal((3, WINDOWS)))
-    both = np.stack((without, with_names))
-    return _compared(CALLED, "saf:0.1", both[:, :2].transpose(0, 2, 1), both[:, 2], 1)
+    columns = {}
+    for name, usual, ratio in zip(COMPARED, (1.0, 2.0, 3600.0, 9.0), (error, cost, wait, slowdown), strict=True):
+        without = usual * np.exp(rng.normal(0.0, 0.3, WINDOWS))
+        columns[name] = np.stack((without, ratio * without * np.exp(noise * rng.standard_normal(WINDOWS))))
+    return _compared(CALLED, "saf:0.1", columns, 1)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +55,7 @@ def judged(error=1.0, cost=1.0, wait=1.0, noise=0.02):
         ({"error": 0.7, "cost": 0.8, "wait": 1.0}, True),  # lending bounds what is gained
         ({"error": 0.7, "cost": 0.8, "wait": 0.9, "noise": 0.8}, False),  # not certain
         ({"error": 0.7, "cost": 0.8, "wait": 1.1}, False),
+        ({"error": 0.7, "cost": 0.8, "slowdown": 1.1}, False),
         ({"error": 1.0, "cost": 0.8, "wait": 0.9}, False),  # the order may be better by chance
         ({"error": 0.7, "cost": 1.0, "wait": 0.9}, False),
         ({}, False),
@@ -66,14 +71,15 @@ def test_names_are_on_only_where_it_is_certain_that_they_help(ratios, on):
         "error of the median",
         "order's cost",
         "mean wait under saf:0.1",
+        "slowdown under saf:0.1",
     ]
     told = found.as_dict()["wait"]
     assert told["with"] / told["without"] == pytest.approx(told["ratio"], rel=1e-3)
 
 
 def test_where_nobody_waits_nothing_is_certain():
-    nothing = np.full((2, WINDOWS, 2), np.nan)
-    found = _compared(CALLED, "saf:0.1", nothing, np.zeros((2, WINDOWS)), 1)
+    nothing = dict.fromkeys(("error", "cost", "slowdown"), np.full((2, WINDOWS), np.nan))
+    found = _compared(CALLED, "saf:0.1", {**nothing, "wait": np.zeros((2, WINDOWS))}, 1)
     assert not found.on
     json.dumps(found.as_dict(), allow_nan=False)
 
@@ -262,3 +268,25 @@ def test_a_file_without_names_is_written_as_before(tmp_path):
     write_csv(jobs_of([0, 1], [1, 1], [1, 1], user=["a", "b"]), path)
     assert "name_kind" not in path.read_text()
     assert JobKind("a").name == kinds_of(read(path), np.ones(2))[0].name == 0
+
+
+@pytest.mark.parametrize("names", ["hashed", "auto"])
+def test_where_the_accounting_tells_no_name_a_site_is_judged_without(tmp_path, names):
+    slurm = StandIn(tmp_path / "slurm")
+    slurm.answer("trace", line(7).replace("|", SEPARATOR) + SEPARATOR + "\n")
+    reached, told = SlurmSection(bin_dir=slurm.bin_dir), []
+    config = Config.model_validate({"estimates": {"names": names}})
+    asked = as_configured(config, {"policies": "saf", "from_sacct": 0.02, "cluster": "2x4"})
+    row = "7@1060@ann@train_1@/home/ann/nets@"
+    for answers in (False, True):
+        told.clear()
+        if answers:
+            # Behind each column the word that is the last one of the command line.
+            others = (slurm.bin_dir / "sacct").rename(slurm.bin_dir / "others")
+            said = f'echo "{row}" | sed "s/@/${{*##*--delimiter=}}/g"'
+            slurm.script("sacct", f'#!/bin/sh\ncase "$*" in *JobName*) {said};; *) exec {others} "$@";; esac\n')
+        settled, jobs, _ = site.of_settings(asked, reached, 1100.0, told.append)
+        assert (jobs.name_kind.codes >= 0).tolist() == [answers]
+        assert settled.asks_names == answers
+        assert (settled == asked) == answers
+        assert len(told) == (0 if answers else 2), told
