@@ -120,10 +120,11 @@ def history(
     pieces = math.ceil((now - start) / SLICE)
     found: list[str] = []
     strange: list[str] = []
+    numbers: dict[int, int] = {}
     for piece in range(pieces):
         stretch = start + piece * SLICE, min(start + (piece + 1) * SLICE, now)
         rows = ask(*stretch)
-        found += rows.lines if called is None else _with_kinds(rows.lines, called, stretch, tell)
+        found += rows.lines if called is None else _with_kinds(rows.lines, called, stretch, numbers, tell)
         strange += rows.left_out
         progress("asking sacct", piece + 1, pieces)
     if not found:
@@ -146,18 +147,24 @@ def _with_kinds(
     lines: list[str],
     called: Callable[[float, float], Kinds],
     stretch: tuple[float, float],
+    numbers: dict[int, int],
     tell: Callable[[str], None],
 ) -> list[str]:
-    """Lines of `read_trace` with a column more, the kind of the job's name; empty where it has none."""
+    """Lines of `read_trace` with a column more, the number of the kind of the job's name, which goes into `numbers`;
+    empty where it has none.
+    """
     try:
         kinds = called(*stretch)
     except SlurmError as error:
         kinds = {}
         tell(f"{len(lines):,} jobs are without names: {error}")
     job, end = (trace_header().split("|").index(column) for column in ("JobIDRaw", "End"))
-    texts = {(str(number), f"{time:.0f}"): f"{kind:x}" for (number, time), kind in kinds.items() if kind}
+    known = {(str(number), f"{time:.0f}"): kind for (number, time), kind in kinds.items() if kind}
     rows = (line.split("|") for line in lines)
-    return [f"{line}|{texts.get((row[job], row[end]), '')}" for line, row in zip(lines, rows, strict=True)]
+    found = (known.get((row[job], row[end])) for row in rows)
+    # As they come, not the hashes: a run that was interrupted goes on with another key, and with the same jobs.
+    texts = ("" if kind is None else f"{numbers.setdefault(kind, len(numbers) + 1):x}" for kind in found)
+    return [f"{line}|{text}" for line, text in zip(lines, texts, strict=True)]
 
 
 def as_it_was(

@@ -56,7 +56,7 @@ class Workload:
     qos: Category
     gpu_type: Category  # type asked for; code −1: any
     name_kind: Category
-    """What it is called, as hexadecimal numbers of `core.name_kinds`; code −1: not known. Never a name."""
+    """What it is called, as hexadecimal numbers, by kind of `core.name_kinds`; code −1: not known. Never a name."""
     most_nodes: Codes
     """0: no range. Else the job takes as many nodes as have room, from `nodes` (at least 1) to so many, with the same
     on each: all amounts in all are those on `nodes` nodes, which must divide the GPUs."""

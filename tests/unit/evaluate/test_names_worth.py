@@ -232,7 +232,9 @@ def test_the_sites_own_jobs_come_with_kinds_where_these_are_wanted(tmp_path):
     kinds = {(7, 1060.0): 255, (8, 1060.0): 0, (9, 1061.0): 5}
     told = []
     jobs = site.history(lambda *_: rows, 0.1, 1e6, told.append, called=lambda *_: kinds)
-    assert jobs.name_kind.texts() == ["ff", "", ""]
+    assert jobs.name_kind.texts() == ["1", "", ""]
+    other = site.history(lambda *_: rows, 0.1, 1e6, told.append, called=lambda *_: {(7, 1060.0): 77})
+    assert other.source.sha256 == jobs.source.sha256, "a run that goes on has another key, and the same jobs"
 
     def fails(*_):
         raise SlurmUnavailableError("sacct (ended-names)")
