@@ -228,7 +228,7 @@ def verdict(
 
 
 def with_names(made: Verdict, pool: WorkerPool, progress: Progress = silent) -> Verdict:
-    """The verdict with what names would be worth, where its settings ask for that. EvaluationError: no job has one."""
+    """The verdict with what names would be worth, where its settings ask for that."""
     if not made.evaluation.settings.names:
         return made
     policy = made.judged_by.name

@@ -16,7 +16,7 @@ from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.bootstrap import Comparison, compare, counts
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.decided import decided, order_cost
-from rltuned.lab.evaluate.evaluation import Evaluation, refuse_nameless
+from rltuned.lab.evaluate.evaluation import Evaluation
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
 from rltuned.lab.evaluate.measure import Measured, measured
 from rltuned.lab.evaluate.policies import contender
@@ -81,13 +81,9 @@ class NamesWorth:
 def worth(
     evaluation: Evaluation, policy: str, pool: WorkerPool, known: Measured | None = None, progress: Progress = silent
 ) -> NamesWorth:
-    """Of a gate's evaluation. `policy`: the one that jobs wait under, one of it; `known`: what was measured of that.
-    EvaluationError: no job has a name.
-    """
+    """Of a gate's evaluation. `policy`: the one that jobs wait under, one of it; `known`: what was measured of that."""
     settings, cases = evaluation.settings, evaluation.cases
     called = np.concatenate([case.jobs.name_kind.codes[case.past :] >= 0 for case in cases])
-    if not called.any():
-        refuse_nameless(cases[0].jobs)
     ways = [tuple(replace(case, named=named) for case in cases) for named in (False, True)]
     tasks = [(case, settings) for way in ways for case in way]
     with pool:

@@ -15,11 +15,12 @@ from rltuned.cli.main import cli
 from rltuned.core.config import Config, SlurmSection
 from rltuned.core.errors import ConfigError, EvaluationError, SlurmUnavailableError, WorkloadError
 from rltuned.core.name_kinds import NameKinds
+from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory
 from rltuned.lab.evaluate import gate, site
 from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_settings import as_configured
-from rltuned.lab.evaluate.names import _compared
+from rltuned.lab.evaluate.names import _compared, worth
 from rltuned.lab.train import command
 from rltuned.records.gate_verdict import parse_verdict
 from rltuned.simulate.run_times import HistoryPredictor, kinds_of, past
@@ -157,7 +158,7 @@ def test_a_verdict_of_a_gate_that_was_not_asked_says_nothing_of_names():
 
 def test_names_are_refused_where_there_are_none_or_nothing_is_predicted(tmp_path):
     jobs, shape = bursts_with_names(), parse_shape("1x1")
-    nameless = replace(jobs, name_kind=jobs_of([0], [1], [1]).name_kind.take(np.zeros(len(jobs), dtype=int)))
+    nameless = replace(jobs, name_kind=jobs_of([0], [1], [1]).name_kind[np.zeros(len(jobs), dtype=int)])
     asked = settings(trace="t", cluster="1x1", policies=("multifactor", "saf:1"), gate=True, names=True)
     with pytest.raises(EvaluationError, match="no job has a name"):
         gate.prepare(replace(asked, estimates="history"), nameless, shape, "r", 12)
@@ -165,6 +166,17 @@ def test_names_are_refused_where_there_are_none_or_nothing_is_predicted(tmp_path
         gate.prepare(replace(asked, estimates="limit"), jobs, shape, "r", 12)
     with pytest.raises(EvaluationError, match="no job has a name"):
         ready(settings(cluster="1x1", estimates="history:names"), nameless, shape, "r")
+
+
+def test_where_no_job_that_is_judged_has_a_name_the_verdict_says_off_and_is_not_lost():
+    jobs, shape = bursts_with_names(), parse_shape("1x1")
+    codes = np.where(np.arange(len(jobs)) < 12, jobs.name_kind.codes, -1).astype(np.int32)
+    early = replace(jobs, name_kind=replace(jobs.name_kind, codes=codes))
+    policies = ("multifactor", "saf:1")
+    asked = settings(cluster="1x1", policies=policies, windows=10, gate=True, names=True, estimates="history")
+    found = worth(gate.prepare(asked, early, shape, "r", 12), "saf:1", WorkerPool(1))
+    assert (found.on, found.share) == (False, 0.0)
+    assert found.lines()[0].startswith("names (0% of the jobs have one): off")
 
 
 def test_estimates_may_go_by_names_and_an_evaluation_then_does():
