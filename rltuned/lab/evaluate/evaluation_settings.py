@@ -212,7 +212,6 @@ def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSetting
     daemons = {
         # Of other jobs it is not known what they are called.
         "estimates": config.estimates.source + (":names" if site and names == "hashed" else ""),
-        "names": site and names == "auto",
         "model": config.policy.model,
         "objective": config.policy.objective,
         "start": "warm",

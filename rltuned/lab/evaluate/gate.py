@@ -40,12 +40,14 @@ VALID_DAYS: Final = 90.0
 
 def asked(config: Config, given: Mapping[str, Any]) -> EvaluationSettings:
     """The settings of a gate's evaluation, `as_configured`; `shares` are given as `frontier.parse_shares` takes them.
-    Raises EvaluationError, ConfigError.
+    Names are judged where the site wants its verdict to say whether they are read. Raises EvaluationError, ConfigError.
     """
     given = dict(given)
     shares = given.pop("shares", None)
     policies = contenders() if shares is None else contenders(parse_shares(shares))
-    return as_configured(config, {"policies": ",".join(policies), **given})
+    settings = as_configured(config, {"policies": ",".join(policies), **given})
+    wanted = config.estimates.names == "auto" and settings.from_sacct is not None and settings.by_history
+    return replace(settings, names=settings.names or wanted)
 
 
 def prepare(

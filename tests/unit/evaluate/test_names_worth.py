@@ -207,16 +207,18 @@ def test_a_simulations_predictor_goes_by_names_where_its_past_does():
 
 
 def test_a_site_that_reads_names_is_judged_with_them_on_its_own_jobs_and_only_there():
-    def asked(names, **given):
-        return as_configured(Config.model_validate({"estimates": {"names": names}}), {"policies": "saf", **given})
+    def asked(names, how=gate.asked, **given):
+        return how(Config.model_validate({"estimates": {"names": names}}), given)
 
     own, file = {"from_sacct": 30.0}, {"trace": "t", "cluster": "1x1"}
     assert [asked(names, **own).estimates for names in ("off", "auto", "hashed")] == ["history"] * 2 + ["history:names"]
     assert [asked(names, **own).names for names in ("off", "auto", "hashed")] == [False, True, False]
     assert [asked(names, **own).asks_names for names in ("off", "auto", "hashed")] == [False, True, True]
     assert not any(asked(names, **file).asks_names for names in ("off", "auto", "hashed"))
+    assert not asked("auto", estimates="limit", **own).asks_names, "names tell nothing of limits"
+    assert not asked("auto", as_configured, policies="saf", **own).asks_names, "`report` and `tune` do not judge names"
     limit = Config.model_validate({"estimates": {"names": "hashed", "source": "limit"}})
-    assert as_configured(limit, {"policies": "saf", **own}).estimates == "limit"
+    assert gate.asked(limit, own).estimates == "limit"
 
 
 HEADER = trace_header().split("|")
@@ -290,7 +292,7 @@ def test_where_the_accounting_tells_no_name_a_site_is_judged_without(tmp_path, n
     slurm.answer("trace", line(7).replace("|", SEPARATOR) + SEPARATOR + "\n")
     reached, told = SlurmSection(bin_dir=slurm.bin_dir), []
     config = Config.model_validate({"estimates": {"names": names}})
-    asked = as_configured(config, {"policies": "saf", "from_sacct": 0.02, "cluster": "2x4"})
+    asked = gate.asked(config, {"from_sacct": 0.02, "cluster": "2x4"})
     row = "7@1060@ann@train_1@/home/ann/nets@"
     for answers in (False, True):
         told.clear()
