@@ -21,7 +21,8 @@ from rltuned.slurm.process import Runner
 from rltuned.slurm.sacct import answers
 
 MOST_ASKED: Final = 2000
-"""Jobs of one command: their texts are at most 11 MB (slurmctld takes names of 1,024 bytes, paths of 4,096)."""
+"""Jobs of one command: their texts are at most 11 MB (slurmctld takes names of 1,024 bytes, paths of 4,096), but those
+of an array may be as much again for each of its tasks that was changed."""
 
 Kinds = dict[tuple[int, float], int]
 """By job (of tasks that wait: their array) and submission or end, epoch seconds."""
@@ -48,10 +49,13 @@ class JobNames:
         return kinds(answer, word, self.kind)
 
     def ended(self, start: float, end: float) -> Kinds:
-        """As `waiting`, of jobs that ended in [start, end), epoch seconds."""
+        """As `waiting`, of jobs that ended in [start, end), epoch seconds. Where those of a minute have too much text,
+        they are absent.
+        """
         word = self.draw()
         found: Kinds = {}
-        for _, _, answer in answers(self.runner, "ended-names", start, end, f"--delimiter={_separator(word)}"):
+        words = f"--delimiter={_separator(word)}"
+        for _, _, answer in answers(self.runner, "ended-names", start, end, words, leaves=True):
             found |= kinds(answer, word, self.kind)
         return found
 

@@ -135,9 +135,11 @@ def read_outages(runner: Runner, start: float) -> list[Outage]:
     return found
 
 
-def answers(runner: Runner, command: str, start: float, end: float, *more: str) -> Iterator[tuple[float, float, str]]:
+def answers(
+    runner: Runner, command: str, start: float, end: float, *more: str, leaves: bool = False
+) -> Iterator[tuple[float, float, str]]:
     """What sacct tells of [start, end): in one answer, or where that is too long in several of shorter stretches.
-    `more`: words of the command's behind those of the time.
+    `more`: words of the command's behind those of the time. `leaves`: of what is too long as the shortest, nothing.
     """
     # A second of grace on either side: sacct takes whole seconds, and the callers drop what is outside.
     words = f"--starttime={_moment(math.floor(start) - 1)}", f"--endtime={_moment(math.ceil(end) + 1)}"
@@ -145,10 +147,12 @@ def answers(runner: Runner, command: str, start: float, end: float, *more: str) 
         yield start, end, runner.ask(command, *words, *more)
     except AnswerTooLongError:
         if end - start <= SHORTEST:
+            if leaves:
+                return
             raise
         middle = (start + end) / 2.0
-        yield from answers(runner, command, start, middle, *more)
-        yield from answers(runner, command, middle, end, *more)
+        yield from answers(runner, command, start, middle, *more, leaves=leaves)
+        yield from answers(runner, command, middle, end, *more, leaves=leaves)
 
 
 def _moment(seconds: float) -> str:

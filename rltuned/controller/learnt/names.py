@@ -12,7 +12,7 @@ import numpy as np
 
 from rltuned.core.config import Config
 from rltuned.core.ended import EndedJob
-from rltuned.core.errors import RltunedError, SlurmError
+from rltuned.core.errors import AnswerTooLongError, RltunedError, SlurmError
 from rltuned.core.name_kinds import NameKinds
 from rltuned.core.safe_files import make_directory, write_atomic
 from rltuned.core.tables import Ints, JobTable
@@ -34,6 +34,7 @@ class Names:
         self.fresh = fresh
         """Whether the key is new: what was hashed before it tells nothing."""
         self.trouble = ""  # why names could not be read; said and emptied by who shows it
+        self._most = MOST_ASKED  # jobs of the next command
         self._known: dict[int, tuple[float, int]] = {}
         """Submission and kind of waiting jobs by id."""
 
@@ -58,19 +59,26 @@ class Names:
         return cls(reader.job_names(NameKinds(key)), fresh=fresh)
 
     def look(self, jobs: JobTable) -> int:
-        """Read what waiting jobs are called whose names are not known, `MOST_ASKED` at a time. Gives the RPCs that it
-        took; where it fails, these jobs have no name until the next call.
+        """Read what waiting jobs are called whose names are not known, at most `MOST_ASKED` at a time. Gives the RPCs
+        that it took; where it fails, these jobs have no name until the next call.
         """
         submitted = dict(zip(jobs.job_id[jobs.pending].tolist(), jobs.submit_time[jobs.pending].tolist(), strict=True))
         self._known = {job: known for job, known in self._known.items() if submitted.get(job) == known[0]}
-        unknown = [job for job in submitted if job not in self._known][:MOST_ASKED]
+        unknown = [job for job in submitted if job not in self._known][: min(self._most, MOST_ASKED)]
         if not unknown:
             return 0
         try:
             found = self._names.waiting(unknown)
         except SlurmError as error:
             self.trouble = str(error)
-            return 1
+            if not isinstance(error, AnswerTooLongError):
+                return 1
+            # Each task of an array may have a row of its own. One that is too long alone has no name.
+            self._most = len(unknown) // 2
+            if self._most:
+                return 1
+            found = {}
+        self._most = min(max(2 * self._most, 1), MOST_ASKED)
         # Also of those that it does not tell of: else they would be asked about in each cycle.
         self._known |= {job: (submitted[job], found.get((job, submitted[job]), 0)) for job in unknown}
         return 1

@@ -19,7 +19,7 @@ from rltuned.controller.learnt.names import KEY_NAME, Names
 from rltuned.controller.shown.once import decide
 from rltuned.controller.tell.states import CycleOutcome
 from rltuned.core.config import Config, CycleSection, EstimatesSection, SlurmSection, Stage, StateSection
-from rltuned.core.errors import RltunedError, SlurmParseError, SlurmUnavailableError
+from rltuned.core.errors import AnswerTooLongError, RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.core.plain_tables import job_table
 from rltuned.core.safe_files import encode
 from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory
@@ -138,6 +138,23 @@ def test_of_a_long_queue_so_many_are_asked_about_at_a_time(site, monkeypatch):
     monkeypatch.setattr("rltuned.controller.learnt.names.MOST_ASKED", 2)
     assert [site.look(), site.look(), site.look()] == [1, 1, 0]
     assert site.accounting.looked == [[101, 102], [103]]
+
+
+def test_an_array_with_more_text_than_an_answer_may_have_costs_itself(site):
+    waiting = site.run_times._names._names.waiting
+
+    def too_long(jobs):
+        found = waiting(jobs)
+        if 102 in jobs:  # all its tasks have been changed, and have rows of their own
+            raise AnswerTooLongError("squeue")
+        return found
+
+    site.run_times._names._names.waiting = too_long
+    assert [site.look() for _ in range(6)] == [1, 1, 1, 1, 1, 0]
+    assert site.accounting.looked == [[101, 102, 103], [101], [102, 103], [102], [103]]
+    short, strange, _ = site.estimates()
+    assert short == pytest.approx(30.0, rel=0.01)
+    assert short < strange < 1800.0
 
 
 @pytest.mark.parametrize("trouble", [SlurmUnavailableError("squeue"), SlurmParseError("names: cut short")])

@@ -159,6 +159,14 @@ def test_an_answer_of_sacct_that_is_too_long_is_asked_for_in_shorter_stretches(s
     assert len(slurm.calls) == 2
 
 
+def test_a_minute_with_more_text_than_an_answer_may_have_costs_the_names_of_that_minute_only(slurm):
+    slurm.answer("ended-names", said(row(7, "train")))
+    short = slurm.bin_dir / "short"
+    (slurm.bin_dir / "sacct").rename(short)
+    slurm.script("sacct", f'#!/bin/sh\ncase "$*" in *starttime=*T00:0[01]:*) exec yes;; esac\nexec {short} "$@"\n')
+    assert JobNames(slurm.runner(), KIND, lambda: WORD).ended(5.0, 240.0).keys() == {(7, 1000.0)}
+
+
 def test_what_a_failing_command_has_printed_is_never_said(slurm):
     for name in ("waiting-names", "ended-names"):
         slurm.answer(name, said(row(7, "private")), code=1)
