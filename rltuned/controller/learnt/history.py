@@ -60,7 +60,8 @@ class LearntRunTimes:
 
     def predicted(self, jobs: JobTable) -> RunTimePredictions | None:
         """Run times of (N,) jobs; None while there is nothing to predict from."""
-        names = None if self._names is None else self._names.of(jobs)
+        reader = self._names  # the other thread may set it to None at any moment
+        names = None if reader is None else reader.of(jobs)
         found = None if self._runtime.config.estimates.source == "limit" else self._known.predicted(jobs, names)
         if found is None:
             return None
@@ -69,7 +70,8 @@ class LearntRunTimes:
 
     def look(self, jobs: JobTable) -> int:
         """Read what the waiting ones of these are called, where the site asks for that; RPCs that it took."""
-        return 0 if self._names is None else self._names.look(jobs)
+        names = self._names
+        return 0 if names is None else names.look(jobs)
 
     def ended(self) -> EndedJobs | None:
         """How predictions have turned out; None while nothing is known of that."""

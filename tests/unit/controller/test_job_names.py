@@ -14,7 +14,7 @@ from unit.controller.test_history import DAY, NOW, Accounting, Site, ended
 from unit.slurm.standin import StandIn, job
 
 from rltuned.controller.health.rpc_budget import Budget
-from rltuned.controller.learnt.history import FILE_NAME, MAX_BYTES, Known
+from rltuned.controller.learnt.history import FILE_NAME, MAX_BYTES, Known, LearntRunTimes
 from rltuned.controller.learnt.names import KEY_NAME, Names
 from rltuned.controller.shown.once import decide
 from rltuned.controller.tell.states import CycleOutcome
@@ -155,6 +155,16 @@ def test_an_array_with_more_text_than_an_answer_may_have_costs_itself(site):
     short, strange, _ = site.estimates()
     assert short == pytest.approx(30.0, rel=0.01)
     assert short < strange < 1800.0
+
+
+def test_names_that_are_turned_off_amid_a_cycle_cost_no_cycle(site, monkeypatch):
+    names = site.run_times._names
+    for use in (site.look, site.estimates):
+        seen = [names]
+        monkeypatch.setattr(
+            LearntRunTimes, "_names", property(lambda _, seen=seen: seen.pop() if seen else None), raising=False
+        )
+        assert use() is not None
 
 
 @pytest.mark.parametrize("trouble", [SlurmUnavailableError("squeue"), SlurmParseError("names: cut short")])
