@@ -85,7 +85,9 @@ def serve(
         metrics = Metrics([veto.value for veto in Veto], [outcome.value for outcome in SolveOutcome])
         runtime = Runtime(config, clock, log, metrics)
         reader = connect_reader(config.slurm)
-        run_times = LearntRunTimes(reader, runtime) if isinstance(reader, HistoryReader) else None
+        run_times = None
+        if isinstance(reader, HistoryReader):
+            run_times = LearntRunTimes(reader, runtime, make_key=not dry_run)
         known = Known() if run_times is None else run_times
         publish = worker = start_times = None
         # A dry run has no lock, and may run beside the daemon whose directory it is.

@@ -47,8 +47,9 @@ _NO_NAMES: Final = ("names.unavailable", "Run times are predicted without the na
 class LearntRunTimes:
     """What the finished jobs say about the run times of the waiting ones."""
 
-    def __init__(self, reader: HistoryReader, runtime: Runtime) -> None:
-        self._reader, self._runtime = reader, runtime
+    def __init__(self, reader: HistoryReader, runtime: Runtime, *, make_key: bool = True) -> None:
+        """`make_key`: names may be hashed by a new key where there is none; not so in a dry run."""
+        self._reader, self._runtime, self._make_key = reader, runtime, make_key
         self._known = Known()
         """Replaced, never changed: the cycle's thread reads it at any moment."""
         self._names: Names | None = None  # what reads them, where the site asks for that
@@ -183,7 +184,7 @@ class LearntRunTimes:
         from rltuned.controller.learnt.names import opened  # noqa: PLC0415 - most sites ask for no names
 
         try:
-            self._names = opened(self._names, self._reader, config, self._runtime.clock.time())
+            self._names = opened(self._names, self._reader, config, self._runtime.clock.time(), make=self._make_key)
         except RltunedError as error:
             self._trouble(*_NO_NAMES, reason=str(error))
 

@@ -101,13 +101,13 @@ class Names:
         return [job._replace(name=found.get((job.job_id, job.end), 0)) for job in jobs]
 
 
-def opened(before: Names | None, reader: object, config: Config, now: float) -> Names | None:
+def opened(before: Names | None, reader: object, config: Config, now: float, *, make: bool) -> Names | None:
     """What reads names from now on, `before` until now, where the site asks for that, or the gate's verdict does for
     it. Raises as `Names.open`.
     """
     if config.estimates.names == "auto" and not _advised(config, now):
         return None
-    return before or Names.open(reader, config.state.directory)
+    return before or Names.open(reader, config.state.directory, make=make)
 
 
 def _advised(config: Config, now: float) -> bool:

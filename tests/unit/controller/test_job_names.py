@@ -13,12 +13,22 @@ from unit.controller.support import make_daemon
 from unit.controller.test_history import DAY, NOW, Accounting, Site, ended
 from unit.slurm.standin import StandIn, job
 
+from rltuned.controller.cycle.service import serve
 from rltuned.controller.health.rpc_budget import Budget
 from rltuned.controller.learnt.history import FILE_NAME, MAX_BYTES, Known, LearntRunTimes
 from rltuned.controller.learnt.names import KEY_NAME, Names
 from rltuned.controller.shown.once import decide
 from rltuned.controller.tell.states import CycleOutcome
-from rltuned.core.config import Config, CycleSection, EstimatesSection, SlurmSection, Stage, StateSection
+from rltuned.core.config import (
+    Config,
+    CycleSection,
+    Effective,
+    EstimatesSection,
+    PolicySection,
+    SlurmSection,
+    Stage,
+    StateSection,
+)
 from rltuned.core.errors import AnswerTooLongError, RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.core.plain_tables import job_table
 from rltuned.core.safe_files import encode
@@ -282,6 +292,37 @@ def test_who_only_plans_makes_no_key_and_a_reader_without_names_has_none(tmp_pat
         Names.open(Accounts(), tmp_path, make=False)
     assert Names.open(Accounting(), tmp_path) is None
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_makes_no_key_and_goes_by_the_one_that_there_is(site):
+    for there in (True, False):
+        if not there:
+            site.key.unlink()
+        site.run_times = LearntRunTimes(site.accounting, site.runtime, make_key=False)
+        site.refresh()
+        assert site.look() == int(there)
+        assert site.key.exists() == there
+    assert "the daemon makes it" in site.log[-2][1]["reason"]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_one_cycle_makes_a_key_where_it_is_the_daemons_and_a_dry_one_does_not(tmp_path, dry_run):
+    slurm, accounts = ModelSlurm(VirtualClock()), Accounts()
+    slurm.submit(1000)
+    reader = slurm.reader()
+    reader.ended, reader.job_names = accounts.ended, accounts.job_names
+    state = StateSection(directory=tmp_path / "a", mirror=tmp_path / "b")
+    config = Config(policy=PolicySection(name="sjf"), estimates=EstimatesSection(names="hashed"), state=state)
+    serve(
+        lambda: Effective(config, {}),
+        dry_run=dry_run,
+        once=True,
+        connect_reader=lambda _: reader,
+        connect_writer=lambda _: slurm.writer(),
+        clock=slurm.clock,
+    )
+    assert (tmp_path / "a" / KEY_NAME).exists() == (not dry_run)
+    assert len(accounts.looked) == (not dry_run)
 
 
 def test_a_full_history_of_names_stays_within_what_may_be_read():
