@@ -90,11 +90,11 @@ class LearntRunTimes:
 
     def load(self) -> None:
         """Take what an earlier run left in the state directory, if it is there and good."""
-        self._open_names()
         try:
             self._take(saved(self._runtime.config.estimates, self._runtime.config.state.directory))
         except RltunedError as error:
             self._runtime.log.warning("history.unreadable", sentence="It is read anew.", reason=str(error))
+        self._open_names()  # with a new key the file is gone
 
     def start(self) -> None:
         """Load, then read and refresh in a thread until `stop`."""
@@ -185,7 +185,10 @@ class LearntRunTimes:
 
         try:
             self._names = opened(self._names, self._reader, config, self._runtime.clock.time(), make=self._make_key)
-        except RltunedError as error:
+            if self._names is not None and self._names.fresh:
+                # A later daemon could not tell that its hashes are of no key that there is.
+                (config.state.directory / FILE_NAME).unlink(missing_ok=True)
+        except (OSError, RltunedError) as error:
             self._trouble(*_NO_NAMES, reason=str(error))
 
     def _take(self, made: "Known") -> None:

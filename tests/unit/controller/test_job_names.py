@@ -325,6 +325,20 @@ def test_one_cycle_makes_a_key_where_it_is_the_daemons_and_a_dry_one_does_not(tm
     assert len(accounts.looked) == (not dry_run)
 
 
+def test_hashes_of_a_key_that_is_gone_are_not_taken_for_those_of_the_new_one_after_a_restart(site):
+    site.key.unlink()
+    site.accounting.trouble = SlurmUnavailableError("away")
+    for _ in range(2):
+        site.start()
+        site.run_times.load()
+        site.clock.sleep(60.0)
+        site.refresh()
+    site.accounting.trouble = None
+    site.accounting.asked.clear()
+    site.refresh()
+    assert site.accounting.asked[0][0] == NOW + 120 - 30 * DAY
+
+
 def test_a_full_history_of_names_stays_within_what_may_be_read():
     known = Known(RunTimeHistory(named=True))
     for number in range(26_000):
