@@ -106,7 +106,10 @@ class Lending:
             sentence = "The book of loans is lost: every waiting job counts as having lent all that it could."
             self._runtime.log.warning("loans.lost", sentence=sentence, reason=self._lost)
             managed = managed_jobs(snapshot, config, replace(journal.applied(), largest=self.largest))
-            lent = lendable(managed, Book(time=now), config.lend.part)
+            part = config.lend.part
+            if isinstance(config.lend.share, str):  # "auto" may have let jobs lend all of their wait
+                part = 1.0 if self._share is None else max(part, self._share.value)
+            lent = lendable(managed, Book(time=now), part)
             self.book = self.book.lost(snapshot, lent).offering(self.book.offers)
             self._lost = None
 

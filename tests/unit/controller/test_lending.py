@@ -1,5 +1,7 @@
 """The file of loans: kept over cycles and restarts, on disk before a job is raised, and lost to the safe side."""
 
+import json
+
 import pytest
 from unit.controller.model_slurm import WAITED, ModelSlurm, VirtualClock
 from unit.controller.support import planned
@@ -135,6 +137,25 @@ def test_a_file_that_tells_nothing_of_a_job_that_is_raised_is_lost(tmp_path):
     assert "who lends for the jobs that are raised" in run.events("loans.lost")[0]["reason"]
     assert run.slurm.order() == [1, 2, 3, 4, 5]
     assert lent(run, tmp_path) > LENDABLE
+
+
+@pytest.mark.parametrize(("share", "most"), [(0.5, 0.5), (None, 1.0)])
+def test_where_auto_lets_jobs_lend_a_lost_book_counts_the_share_in_force_or_all_where_that_is_lost_too(
+    tmp_path, share, most
+):
+    run = flooded(tmp_path)
+    path = tmp_path / "state" / FILE_NAME
+    before = json.loads(path.read_bytes())
+    run.tick()
+    if share is None:
+        path.unlink()
+    else:
+        path.write_text(json.dumps(before | {"share": [share, run.slurm.clock.steady()]}))
+    run = again(tmp_path, run.slurm)
+    run.daemon.runtime.config = run.daemon.config.model_copy(update={"lend": LendSection(share="auto")})
+    run.tick()
+    assert run.events("loans.lost")
+    assert lent(run, tmp_path) >= most * WAITED
 
 
 def test_a_new_installation_and_what_is_requeued_while_the_daemon_is_down_have_lost_nothing(tmp_path):
