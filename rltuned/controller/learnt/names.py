@@ -16,7 +16,7 @@ from rltuned.core.errors import AnswerTooLongError, RltunedError, SlurmError
 from rltuned.core.name_kinds import NameKinds
 from rltuned.core.safe_files import make_directory, write_atomic
 from rltuned.core.tables import Ints, JobTable
-from rltuned.records.gate_verdict import DAY, parse_verdict
+from rltuned.records.gate_verdict import DAY, MAX_BYTES, parse_verdict
 from rltuned.records.in_force import VERDICT_FILE, store_of
 from rltuned.slurm.job_names import MOST_ASKED, JobNames
 from rltuned.slurm.port import JobNamesReader
@@ -115,7 +115,7 @@ def _advised(config: Config, now: float) -> bool:
     model = config.policy.model
     directory = config.state.directory if store_of(model) is None else Path(model).parent
     try:
-        found = parse_verdict((directory / VERDICT_FILE).read_bytes())
+        found = parse_verdict(_begin(directory / VERDICT_FILE, MAX_BYTES + 1)[0])
     except (OSError, RltunedError):
         return False
     return found.names is not None and found.names.on and found.made_at - DAY <= now <= found.expires
@@ -124,12 +124,19 @@ def _advised(config: Config, now: float) -> bool:
 def _read(path: Path) -> bytes | None:
     """None: there is no file. OSError, RltunedError: it is not to be used."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        key, mode = _begin(path, KEY_BYTES + 1)
     except FileNotFoundError:
         return None
-    with os.fdopen(fd, "rb") as file:
-        key, mode = file.read(KEY_BYTES + 1), S_IMODE(os.fstat(fd).st_mode)
     if mode & ~KEY_MODE or len(key) != KEY_BYTES:
         why = f"its mode is {mode:o}" if mode & ~KEY_MODE else f"it does not have {KEY_BYTES} bytes"
         raise RltunedError(f"{path}: {why}; remove it, and a new one is made")
     return key
+
+
+def _begin(path: Path, most: int) -> tuple[bytes, int]:
+    """At most so many bytes of a file, and its mode. A link is not followed, and a named pipe holds nobody up."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(fd, most), S_IMODE(os.fstat(fd).st_mode)
+    finally:
+        os.close(fd)

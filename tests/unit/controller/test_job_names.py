@@ -2,7 +2,9 @@
 
 import json
 import os
+import threading
 from dataclasses import replace
+from pathlib import Path
 from stat import S_IMODE
 
 import pytest
@@ -274,12 +276,15 @@ def test_hashes_of_a_key_that_is_gone_are_read_anew_once_the_accounting_answers(
         (lambda key: key.write_bytes(b"x" * 33), "does not have 32 bytes"),
         (lambda key: (key.rename(key.with_name("other")), key.symlink_to("other")), "cannot be used"),
         (lambda key: (key.unlink(), os.mkfifo(key, 0o600)), "does not have 32 bytes"),
+        (lambda key: (key.unlink(), key.mkdir()), "cannot be used: Is a directory"),
     ],
 )
 def test_a_key_that_others_may_know_or_that_is_none_is_not_used(site, spoil, why):
     spoil(site.key)
+    before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(RltunedError, match=why):
         Names.open(site.accounting, site.directory)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
     site.start()
     assert site.refresh() == ["names.unavailable", "history.read"]
     assert why in site.log[-2][1]["reason"]
@@ -426,6 +431,16 @@ def test_auto_reads_names_where_the_verdict_says_that_they_help(tmp_path, verdic
         site.clock.sleep(60.0)
         site.refresh()
         assert (site.look(), site.file["history"]["format"]) == (0, 3)
+
+
+def test_a_verdict_that_is_no_regular_file_holds_nothing_up(tmp_path):
+    site = NamedSite(tmp_path, names="auto")
+    os.mkfifo(tmp_path / VERDICT_FILE)
+    thread = threading.Thread(target=site.run_times.load, daemon=True)
+    thread.start()
+    thread.join(5.0)
+    assert not thread.is_alive()
+    assert site.refresh() == ["history.read"]
 
 
 GOOD_VERDICT = {
