@@ -250,7 +250,8 @@ class MakePlan(Step):
         """Any error of `plan` is a defect."""
         parts = self.parts
         lending = parts.lending
-        parts.slurmctld.budget.spend(parts.look(cycle.snapshot.jobs), parts.runtime.clock.monotonic())
+        if parts.slurmctld.overloaded(cycle.snapshot) is None:
+            parts.slurmctld.budget.spend(parts.look(cycle.snapshot.jobs), parts.runtime.clock.monotonic())
         with self.phase(cycle, "plan"):
             cycle.policy, cycle.choice = parts.choice.choose(cycle.snapshot)
             applied = replace(parts.journal.applied(), largest=lending.largest, undone=parts.undoing.found)

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from unit.controller.model_slurm import ModelSlurm, VirtualClock
 from unit.controller.support import make_daemon
 from unit.controller.test_history import DAY, NOW, Accounting, Site, ended
+from unit.controller.test_loop import Deaf
 from unit.slurm.standin import StandIn, job
 
 from rltuned.controller.cycle.service import serve
@@ -34,6 +35,7 @@ from rltuned.core.config import (
 from rltuned.core.errors import AnswerTooLongError, RltunedError, SlurmParseError, SlurmUnavailableError
 from rltuned.core.plain_tables import job_table
 from rltuned.core.safe_files import encode
+from rltuned.core.scheduler import Health
 from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory
 from rltuned.decide.explain import explain
 from rltuned.records.in_force import VERDICT_FILE
@@ -353,8 +355,16 @@ def test_a_full_history_of_names_stays_within_what_may_be_read():
     assert len(encode(known.kept())) < MAX_BYTES / 4
 
 
-@pytest.mark.parametrize("stage", [Stage.OBSERVE, Stage.SHADOW, Stage.ACTIVE])
-def test_a_cycle_that_plans_looks_once_and_pays_for_it(tmp_path, monkeypatch, stage):
+BUSY = Health(server_threads=129)
+
+
+@pytest.mark.parametrize(
+    ("stage", "load", "looks"),
+    [(Stage.OBSERVE, None, 0), (Stage.SHADOW, None, 1), (Stage.ACTIVE, None, 1), (Stage.ACTIVE, BUSY, 0)],
+)
+def test_a_cycle_that_plans_looks_once_and_pays_for_it_unless_slurmctld_is_busy(
+    tmp_path, monkeypatch, stage, load, looks
+):
     slurm, looked, spent = ModelSlurm(VirtualClock()), [], []
     slurm.submit(1000)
     state = StateSection(directory=tmp_path / "a", mirror=tmp_path / "b")
@@ -364,11 +374,13 @@ def test_a_cycle_that_plans_looks_once_and_pays_for_it(tmp_path, monkeypatch, st
         looked.append(jobs.job_id.tolist())
         return 0.25
 
-    daemon = make_daemon(config, slurm.reader(), slurm.writer, slurm.clock, look=look)
+    reader = Deaf(slurm)
+    reader.busy, reader.load = load is not None, load
+    daemon = make_daemon(config, reader, slurm.writer, slurm.clock, look=look)
     spend = Budget.spend
     monkeypatch.setattr(Budget, "spend", lambda *args, **more: (spent.append(args[1]), spend(*args, **more))[1])
-    assert daemon.tick().outcome is CycleOutcome.DONE
-    assert len(looked) == spent.count(0.25) == (stage is not Stage.OBSERVE)
+    assert daemon.tick().outcome is (CycleOutcome.SHED if load else CycleOutcome.DONE)
+    assert len(looked) == spent.count(0.25) == looks
 
 
 def test_a_plan_without_the_daemon_goes_by_names_too_and_says_where_it_cannot(site, tmp_path):
