@@ -121,9 +121,9 @@ class LearntRunTimes:
     def refresh(self) -> None:
         """Read the jobs that have ended since the last time; keep what was read, also when it ends in an error."""
         settings = self._runtime.config.estimates
+        self._open_names()
         if settings.source == "limit":
             return
-        self._open_names()
         now, names = self._runtime.clock.time(), self._names
         before = self._known
         oldest = now - settings.days * _DAY

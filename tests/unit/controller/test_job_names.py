@@ -248,6 +248,12 @@ def test_a_site_that_turns_names_off_keeps_no_hash_and_on_again_reads_anew(site)
     assert site.estimates()[:2] == pytest.approx([30.0, 1800.0], rel=0.01)
 
 
+def test_a_site_that_goes_by_limits_again_is_asked_for_no_names(site):
+    site.asks(names="hashed", source="limit")
+    site.refresh()
+    assert (site.look(), site.accounting.looked) == (0, [])
+
+
 @pytest.mark.parametrize("answers", [True, False])
 def test_hashes_of_a_key_that_is_gone_are_read_anew_once_the_accounting_answers(site, answers):
     site.key.unlink()
