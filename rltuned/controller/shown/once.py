@@ -81,7 +81,8 @@ def decide(config: Config, tell: Tell) -> tuple[DecisionRecord, JobTable]:
     except RltunedError as error:
         tell(f"run times are the time limits: {error}")
         known = Known()
-    predicted = _by_names(known, reader, config, snapshot, tell) if known.history.named else known.predicted
+    named = known.history.named and config.estimates.names != "off"
+    predicted = _by_names(known, reader, config, snapshot, tell) if named else known.predicted
     policy, choice = load_policy(config).choose(snapshot)
     _, config = lent_by(choice, config, share, now)
     made = planned(predicted, snapshot, policy, config, applied, book)

@@ -421,6 +421,10 @@ def test_a_plan_without_the_daemon_goes_by_names_too_and_says_where_it_cannot(si
     site.key.chmod(0o644)
     assert len(set(predicted())) == 1
     assert [line for line in said if "without names" in line and "644" in line]
+    said.clear()
+    config = config.model_copy(update={"estimates": EstimatesSection(names="off")})
+    assert len(set(predicted())) == 1
+    assert not said, "of a site that does not want it no name is read, whatever a daemon has left"
 
 
 @pytest.mark.parametrize(
