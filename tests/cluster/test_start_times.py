@@ -94,6 +94,7 @@ def test_users_are_told_what_another_limit_is_worth_for_their_own_jobs_and_what_
         estimates={"source": "history", "refresh": 2.0, "days": 0.02},
     ) as rltuned:
         daemon = rltuned.start()
+        wait_until(lambda: any(cycle["outcome"] == "done" for cycle in daemon.cycles()), "a cycle is done")
         wait_until(lambda: starts_of(rltuned).get("probes"), "probes are simulated")
         # Each wants ten hours of a whole node, and takes seconds. Limits of half an hour would do.
         whole = ("-p", "gpu", "--exclusive", "-N1", "-t", "600")
