@@ -65,7 +65,8 @@ def _commands() -> Iterator[str]:
     yield "## Commands\n"
     yield "`rltuned COMMAND --help`, or rltuned(1), has the options.\n"
     yield from ("| command | does |", "| --- | --- |")
-    for context in commands(cli, click.Context(cli, info_name="rltuned")):
+    # click keeps the names of --help from the first context that a command is seen in.
+    for context in commands(cli, click.Context(cli, info_name="rltuned", **cli.context_settings)):
         yield f"| `{context.command_path}` | {_cell(context.command.get_short_help_str(200))} |"
     yield ""
 
