@@ -44,7 +44,7 @@ def draw(made: Verdict, path: Path) -> None:
             axes.set_xlabel(bound.words)
             axes.set_ylabel(f"{gain} over Slurm's own order")
             axes.grid(alpha=0.3)
-            axes.legend(fontsize=8)
+            axes.legend(fontsize=8, loc="upper right")
     title = "a waiting job lends this part of its wait; grey: chance, dashed: what is allowed"
     meta = made.evaluation.meta
     figure.suptitle(f"{meta['trace']['name']} on {meta['cluster']['text']}: {title}", fontsize=10)
