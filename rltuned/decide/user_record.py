@@ -108,12 +108,11 @@ class UserRecord:
     def as_dict(self) -> dict[str, Any]:
         """JSON-able form; what is not known is left out."""
         jobs = [{key: value for key, value in vars(job).items() if value is not None} for job in self.jobs]
-        used = {} if self.limits_used is None else vars(self.limits_used)
         return {
             **vars(self),
             "jobs": jobs,
             "elastic": [vars(each) for each in self.elastic],
-            "limits_used": used or None,
+            "limits_used": None if self.limits_used is None else vars(self.limits_used),
         }
 
 

@@ -1,6 +1,7 @@
 """A gate's verdict as a value: `evaluate` writes it, the daemon reads it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -8,6 +9,7 @@ from pydantic import Field
 from rltuned.core.config import MODEL
 from rltuned.core.errors import RltunedError
 from rltuned.core.safe_files import parse
+from rltuned.records.in_force import VERDICT_FILE, store_of
 
 FORMAT: Final = "rltuned-verdict"
 VERSION: Final = 2
@@ -89,6 +91,11 @@ class GateVerdict:
     def like(self, gpus: int) -> bool:
         """Whether a cluster of so many GPUs is like the one that was judged."""
         return abs(gpus - self.cluster.gpus) <= MOST_GPUS_APART * self.cluster.gpus
+
+
+def verdict_file(model: str, directory: Path) -> Path:
+    """The verdict that a daemon with this `policy.model` goes by: beside it in its store, else in `directory`."""
+    return (directory if store_of(model) is None else Path(model).parent) / VERDICT_FILE
 
 
 def parse_verdict(data: bytes) -> GateVerdict:

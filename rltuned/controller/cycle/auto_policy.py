@@ -16,8 +16,7 @@ from rltuned.core.config import MODEL, Config
 from rltuned.core.errors import ModelError, RltunedError
 from rltuned.decide.rank import Policy, by_name
 from rltuned.decide.rank.heuristics import RULES
-from rltuned.records.gate_verdict import DAY, MAX_BYTES, SLURM, GateVerdict, parse_verdict
-from rltuned.records.in_force import VERDICT_FILE, store_of
+from rltuned.records.gate_verdict import DAY, MAX_BYTES, SLURM, GateVerdict, parse_verdict, verdict_file
 
 OWN: Final = "multifactor"  # the rule that leaves Slurm's order as it is
 SKEW: Final = DAY
@@ -96,7 +95,7 @@ class Evidence:
 
 def evidence(config: Config) -> Evidence:
     """The verdict's file, and the model."""
-    path = _file(config)
+    path = verdict_file(config.policy.model, config.state.directory)
     verdict: GateVerdict | Refused
     try:
         verdict = _verdict(path)
@@ -110,11 +109,6 @@ def evidence(config: Config) -> Evidence:
         return Evidence(path, verdict, model_of(config))
     except ModelError as error:
         return Evidence(path, verdict, error)
-
-
-def _file(config: Config) -> Path:
-    model = config.policy.model
-    return (config.state.directory if store_of(model) is None else Path(model).parent) / VERDICT_FILE
 
 
 def understood(path: Path) -> str:

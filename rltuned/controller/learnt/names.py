@@ -16,8 +16,7 @@ from rltuned.core.errors import AnswerTooLongError, RltunedError, SlurmError
 from rltuned.core.name_kinds import NameKinds
 from rltuned.core.safe_files import make_directory, write_atomic
 from rltuned.core.tables import Ints, JobTable
-from rltuned.records.gate_verdict import DAY, MAX_BYTES, parse_verdict
-from rltuned.records.in_force import VERDICT_FILE, store_of
+from rltuned.records.gate_verdict import DAY, MAX_BYTES, parse_verdict, verdict_file
 from rltuned.slurm.job_names import MOST_ASKED, JobNames
 from rltuned.slurm.port import JobNamesReader
 
@@ -112,10 +111,9 @@ def opened(before: Names | None, reader: object, config: Config, now: float, *, 
 
 def _advised(config: Config, now: float) -> bool:
     """Whether there is a verdict whose time it is, and that says that names certainly help."""
-    model = config.policy.model
-    directory = config.state.directory if store_of(model) is None else Path(model).parent
+    path = verdict_file(config.policy.model, config.state.directory)
     try:
-        found = parse_verdict(_begin(directory / VERDICT_FILE, MAX_BYTES + 1)[0])
+        found = parse_verdict(_begin(path, MAX_BYTES + 1)[0])
     except (OSError, RltunedError):
         return False
     return found.names is not None and found.names.on and found.made_at - DAY <= now <= found.expires
