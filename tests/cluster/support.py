@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -111,7 +112,9 @@ PATIENCE = 300.0
 hangs."""
 
 
-def wait_until(condition: Callable[[], object], what: str, *, pause: float = 0.1, patience: float = PATIENCE) -> None:
+def wait_until(
+    condition: Callable[[], object], what: str | Callable[[], str], *, pause: float = 0.1, patience: float = PATIENCE
+) -> None:
     """Waits for a condition; a test fails with `what` when it does not come about within `patience` seconds.
 
     Most conditions run a program in a container, which takes the processor from what is waited for: the longer it has
@@ -121,7 +124,7 @@ def wait_until(condition: Callable[[], object], what: str, *, pause: float = 0.1
     while not condition():
         waited = time.monotonic() - began
         if waited > patience:
-            raise AssertionError(f"not within {patience:.0f} s: {what}")
+            raise AssertionError(f"not within {patience:.0f} s: {what if isinstance(what, str) else what()}")
         time.sleep(max(pause, min(0.15 * waited, 2.0)))
 
 
@@ -387,7 +390,24 @@ class Cluster:
     def wait_state(self, job: int, state: str) -> None:
         """Waits until a job is in a state, as squeue's %T spells it."""
         query = f"squeue -h -t all -j {job} -o %T 2>/dev/null"
-        wait_until(lambda: state in self.sh(query, check=False).stdout.split(), f"job {job} is {state}")
+        wait_until(
+            lambda: state in self.sh(query, check=False).stdout.split(), lambda: f"job {job} is {state}: {self.state()}"
+        )
+
+    def wait_accounted(self, jobs: Sequence[int]) -> None:
+        """Waits until slurmdbd has these jobs as completed."""
+        query = f"sacct -nPX -j {','.join(map(str, jobs))} -o State"
+
+        def states() -> Counter[str]:
+            return Counter(self.sh(query).stdout.splitlines())
+
+        over = Counter({"COMPLETED": len(jobs)})
+        wait_until(lambda: states() == over, lambda: f"slurmdbd has {dict(over)}: {dict(states())}, {self.state()}")
+
+    def state(self) -> str:
+        """What Slurm says of jobs (by state and reason) and of nodes, in one line: that of a test that fails."""
+        script = "squeue -h -o '%T (%r)' | sort | uniq -c; sinfo -h -N -o '%N %T %E' | sort -u"
+        return "; ".join(map(str.strip, self.sh(script, check=False).stdout.splitlines()))
 
     def cancel(self, *jobs: int) -> None:
         self.run(["scancel", *map(str, jobs)], check=False)
@@ -586,7 +606,9 @@ class Cluster:
         return found
 
     def remove_host(self, service: str) -> None:
-        subprocess.run(["docker", "rm", "-f", self._containers.pop(service)], check=False, capture_output=True)
+        """Takes away what `start_host` added, if it came that far."""
+        if container := self._containers.pop(service, None):
+            subprocess.run(["docker", "rm", "-f", container], check=False, capture_output=True)
         self._installed.discard(service)
 
     def reset(self) -> None:

@@ -22,10 +22,7 @@ def finished(cluster: Cluster) -> Cluster:
     """
     jobs = cluster.submit_many([("carol", *HOUR)] * 3, command="sleep 4")
     jobs.append(cluster.submit(UNPRIVILEGED, *LESS, command="sleep 30"))
-    wait_until(
-        lambda: cluster.sh(f"sacct -nPX -j {','.join(map(str, jobs))} -o State").stdout.split() == ["COMPLETED"] * 4,
-        "slurmdbd knows that the jobs have ended",
-    )
+    cluster.wait_accounted(jobs)
     cluster.fill()
     return cluster
 

@@ -34,9 +34,7 @@ def test_jobs_are_predicted_by_name_whatever_others_call_theirs_and_no_name_or_k
         )
     ]
     ended += cluster.submit_many([("bob", "-t", "60", f"--job-name={name}") for name in JOB_NAMES], command="true")
-    asked = f"sacct -nPX -j {','.join(map(str, ended))} -o State"
-    over = ["COMPLETED"] * len(ended)
-    wait_until(lambda: cluster.sh(asked).stdout.split() == over, "slurmdbd knows that the jobs have ended")
+    cluster.wait_accounted(ended)
     cluster.fill()
     short, long = cluster.submit_many([("carol", *LIKE, f"--job-name={name}_9") for name in (SHORT, LONG)])
     names = [*JOB_NAMES, *forged(short)]

@@ -252,8 +252,7 @@ def test_every_command_of_the_first_pages_works_from_the_packages_and_without_th
     host.cluster.cancel_all()  # the nodes are idle again
     # `tune` wants thirty windows of two jobs in the later half.
     ended = host.cluster.submit_many([("carol", "-p", "gpu", "--gres=gpu:1", "-t", "10")] * 130, command="true")
-    shown = f"sacct -nPX -j {','.join(map(str, ended))} -o State"
-    wait_until(lambda: host.cluster.sh(shown).stdout.split() == ["COMPLETED"] * 130, "slurmdbd has the ended jobs")
+    host.cluster.wait_accounted(ended)
     host.jobs = host.cluster.queue_longest_first()
 
     def rltuned(*words: str, ends: Collection[int] = (0,)) -> subprocess.CompletedProcess[str]:

@@ -204,8 +204,7 @@ def installed(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> I
         with cluster.conf(SlurmctldParameters=None):
             # What the report has to replay: 32 jobs at least.
             ended = cluster.submit_many([("carol", "-p", "gpu", "--gres=gpu:1", "-t", "10")] * 40, command="true")
-            shown = f"sacct -nPX -j {','.join(map(str, ended))} -o State"
-            wait_until(lambda: cluster.sh(shown).stdout.split() == ["COMPLETED"] * 40, "slurmdbd has forty ended jobs")
+            cluster.wait_accounted(ended)
             host = Host(cluster, cluster.queue_longest_first())
             cluster.start_systemd_host()
             copy_tree(cluster, tmp_path_factory.mktemp("tree") / "rltuned")
