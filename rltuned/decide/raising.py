@@ -63,6 +63,7 @@ STOP_MEANING: Final[Mapping[Stop, str]] = {
     Stop.AHEAD: "a job that is wanted more is there already",
 }
 """No ids in it: users read it, too."""
+_CLOSED: Final = (Stop.LENT, Stop.SIBLING, Stop.DECIDED)  # why a job may not pass another one, whatever that lends
 
 
 class Raise(NamedTuple):
@@ -186,7 +187,9 @@ class _Rule:
         nodes = managed.all_pools.nodes.astype(np.float32)
         self.share_nodes: Bools = nodes @ nodes.T > 0.5
         """(K, K) whether two pools have a node in common."""
-        self._queues: dict[tuple[int, bool, int], tuple[Rows, Ints]] = {}
+        self.queue_of = _alike((scope.tier, self.reservation, self.pool))
+        """(P,) of jobs that meet the same ones, the same number."""
+        self._queues: dict[int, tuple[Rows, Ints]] = {}
 
     def offer(self, one: Raise) -> Offer:
         """What a raised job borrows when it starts."""
@@ -208,24 +211,28 @@ class _Rule:
         """… and the highest with which it is behind it."""
         return (key + self.tie[at] - 1) // self.unit
 
+    def closed(self, at: int, who: Rows | int) -> tuple[Any, Any, Any]:
+        """Whether a job may not pass these, or this one, whatever they lend: for each reason of `_CLOSED`."""
+        lent = self.exhausted[who] & (self.user[who] != self.user[at])
+        decided = ~self.scope.passable[who] | (self.scope.most_decided[who] > self.scope.decided[at])
+        return lent, self.same[who] == self.same[at], decided
+
     def barrier(self, at: int, who: Rows) -> tuple[int, Stop, int]:
         """How many of those whom a job meets it may not pass, whatever they lend; why, and the id of the last one."""
-        lent = self.exhausted[who] & (self.user[who] != self.user[at])
-        sibling = self.same[who] == self.same[at]
-        decided = ~self.scope.passable[who] | (self.scope.most_decided[who] > self.scope.decided[at])
-        closed = np.flatnonzero(lent | sibling | decided)
-        if not len(closed):
+        closed = self.closed(at, who)
+        found = np.flatnonzero(np.logical_or.reduce(closed))
+        if not len(found):
             return 0, Stop.FRONT, 0
-        last = int(closed[-1])
-        why = Stop.LENT if lent[last] else Stop.SIBLING if sibling[last] else Stop.DECIDED
-        return last + 1, why, int(self.ids[who[last]])
+        last = int(found[-1])
+        return last + 1, next(compress(_CLOSED, (of[last] for of in closed))), int(self.ids[who[last]])
 
     def queue(self, at: int) -> tuple[Rows, Ints]:
         """Positions of those whom a job meets on its way, and their keys below 0, ascending: all of its tier that could
         run where it can, in Slurm's own order; one whose priority differs between its partitions stands in two places.
         """
-        tier, reserved, pool = where = int(self.scope.tier[at]), bool(self.reservation[at]), int(self.pool[at])
-        if where not in self._queues:
+        number = int(self.queue_of[at])
+        if number not in self._queues:
+            tier, reserved, pool = int(self.scope.tier[at]), bool(self.reservation[at]), int(self.pool[at])
             in_tier = self.managed.snapshot.by_partitions(
                 self.scope.rows, lambda parts: any(part and part.priority_tier == tier for part in parts), none=False
             )
@@ -235,8 +242,8 @@ class _Rule:
             job = np.concatenate((members, several))
             behind = -np.concatenate((self.high[members], self.low[several]))
             order = np.argsort(behind, kind="stable")
-            self._queues[where] = job[order], behind[order]
-        return self._queues[where]
+            self._queues[number] = job[order], behind[order]
+        return self._queues[number]
 
     def meet(self, one: int, others: Rows) -> Bools:
         """(n,) which of these managed jobs stand in one queue with that one and share nodes with it."""
@@ -265,6 +272,8 @@ class _Attempt:
             self.left[promise.lenders] -= promise.seconds
         self.raised, self.kept = np.zeros((2, len(rule.ids)), dtype=np.bool_)
         """(P,) who goes ahead; who is wanted, and has nobody to pass."""
+        self.front = Counter[int]()
+        """By number of the queue, the first so many of it are raised or kept, at least."""
         self.stop = np.full(len(rule.ids), Stop.UNSEEN, dtype=np.int8)
         self.stopped_by = np.zeros(len(rule.ids), dtype=np.int64)
 
@@ -281,7 +290,10 @@ class _Attempt:
         """(K,) whether somebody goes ahead on some of the nodes of each pool."""
         free = rule.most - sum(min(count, half) for count in Counter(rule.user[carrying].tolist()).values())
         of_user = Counter[int]()
+        self.stop[wanted] = Stop.MOST  # of whom no turn comes
         for at in wanted.tolist():
+            if len(self.raises) >= rule.most:
+                return
             user, new = int(rule.user[at]), not ahead[at]
             if of_user[user] >= half or (new and free <= 0 and there[rule.pool[at]]):
                 later.append(at)
@@ -291,15 +303,21 @@ class _Attempt:
                     free -= 1
                     there |= rule.share_nodes[:, rule.pool[at]]
         for at in later:
+            if len(self.raises) >= rule.most:
+                return
             self._raise(at)
 
     def _raise(self, at: int) -> bool:
         rule = self.rule
-        if len(self.raises) >= rule.most:
-            self.stop[at] = Stop.MOST
-            return False
         if at in self.left_out:
             self.stop[at] = Stop.LENT
+            return False
+        # Most meet nobody, or may not pass the one right before them: that is found out first, and without arrays.
+        if (nearest := self._nearest(at)) < 0:
+            self.stop[at], self.kept[at] = Stop.FRONT, True
+            return False
+        if any(closed := rule.closed(at, nearest)):
+            self.stop[at], self.stopped_by[at] = next(compress(_CLOSED, closed)), rule.ids[nearest]
             return False
         own = rule.promised.get(int(rule.ids[at]), NOTHING_PROMISED)
         self.left[own.lenders] += own.seconds
@@ -314,13 +332,11 @@ class _Attempt:
         return True
 
     def _found(self, at: int) -> Raise | None:
-        """How far ahead a job can go; notes what stops it."""
-        # Whom it meets, and those of them that it may pass: all behind the last one that it may not.
+        """How far ahead a job can go that may pass the one right before it; notes what stops it."""
         rule, size, current, base = self.rule, self.rule.total[at], self.rule.current[at], self.rule.scope.base[at]
+        # Whom it meets, and those of them that it may pass: all behind the last one that it may not.
         who, key = self._met(at)
         begin, self.stop[at], self.stopped_by[at] = rule.barrier(at, who)
-        if begin == len(who):
-            return None
         top = rule.highest(at, key[begin - 1]) if begin else _FIRST
         who, key = who[begin:], key[begin:]
         # The first of them before whom it can stand: all from there on lend enough, and a priority lies there.
@@ -344,13 +360,29 @@ class _Attempt:
         lenders = tuple((lender, most) for lender, most in zip(who.tolist(), used.tolist(), strict=True) if most > 0)
         return Raise(at, int(low[nth]), int(high[nth]), int(who[0]), lenders)
 
+    def _ahead(self, at: int) -> tuple[Rows, Ints]:
+        """Who is ahead of a job in Slurm's own order, of those whom it meets; with their keys below 0, ascending."""
+        who, behind = self.rule.queue(at)
+        ahead = behind.searchsorted(-self.rule.low[at])
+        return who[:ahead], behind[:ahead]
+
+    def _nearest(self, at: int) -> int:
+        """The last one of `_met`, or −1."""
+        who, number = self._ahead(at)[0], int(self.rule.queue_of[at])
+        while self.front[number] < len(who) and self._stays(int(who[self.front[number]])):
+            self.front[number] += 1
+        behind = map(int, reversed(who[self.front[number] :]))
+        return next((one for one in behind if one != at and not self._stays(one)), -1)
+
+    def _stays(self, one: int) -> bool:
+        """Whether a job is raised, or wanted more than those that come next."""
+        return bool(self.raised[one] or self.kept[one])
+
     def _met(self, at: int) -> tuple[Rows, Ints]:
         """Who is ahead of a job, the first first, and neither raised nor wanted more; with their keys."""
-        who, behind = self.rule.queue(at)
-        ahead = int(np.searchsorted(behind, -self.rule.low[at], side="left"))
-        who, key = who[:ahead], -behind[:ahead]
+        who, behind = self._ahead(at)
         here = ~self.raised[who] & ~self.kept[who] & (who != at)
-        return who[here], key[here]
+        return who[here], -behind[here]
 
     def _lent(self, at: int, who: Rows, key: Ints) -> tuple[Floats, Ints, Bools]:
         """(n,) the GPUs that each of those whom a job may pass lends. And, by which of them it passes first: (n,) the

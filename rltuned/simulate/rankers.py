@@ -10,6 +10,7 @@ from rltuned.core.applied import AppliedChanges
 from rltuned.core.changes import Applied, Field
 from rltuned.core.config import Config
 from rltuned.core.tables import Floats, Ints, Rows
+from rltuned.core.workers.pool import one_at_a_time
 from rltuned.decide.expect.predictions import RunTimePredictions, RunTimes
 from rltuned.decide.loans import Book, Told
 from rltuned.decide.managed import ranks_of
@@ -123,9 +124,10 @@ def _run_times(simulation: Simulation, rows: Rows) -> RunTimes:
 
 @cache
 def compile_kernel() -> None:
-    """Load the compiled simulator, or compile it where that has never been done (about 25 s). Call it before anything
-    is timed.
+    """Load the compiled simulator, or compile it where that has never been done (about 25 s): one worker process does
+    so for all. Call it before anything is timed.
     """
     jobs = workload(Source("compile"), [0.0, 1.0, 2.0], [100.0, 50.0, 10.0], [1, 2, 1])
     estimates = Estimates(jobs.run_time, jobs.run_time.copy())
-    Simulation(parse_shape("1x2"), jobs, estimates).run(RuleRanker(by_name("saf")))
+    with one_at_a_time():
+        Simulation(parse_shape("1x2"), jobs, estimates).run(RuleRanker(by_name("saf")))

@@ -7,17 +7,18 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from rltuned.core.errors import EvaluationError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+_turn: AbstractContextManager[Any] = nullcontext()
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -40,7 +41,10 @@ class WorkerPool:
                 os.environ.setdefault(name, "1")
             # Spawned, not forked: threads (a progress bar's, a BLAS library's, TensorFlow's) do not survive a fork.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.processes, mp_context=context, initializer=begin_worker)
+            turn = context.Lock()
+            self._pool = ProcessPoolExecutor(
+                self.processes, mp_context=context, initializer=begin_worker, initargs=(turn,)
+            )
         return self
 
     def __exit__(
@@ -76,8 +80,17 @@ class WorkerPool:
             ) from error
 
 
-def begin_worker() -> None:
-    """Ctrl-C is the parent's business; and a worker whose parent was killed has nobody to work for."""
+def one_at_a_time() -> AbstractContextManager[Any]:
+    """For what a worker keeps for all of them on disk: the others of its pool come after it, and find it there."""
+    return _turn
+
+
+def begin_worker(turn: AbstractContextManager[Any]) -> None:
+    """Ctrl-C is the parent's business; and a worker whose parent was killed has nobody to work for. `turn`: of
+    `one_at_a_time`.
+    """
+    global _turn  # noqa: PLW0603 - this process is a worker of one pool
+    _turn = turn
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

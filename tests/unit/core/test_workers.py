@@ -2,12 +2,15 @@
 
 import os
 import signal
+import time
+from contextlib import contextmanager
 
 import pytest
 
 from rltuned.core.errors import EvaluationError, WorkloadError
-from rltuned.core.workers.pool import WorkerPool
+from rltuned.core.workers.pool import WorkerPool, one_at_a_time
 from rltuned.core.workers.progress import ProgressLines, progress_bar
+from rltuned.simulate import rankers
 
 
 def squared(number):
@@ -18,6 +21,22 @@ def killed(number):
     if number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
+
+
+def at_the_same_time(folder):
+    """How many processes are in the part that is for one at a time, the most that one of two has seen."""
+    (folder / f"ready-{os.getpid()}").touch()
+    while len(list(folder.glob("ready-*"))) < 2:
+        time.sleep(0.01)
+    with one_at_a_time():
+        mine = folder / f"inside-{os.getpid()}"
+        mine.touch()
+        seen = []
+        for _ in range(20):
+            seen.append(len(list(folder.glob("inside-*"))))
+            time.sleep(0.01)
+        mine.unlink()
+    return max(seen)
 
 
 def refused(number):
@@ -34,6 +53,23 @@ def test_results_come_in_the_order_of_the_tasks_or_as_they_end_and_all_of_them(p
     workers = {process for process, _ in ordered + ended}
     assert len(workers) <= processes
     assert (os.getpid() in workers) == (processes == 1)
+
+
+def test_what_workers_keep_for_each_other_is_made_by_one_of_them(tmp_path, monkeypatch):
+    with WorkerPool(2) as pool:
+        assert list(pool.map(at_the_same_time, [tmp_path] * 2)) == [1, 1]
+
+    made = []
+
+    @contextmanager
+    def turn():
+        made.append("begins")
+        yield
+        made.append("ends")
+
+    monkeypatch.setattr(rankers, "one_at_a_time", turn)
+    rankers.compile_kernel.__wrapped__()
+    assert made == ["begins", "ends"]
 
 
 @pytest.mark.parametrize("how", ["map", "as_completed"])
