@@ -214,8 +214,9 @@ class _Rule:
     def closed(self, at: int, who: Rows | int) -> tuple[Any, Any, Any]:
         """Whether a job may not pass these, or this one, whatever they lend: for each reason of `_CLOSED`."""
         lent = self.exhausted[who] & (self.user[who] != self.user[at])
+        sibling = self.same[who] == self.same[at]
         decided = ~self.scope.passable[who] | (self.scope.most_decided[who] > self.scope.decided[at])
-        return lent, self.same[who] == self.same[at], decided
+        return lent, sibling, decided
 
     def barrier(self, at: int, who: Rows) -> tuple[int, Stop, int]:
         """How many of those whom a job meets it may not pass, whatever they lend; why, and the id of the last one."""
@@ -292,7 +293,7 @@ class _Attempt:
         of_user = Counter[int]()
         self.stop[wanted] = Stop.MOST  # of whom no turn comes
         for at in wanted.tolist():
-            if len(self.raises) >= rule.most:
+            if self._is_full():
                 return
             user, new = int(rule.user[at]), not ahead[at]
             if of_user[user] >= half or (new and free <= 0 and there[rule.pool[at]]):
@@ -303,9 +304,12 @@ class _Attempt:
                     free -= 1
                     there |= rule.share_nodes[:, rule.pool[at]]
         for at in later:
-            if len(self.raises) >= rule.most:
+            if self._is_full():
                 return
             self._raise(at)
+
+    def _is_full(self) -> bool:
+        return len(self.raises) >= self.rule.most
 
     def _raise(self, at: int) -> bool:
         rule = self.rule

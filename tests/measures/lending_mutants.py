@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 MUTANTS = (
     # --- the rule
     Mutant("what was lent is ignored", RAISING, "return part - book.lent(jobs, rows)", "return part"),
-    Mutant("one that has lent its part is passed", RAISING, "(lent | sibling | decided)", "(sibling | decided)"),
+    Mutant("one that has lent its part is passed", RAISING, "lent = self.exhausted[who] &", "lent = (who < 0) &"),
     Mutant(
         "more was decided, and it is passed", RAISING, " | (self.scope.most_decided[who] > self.scope.decided[at])", ""
     ),
@@ -46,8 +46,14 @@ MUTANTS = (
         "siblings are raised in the order of the policy", RAISING, "np.lexsort((by_slurm, same[at]))", "order[places]"
     ),
     Mutant("a raised job is passed", RAISING, "return np.asarray(ahead & barred", "return np.asarray(False & barred"),
-    Mutant("who is wanted most is passed at the front", RAISING, "self.kept[at] = self.stop[at] == Stop.FRONT", "pass"),
-    Mutant("any number is raised", RAISING, "if len(self.raises) >= rule.most:", "if False:"),
+    Mutant(
+        "who is wanted most is passed at the front",
+        RAISING,
+        "self.kept[at] = Stop.FRONT, True",
+        "self.kept[at] = 0, False",
+    ),
+    Mutant("the one before it may be passed, so may all", RAISING, "who[begin:], key[begin:]", "who, key"),
+    Mutant("any number is raised", RAISING, "return len(self.raises) >= self.rule.most", "return False"),
     Mutant(
         "an array counts as one job",
         RAISING,
