@@ -188,7 +188,11 @@ class _Rule:
         self.share_nodes: Bools = nodes @ nodes.T > 0.5
         """(K, K) whether two pools have a node in common."""
         self.queue_of = _alike((scope.tier, self.reservation, self.pool))
-        """(P,) of jobs that meet the same ones, the same number."""
+        """(P,) of jobs that meet the same ones, the same number below Q."""
+        one = np.unique(self.queue_of, return_index=True)[1]
+        pool, tier, reserved = self.pool[one], scope.tier[one], self.reservation[one]
+        self.meets: Bools = self.share_nodes[pool][:, pool] & (tier == tier[:, None]) & (reserved == reserved[:, None])
+        """(Q, Q) whether those of one number meet those of another."""
         self._queues: dict[int, tuple[Rows, Ints]] = {}
 
     def offer(self, one: Raise) -> Offer:
@@ -248,9 +252,7 @@ class _Rule:
 
     def meet(self, one: int, others: Rows) -> Bools:
         """(n,) which of these managed jobs stand in one queue with that one and share nodes with it."""
-        tier, reserved = self.scope.tier, self.reservation
-        same = (tier[others] == tier[one]) & (reserved[others] == reserved[one])
-        return np.asarray(same & self.share_nodes[self.pool[one], self.pool[others]], dtype=np.bool_)
+        return np.asarray(self.meets[self.queue_of[one], self.queue_of[others]], dtype=np.bool_)
 
     def bars(self, one: int, raised: Rows) -> Bools:
         """(n,) which of these raised jobs, none of which lends, that one may not stand before."""
