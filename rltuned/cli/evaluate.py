@@ -234,7 +234,7 @@ def gate(
     is_flag=True,
     help="Search also what gives accounts less than they have now: what fair share weighs is then free.",
 )
-@click.option("--rltuned/--no-rltuned", default=True, help="Whether to judge rltuned, too; it takes half of the time.")
+@click.option("--rltuned/--no-rltuned", default=True, help="Whether to judge rltuned, too; it takes most of the time.")
 @json_option
 def tune(
     budget: int | None,
@@ -251,9 +251,9 @@ def tune(
 
     Tries a few hundred slurm.confs on the site's recent jobs in the simulator: weights of the priority, PriorityMaxAge,
     PriorityFavorSmall, SMALL_RELATIVE_TO_TIME, backfill's parameters, Weight of the nodes of a GPU type. The best one
-    is judged on later jobs, which the search has not seen; if it is certainly better, the lines are printed. Accounts
-    may not lose, nor the longest waits grow. Only reads Slurm, and writes nothing: the lines are yours to put in.
-    Exit code 14: your slurm.conf is as good; 13: too little history.
+    is judged on later jobs, which the search has not seen, by the bounds of `rltuned gate`; if it is certainly better,
+    the lines are printed, beside what rltuned gains without them and on top. Only reads Slurm, and writes nothing: the
+    lines are yours to put in. Exit code 14: your slurm.conf is as good; 13: too little history.
 
     \b
     Examples:

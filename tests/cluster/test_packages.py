@@ -250,8 +250,8 @@ def test_every_command_of_the_first_pages_works_from_the_packages_and_without_th
     commands = commands_of("README.md", "docs/roll-out.md")
     assert {"doctor", "plan", "explain", "when", "restore", "gate", "report", "tune", "config"} <= set(commands)
     host.cluster.cancel_all()  # the nodes are idle again
-    # `tune` wants thirty windows of two jobs in the later half.
-    ended = host.cluster.submit_many([("carol", "-p", "gpu", "--gres=gpu:1", "-t", "10")] * 130, command="true")
+    # `tune` wants ten windows of two jobs in the later half, `gate` likewise.
+    ended = host.cluster.submit_many([("carol", "-p", "gpu", "--gres=gpu:1", "-t", "10")] * 60, command="true")
     host.cluster.wait_accounted(ended)
     host.jobs = host.cluster.queue_longest_first()
 

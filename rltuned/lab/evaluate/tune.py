@@ -1,9 +1,9 @@
 """The best that slurm.conf alone can do on a site's own jobs: searched on earlier windows, judged on later ones.
 
-The cost of a candidate is J (`rltuned.core.objective`) over the site's own slurm.conf, with a penalty where it
-breaks a bound that the daemon is held to. The search is differential evolution (Storn and Price, Journal of Global
-Optimization 11, 1997; SciPy's) on the logarithms of the numbers. What it finds is put back to the site's own values as
-far as that costs next to nothing, so that few lines are left.
+The cost of a candidate is J (`rltuned.core.objective`) over the site's own slurm.conf, with a penalty where it breaks a
+bound of the gate, to which the daemon is held, too. The search is differential evolution (Storn and Price, Journal of
+Global Optimization 11, 1997; SciPy's) on the logarithms of the numbers. What it finds is put back to the site's own
+values as far as that costs next to nothing, so that few lines are left.
 """
 
 import math
@@ -19,20 +19,19 @@ from rltuned.core.errors import EvaluationError
 from rltuned.core.tables import Floats
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
-from rltuned.lab.evaluate.bootstrap import FEWEST, MOST_WORSE, Comparison, compare, counts, mean
+from rltuned.lab.evaluate.bootstrap import Comparison, compare, counts, mean
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation import ready, whose
 from rltuned.lab.evaluate.evaluation_report import difference
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN, EvaluationSettings, command_line
-from rltuned.lab.evaluate.harm import ACCOUNTS, harms
+from rltuned.lab.evaluate.harm import ACCOUNTS, BOUNDS, Bound, Harm, harms
 from rltuned.lab.evaluate.measure import Measured, beside_slurm, measured, over
 from rltuned.lab.evaluate.policies import contender
 from rltuned.lab.evaluate.slurm_conf import SlurmConf, Values
-from rltuned.lab.evaluate.windows import MOST, Split, recent
+from rltuned.lab.evaluate.windows import MOST, RECENT, Split, Window, recent
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 
-WINDOW: Final = 256  # jobs of a window: each candidate is simulated on dozens of them
 BUDGET: Final = 300  # candidates
 _SHARED: Final = (
     *("trace", "from_sacct", "cluster", "weights", "slurm"),
@@ -40,15 +39,12 @@ _SHARED: Final = (
 )
 """Options of `rltuned tune` that an evaluation has, too."""
 POPULATION: Final = 20
-JUDGED: Final = 1 / 3  # share of the windows, the latest, that the search never sees
+SEARCHED: Final = 6
+"""Windows that the search has, at most: each candidate is simulated on them."""
 FIRST_LOOK: Final = 1 / 3  # share of the search's windows that every candidate is tried on, …
 HOPELESS: Final = 0.1  # … and by how much it may cost more than the best there to be tried on the others
 NEGLIGIBLE: Final = 0.001  # of J: what simplifying may cost
 PENALTY: Final = 3.0  # of a unit beyond a bound
-BOUNDS: Final = {"wait_p99": 1.0, "makespan": 1.02}
-"""Of a metric over the site's own slurm.conf: what is allowed. What accounts may lose is that of `harm.ACCOUNTS`."""
-LATER_BOUNDS: Final = dict.fromkeys(BOUNDS, MOST_WORSE)
-"""Of the judgement: there are fewer windows, and these metrics are noisy."""
 FAIRNESS: Final = tuple(bound.metric for bound in ACCOUNTS)
 SHOWN: Final = {
     "objective": "J",
@@ -56,7 +52,7 @@ SHOWN: Final = {
     "bsld_mean": "slowdown",
     "wait_p99": "wait p99",
     "idle": "idle GPUs",
-    "makespan": "makespan",
+    "utilization": "GPUs in use",
 }
 """Metrics of the judgement, over the site's own slurm.conf, and their headings."""
 
@@ -66,18 +62,21 @@ class Baseline:
     """Windows with what the site's own slurm.conf does on them, and what differs by chance."""
 
     conf: SlurmConf
+    bounds: tuple[Bound, ...]
+    """What a slurm.conf may not cost: those of the gate, over the site's own slurm.conf."""
     cases: list[Case]
     own: Measured
     again: Measured
     pool: WorkerPool
 
     @classmethod
-    def of(cls, conf: SlurmConf, cases: Sequence[Case], pool: WorkerPool) -> "Baseline":
-        """Simulate the site's own slurm.conf."""
+    def of(cls, conf: SlurmConf, cases: Sequence[Case], pool: WorkerPool, *, fairly: bool) -> "Baseline":
+        """Simulate the site's own slurm.conf. `fairly`: bounds of what accounts wait count."""
         own, again = contender(OWN, conf.settings), contender(AGAIN, conf.settings)
         beside = beside_slurm(cases, own, pool)
         by_site, by_chance = measured(beside, (own, again), pool)
-        return cls(conf, beside, by_site, by_chance, pool)
+        bounds = tuple(bound for bound in BOUNDS if fairly or bound not in ACCOUNTS)
+        return cls(conf, bounds, beside, by_site, by_chance, pool)
 
     def tried(
         self, runs: Sequence[tuple[str, Values | None]], windows: slice = slice(None), progress: Progress = silent
@@ -92,20 +91,14 @@ class Baseline:
         own = {metric: values[windows] for metric, values in self.own.items()}
         return [{**of, "objective": over(self.conf.settings.objective, of, own)} for of in found]
 
-    def excess(self, found: Measured, bounds: Mapping[str, float], *, fairly: bool) -> dict[str, float]:
-        """How far beyond its bound each metric is on the first windows; none that keeps it. `fairly`: those of accounts
-        count.
-        """
+    def harms(self, found: Measured) -> list[Harm]:
+        """Bounds that it does not keep on the first windows, as many as were found."""
         first = slice(len(found["objective"]))
-        ratio = {
-            name: mean(found[name]) / max(mean(self.own[name][first]), 1.0) - most for name, most in bounds.items()
-        }
-        beyond = {name: value for name, value in ratio.items() if value > 0.0}
-        if fairly:
-            again = {name: mean(self.again[name][first]) for name in FAIRNESS}
-            ours = {name: mean(found[name]) for name in FAIRNESS}
-            beyond |= {harm.words: harm.excess for harm in harms(ours, {}, again, ACCOUNTS)}
-        return beyond
+        own, slurm, chance = (
+            {bound.metric: mean(of[bound.metric][first]) for bound in self.bounds}
+            for of in (found, self.own, self.again)
+        )
+        return list(harms(own, slurm, chance, self.bounds))
 
 
 # --- searching
@@ -114,8 +107,8 @@ class Baseline:
 class Search:
     """Tries candidates on the earlier windows, each once. Deterministic, however many processes there are."""
 
-    def __init__(self, windows: Baseline, *, fairly: bool) -> None:
-        self.windows, self.fairly = windows, fairly
+    def __init__(self, windows: Baseline) -> None:
+        self.windows = windows
         self.tried: dict[tuple[float, ...], tuple[float, float]] = {}
         """By values: cost, and J where every window was looked at and all bounds are kept; else infinite."""
         self._first = max(round(FIRST_LOOK * len(windows.cases)), 1)
@@ -136,9 +129,9 @@ class Search:
         return [self.tried[key] for key in keys]
 
     def _judged(self, found: Measured) -> tuple[float, float]:
-        beyond = self.windows.excess(found, BOUNDS, fairly=self.fairly)
+        beyond = self.windows.harms(found)
         value = mean(found["objective"])
-        return value + PENALTY * math.fsum(beyond.values()), math.inf if beyond else value
+        return value + PENALTY * math.fsum(harm.excess for harm in beyond), math.inf if beyond else value
 
 
 def _joined(first: Measured, more: Measured) -> Measured:
@@ -209,17 +202,20 @@ class Tuned:
     values: Values
     candidates: int  # that were tried
     windows: tuple[int, int]  # of the search, and of the judgement
-    jobs: int  # of a window
+    jobs: tuple[int, int]  # of a window of each
+    slurm_wait: float  # seconds, the mean wait with the site's own slurm.conf on the later windows
     compared: Mapping[str, Mapping[str, Comparison]]
     """By policy and metric of `SHOWN`: over the site's own slurm.conf."""
     fairness: Mapping[str, Mapping[str, float]]
     """By policy, "chance" among them, and metric of `FAIRNESS`."""
+    over_again: Comparison  # J of the tuned slurm.conf over that of the site's own once more
     broken: Sequence[str]  # bounds that the tuned slurm.conf breaks on the later windows, in words
 
     @property
     def better(self) -> bool:
-        """Whether it is certainly better than the site's own, and keeps the bounds."""
-        return self.values != self.conf.own and not self.broken and self.compared["tuned"]["objective"].lower
+        """Whether it is certainly better than the site's own, simulated twice, and keeps the bounds."""
+        certain = self.compared["tuned"]["objective"].lower and self.over_again.lower
+        return self.values != self.conf.own and not self.broken and certain
 
     @property
     def reason(self) -> str:
@@ -228,9 +224,19 @@ class Tuned:
             return "Your slurm.conf is as good as any that was found."
         ratio = self.compared["tuned"]["objective"]
         if self.better:
-            return f"With these lines J is certainly lower: {ratio} of what your slurm.conf gives."
-        why = "; ".join(self.broken) or f"J of the best is {ratio} of yours"
+            return f"With these lines J is certainly lower: {ratio} of what your slurm.conf gives.{self._beside}"
+        why = "; ".join(self.broken) or f"J of the best is {ratio} of yours, and {self.over_again} of yours once more"
         return f"Your slurm.conf is as good as any that was found: on later jobs, {why}."
+
+    @property
+    def _beside(self) -> str:
+        """What rltuned would do, without these lines and with them."""
+        if "rltuned" not in self.compared:
+            return ""
+        alone, both = (self.compared[name]["objective"] for name in ("rltuned", "both"))
+        lines = self.compared["tuned"]["objective"].ratio
+        most = "They gain more than rltuned does" if (lines or 1.0) < (alone.ratio or 1.0) else "rltuned gains more"
+        return f" {most}: {alone} without them, and {both} on top of them."
 
     def lines(self) -> list[str]:
         """Lines for slurm.conf, each with what it is good for; none where nothing is certainly better."""
@@ -246,7 +252,11 @@ class Tuned:
             "own": dict(self.conf.own),
             "found": dict(self.values),
             "candidates": self.candidates,
-            "windows": {"searched": self.windows[0], "judged": self.windows[1], "jobs": self.jobs},
+            "windows": {
+                name: {"count": count, "jobs": jobs}
+                for name, count, jobs in zip(("searched", "judged"), self.windows, self.jobs, strict=True)
+            },
+            "slurm_wait": self.slurm_wait,
             "over_own": {
                 name: {metric: asdict(one) for metric, one in of.items()} for name, of in self.compared.items()
             },
@@ -258,11 +268,13 @@ class Tuned:
 
     def table(self) -> Table:
         """What each does on the later jobs, for people."""
-        searched, judged = self.windows
+        (searched, judged), (long, jobs) = self.windows, self.jobs
         shown = Table(
-            title=f"{whose(self.about)}\n{judged} later windows of {self.jobs} jobs, over your slurm.conf",
-            caption=f"{self.candidates} candidates on {searched} earlier windows. accounts worse: a share; worst "
-            f"tenth: their wait over that with yours; by chance {self._fares('chance')}. idle GPUs: while jobs wait",
+            title=f"{whose(self.about)}\n{judged} later windows of {jobs:,} jobs, over your slurm.conf, with which "
+            f"they wait {self.slurm_wait / 3600.0:.1f} h",
+            caption=f"{self.candidates} candidates on {searched} earlier windows of {long:,} jobs. accounts worse: a "
+            f"share; worst tenth: their wait over that with yours; by chance {self._fares('chance')}. idle GPUs: while "
+            "jobs wait",
             caption_justify="left",
         )
         shown.add_column("")
@@ -292,33 +304,23 @@ def tune(
 ) -> Tuned:
     """Search the site's earlier windows, judge on the later ones.
 
-    `settings`: of `as_configured`, with the site's weights and scheduler. `length`: jobs of a window; None: as
-    many as give enough windows. `fairly`: accounts may not lose beyond chance. `daemon`: judge rltuned, too, alone and
-    on top. Raises EvaluationError: too little history. ModelError: the model was refused.
+    `settings`: of `as_configured`, with the site's weights and scheduler. `length`: jobs of a window; None: as many as
+    a site's queue needs, or as there are. `fairly`: accounts may not lose beyond chance. `daemon`: judge rltuned, too,
+    alone and on top. Raises EvaluationError: too little history. ModelError: the model was refused.
     """
-    fewest = round(FEWEST / JUDGED)
-    windows = recent(
-        len(jobs),
-        Split.ALL,
-        length,
-        MOST,
-        settings.warm_jobs,
-        most=WINDOW,
-        fewest=fewest,
-        whose="the search for a slurm.conf",
-    )
-    later, chosen = round(JUDGED * len(windows)), windows[0].jobs
+    later = recent(len(jobs), Split.ALL, length, MOST, settings.warm_jobs, whose="the search for a slurm.conf")
+    earlier = _earlier(later[0], length, settings.warm_jobs)
     policies = (OWN, "rl") if daemon else (OWN,)
-    settled = replace(settings, window=chosen, windows=len(windows), policies=policies)
-    evaluation = ready(settled, jobs, shape, revision, windows)
+    settled = replace(settings, window=later[0].jobs, windows=len(later), policies=policies)
+    evaluation = ready(settled, jobs, shape, revision, later)
     conf = SlurmConf.of(settled, jobs, shape)
     nothing = slice(0, 0)  # of earlier jobs: Slurm predicts nothing
-    earlier = [
+    found_earlier = [
         replace(case, before=case.before.take(nothing), before_estimates=case.before_estimates.take(nothing))
-        for case in evaluation.cases[:-later]
+        for case in ready(settled, jobs, shape, revision, earlier).cases
     ]
     every = round(1 / FIRST_LOOK)  # those of the first look are from all of the time
-    cases = [case for first in range(every) for case in earlier[first::every]]
+    searching = [case for first in range(every) for case in found_earlier[first::every]]
     options = settled.options()
     shared = {name: options[name] for name in _SHARED}
     own_options = {
@@ -327,28 +329,28 @@ def tune(
         "no_rltuned": not daemon,
     }
     with WorkerPool(processes) as pool:
-        baseline = Baseline.of(conf, cases, pool)
+        baseline = Baseline.of(conf, searching, pool, fairly=fairly)
         if not np.isfinite(over(settings.objective, baseline.own, baseline.own)).any():
             raise EvaluationError(
                 f"no job of these windows can run on {shape.text}: name a --cluster that has what they ask for"
             )
-        search = Search(baseline, fairly=fairly)
+        search = Search(baseline)
         values = searched(search, budget, settings.seed, progress)
-        judged = Baseline.of(conf, evaluation.cases[-later:], pool)
+        judged = Baseline.of(conf, evaluation.cases, pool, fairly=fairly)
         runs: dict[str, tuple[str, Values | None]] = {"tuned": (OWN, values)}
         if daemon:
             runs |= {"rltuned": ("rl", None), "both": ("rl", values)}
         found = dict(zip(runs, judged.tried(list(runs.values()), progress=progress), strict=True))
-    own = {**judged.own, "objective": over(settings.objective, judged.own, judged.own)}
-    drawn = counts(later, settings.seed)
-    beyond = judged.excess(found["tuned"], LATER_BOUNDS, fairly=fairly)
+    own, again = ({**of, "objective": over(settings.objective, of, judged.own)} for of in (judged.own, judged.again))
+    drawn = counts(len(later), settings.seed)
     return Tuned(
         about={**evaluation.meta, "command": command_line("tune", shared | own_options)},
         conf=conf,
         values=values,
         candidates=len(search.tried),
-        windows=(len(cases), later),
-        jobs=chosen,
+        windows=(len(earlier), len(later)),
+        jobs=(earlier[0].jobs, later[0].jobs),
+        slurm_wait=mean(own["wait_mean"]),
         compared={
             name: {metric: compare(of[metric], own[metric], drawn) for metric in SHOWN} for name, of in found.items()
         },
@@ -356,5 +358,16 @@ def tune(
             name: {metric: mean(of[metric]) for metric in FAIRNESS}
             for name, of in {"chance": judged.again, **found}.items()
         },
-        broken=[f"{name.replace('_', ' ')} is beyond its bound by {value:.3f}" for name, value in beyond.items()],
+        over_again=compare(found["tuned"]["objective"], again["objective"], drawn),
+        broken=list(map(str, judged.harms(found["tuned"]))),
     )
+
+
+def _earlier(later: Window, length: int | None, warm: int | None) -> tuple[Window, ...]:
+    """Windows for the search, all before the `later` ones: long enough to have the queue of the site, if there are
+    three. `length`: of each, if asked for. `warm`: jobs before each, as far as there are any; None: as many as it has.
+    """
+    there = later.start - min(later.jobs if warm is None else warm, later.start // 4)
+    jobs = length if length is not None else max(later.jobs, min(RECENT, there // 3))
+    count = min(max(there // jobs, 1), SEARCHED)
+    return tuple(Window(index, later.start - (count - index) * jobs, jobs) for index in range(count))
