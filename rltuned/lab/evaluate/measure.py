@@ -27,10 +27,11 @@ Measured = Mapping[str, Floats]
 """(W,) values on the same cases by metric: of `WindowMetrics`, `killed` and `seconds`. NaN where a case has none."""
 Outcomes = dict[tuple[int, int], dict[str, float]]  # what was measured, by place of contender and case
 
-SERVED_SECONDS: Final = 0.003
+SERVED_SECONDS: Final = 0.009
 PLAIN_SECONDS: Final = 0.0003
 """Seconds of a process for each simulated job, the warm start's too: of a policy that is served, of Slurm's own order.
-Rough: for the sentence that is said beforehand, and nothing else."""
+Rough: for the sentence that is said beforehand, and nothing else. Where hundreds wait (windows of 3,000 jobs of Venus
+and Graham: 0.008 and 0.012); a fifth of it on HPC2N, where few do."""
 
 
 class Task(NamedTuple):
@@ -92,7 +93,7 @@ def how_long(cases: Sequence[Case], policies: Sequence[str], workers: int) -> st
     each = [PLAIN_SECONDS if name in {OWN, AGAIN} else SERVED_SECONDS for name in policies]
     seconds = max(sum(sizes) * sum(each) / workers, max(sizes) * max(each))  # one simulation is one process's
     count, processes = len(cases) * len(policies), "1 process" if workers == 1 else f"{workers} processes"
-    return f"{count} simulations with {processes}: about {minutes(seconds)}, longer where the queue is long"
+    return f"{count} simulations with {processes}: about {minutes(seconds)}, less where few jobs wait"
 
 
 def _starts(task: tuple[Case, Contender]) -> Floats:
