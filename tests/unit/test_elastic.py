@@ -83,6 +83,14 @@ class Job:
         return self.place / f".rltuned-elastic-{JOB}"
 
 
+@pytest.fixture(autouse=True)
+def _interruptible():
+    """A shell that starts the tests in the background has them ignore SIGINT, and what they start would, too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def job(tmp_path):
     return Job(tmp_path)
