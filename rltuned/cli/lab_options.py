@@ -48,9 +48,9 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "usual": "all",
     },
     "start": {
-        "metavar": "idle|warm|warm:JOBS",
+        "metavar": "idle|warm|real|warm:JOBS|real:JOBS",
         "help": "warm: the jobs before the window, as many as it has or JOBS, run and queue when it begins, by FIFO, "
-        "the same for every policy.",
+        "the same for every policy. real: what really ran and waited then, where the trace says when jobs started.",
     },
     "seed": {
         "type": click.IntRange(min=0),

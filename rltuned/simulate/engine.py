@@ -353,6 +353,13 @@ class Simulation:
         if self._order(rows, keys):
             self.something_changed()
 
+    def waited_since(self, submitted: Floats) -> None:
+        """The first of the jobs, those that have been or are about to be submitted, were so at these times, seconds:
+        their age counts from there.
+        """
+        self.submitted = np.concatenate((submitted, self.submitted[len(submitted) :]))
+        self.state.jobs["submit"][: len(submitted)] = submitted
+
     def hold(self, row: int) -> None:
         """Take a pending job out of the queue."""
         if self._leave_queue(row):

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from rltuned.core.tables import Bools, Category, Floats, owners
+from rltuned.core.tables import Bools, Category, Floats, Rows, owners
 from rltuned.lab.evaluate.window_metrics import NOT_ASKED, Runs, against_slurm, measure
 from rltuned.lab.evaluate.windows import Window
 from rltuned.simulate.requests import Requests, requests
@@ -39,6 +39,9 @@ class Case:
     named: bool = False  # whether they are predicted by what jobs are called, too
     warming: SimulationSettings = _USUAL  # the Slurm that the jobs before the window run in
     seed: int = 0  # of what differs by chance (`AGAIN`)
+    since: float = 0.0  # when the first of the past was submitted, on the same clock: what ended before is known
+    really: Floats | None = None
+    """(past,) when the jobs of the past were submitted, if they come otherwise (`Start.REAL`)."""
     slurm: Floats | None = None
     """(n,) starts in Slurm's own order, seconds, where accounts are held against it."""
 
@@ -49,6 +52,12 @@ class Case:
         if len(partitions) > 1 or partitions[0].name in self.jobs.partition.names:
             return self.jobs
         return replace(self.jobs, partition=Category(np.full(len(self.jobs), -1, dtype=np.int32), ()))
+
+    @property
+    def submit_time(self) -> Floats:
+        """(n,) when the jobs were submitted, which of the past need not be when they come (`really`)."""
+        come = self.jobs.submit_time
+        return come if self.really is None else np.concatenate((self.really, come[self.past :]))
 
     @property
     def measured(self) -> Bools:
@@ -116,18 +125,23 @@ def cases(
     named: bool = False,
     warming: SimulationSettings = _USUAL,
     seed: int = 0,
+    really: bool = False,
 ) -> Iterator[Case]:
-    """The windows of a trace; `past`: jobs before each that a warm start simulates, as far as there are any."""
+    """The windows of a trace; `past`: jobs before each that are simulated, too, as far as there are any. `really`: and
+    earlier ones that still ran or waited; those that had started come when they did, the others with the window.
+    """
     for window in windows:
-        first = max(window.start - past, 0)
-        rows = slice(first, window.start + window.jobs)
+        first, last = max(window.start - past, 0), window.start + window.jobs
+        rows, come = np.arange(first, last), jobs.submit_time[first:last]
+        if really:
+            rows, come = _as_it_was(jobs, first, window)
         earlier = slice(max(first - PAST_JOBS, 0), first if history else 0)
-        zero = float(jobs.submit_time[window.start])
+        zero, before = float(jobs.submit_time[window.start]), len(rows) - window.jobs
         yield Case(
             window=window,
             shape=shape,
-            jobs=_rebased(jobs.take(rows), zero),
-            past=window.start - first,
+            jobs=replace(jobs.take(rows), submit_time=come - zero),
+            past=before,
             estimates=estimates.take(rows),
             before=_rebased(jobs.take(earlier), zero),
             before_estimates=estimates.take(earlier),
@@ -135,7 +149,23 @@ def cases(
             named=named,
             warming=warming,
             seed=seed,
+            since=float(jobs.submit_time[first]) - zero,
+            really=jobs.submit_time[rows[:before]] - zero if really else None,
         )
+
+
+def _as_it_was(jobs: Workload, first: int, window: Window) -> tuple[Rows, Floats]:
+    """Rows of the jobs of a simulation that begins as the cluster really was, and when they come: those from `first`
+    on, and earlier ones that had not ended. Where it is not known when a job started, it comes when it was submitted.
+    """
+    zero, last = jobs.submit_time[window.start], window.start + window.jobs
+    start = jobs.submit_time + jobs.wait_time
+    there = np.flatnonzero((start + jobs.run_time)[:first] > zero)
+    rows = np.concatenate((there, np.arange(first, last)))
+    really = np.where(np.isnan(start), jobs.submit_time, np.minimum(start, zero))[rows]
+    come = np.where(rows < window.start, really, jobs.submit_time[rows])
+    order = np.argsort(come, kind="stable")
+    return rows[order], come[order]
 
 
 def _rebased(jobs: Workload, zero: float) -> Workload:

@@ -15,7 +15,7 @@ from rltuned.core.errors import EvaluationError
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.case import Case, cases
-from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings
+from rltuned.lab.evaluate.evaluation_settings import OWN, EvaluationSettings, Start
 from rltuned.lab.evaluate.leak import LEAK, told
 from rltuned.lab.evaluate.measure import Measured, beside_slurm, measured, over
 from rltuned.lab.evaluate.policies import contender, described
@@ -52,7 +52,12 @@ def ready(
     if windows is None:
         windows = draw(len(jobs), settings.window, settings.windows, settings.seed, settings.split)
     estimates = estimate(jobs, settings.estimates, settings.seed)
-    how: dict[str, Any] = {"history": settings.by_history, "warming": settings.simulated, "seed": settings.seed}
+    how: dict[str, Any] = {
+        "history": settings.by_history,
+        "warming": settings.simulated,
+        "seed": settings.seed,
+        "really": settings.start is Start.REAL,
+    }
     if parse_estimates(settings.estimates).names:
         refuse_nameless(jobs)
         how["named"] = True

@@ -22,6 +22,7 @@ class Start(enum.StrEnum):
 
     IDLE = "idle"  # nothing
     WARM = "warm"  # it runs and queues what is left of the jobs before, by FIFO, the same for every policy
+    REAL = "real"  # it runs and queues what it really did, where that is known of a job; else likewise
 
 
 OWN: Final = "multifactor"  # Slurm's own order
@@ -92,7 +93,7 @@ class EvaluationSettings(WhoseJobs):
     """SchedulerParameters of the simulated Slurm, as slurm.conf spells them; "" as one that says nothing."""
     start: Start = Start.IDLE
     warm_jobs: int | None = None
-    """Jobs before the window that a warm start simulates; None: as many as the window has."""
+    """Jobs before the window that are simulated; None: as many as the window has."""
     model: str = DEFAULT_MODEL  # of `rl`: a shipped model's name, or the path of a manifest
     weights: str = ""
     """As `multifactor.Weights.parse` takes them: Slurm's own order, which `rl` moves jobs within, and over which
@@ -160,7 +161,7 @@ class EvaluationSettings(WhoseJobs):
         said = self.as_dict()
         slurm = [f"{name}={said.pop(name)}" for name in ("backfill", "placement") if said[name] != "slurm"]
         said["slurm"] = ",".join(filter(None, [*slurm, said["scheduler"]]))
-        if self.start is Start.WARM and self.warm_jobs is not None:
+        if self.start is not Start.IDLE and self.warm_jobs is not None:
             said["start"] += f":{self.warm_jobs}"
         elsewhere = {"backfill", "placement", "scheduler", "warm_jobs", "split_fractions"}
         return {name: value for name, value in said.items() if name not in elsewhere}
@@ -214,7 +215,8 @@ def as_configured(config: Config, given: Mapping[str, Any]) -> EvaluationSetting
         "estimates": config.estimates.source + (":names" if site and names == "hashed" else ""),
         "model": config.policy.model,
         "objective": config.policy.objective,
-        "start": "warm",
+        # When jobs really ran says what ran and waited at a moment: on the site's own cluster.
+        "start": Start.WARM if given.get("cluster") else Start.REAL,
         "gate": True,
     }
     return from_options(daemons | dict(given))
@@ -226,10 +228,10 @@ def not_judged(config: Config) -> list[str]:
 
 
 def _start(text: str) -> dict[str, Any]:
-    """Of ``--start``: "idle", "warm", "warm:1000"."""
+    """Of ``--start``: "idle", "warm", "warm:1000", "real", "real:1000"."""
     start, colon, jobs = text.partition(":")
-    if start not in {*Start} or (colon and (start != Start.WARM or not jobs.isdecimal() or int(jobs) < 1)):
-        raise EvaluationError(f"--start: '{text}' is none of idle, warm, warm:JOBS")
+    if start not in {*Start} or (colon and (start == Start.IDLE or not jobs.isdecimal() or int(jobs) < 1)):
+        raise EvaluationError(f"--start: '{text}' is none of idle, warm, real, warm:JOBS, real:JOBS")
     return {"start": Start(start), **({"warm_jobs": int(jobs)} if colon else {})}
 
 

@@ -130,7 +130,7 @@ def simulate_case(
     estimates = case.own_estimates()
     predictor: HistoryPredictor | None = None
     if case.history and chosen.name not in {OWN, AGAIN}:  # who ask for no predictions; they are most of the time
-        known = past(case.before, case.before_estimates, float(case.jobs.submit_time[0]), named=case.named)
+        known = past(case.before, case.before_estimates, case.since, named=case.named)
         predictor = HistoryPredictor(case.jobs, estimates.time_limit, known)
     jobs = case.submitted
     if chosen.name == AGAIN:
@@ -149,11 +149,15 @@ def simulate_case(
 
 
 def _warm_up(simulation: Simulation, ranker: Ranker, case: Case) -> None:
-    """The past, up to the window's first submission at 0, by FIFO; then the policy takes over its queue."""
+    """The past, up to the window's first submission at 0, by FIFO; then the policy takes over its queue. Who comes with
+    the window has waited before.
+    """
     settings = simulation.settings
     simulation.reconfigure(case.warming)
     simulation.run(RuleRanker(by_name("fifo")), until=float(np.nextafter(0.0, -1.0)))
     simulation.reconfigure(settings)
+    if case.really is not None:
+        simulation.waited_since(case.really)
     waiting = simulation.pending
     keys = ranker.fixed(simulation)
     simulation.set_keys(waiting, keys[waiting] if keys is not None else ranker.keys(simulation, waiting))

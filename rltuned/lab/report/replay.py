@@ -161,9 +161,9 @@ def replay(
     tell(how_long(evaluation.cases, names, 1))
     compile_kernel()
     ran = {name: _run(case, name, settled, progress) for name in names}
-    really = case.jobs.submit_time + case.jobs.wait_time
+    really = case.submit_time + case.jobs.wait_time
     return of_times(
-        case.jobs,
+        replace(case.jobs, submit_time=case.submit_time),
         {REAL: really, **{name: result.start for name, result in ran.items()}},
         {REAL: really + case.jobs.run_time, **{name: result.end for name, result in ran.items()}},
         chosen=case.measured,

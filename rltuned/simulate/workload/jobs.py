@@ -82,7 +82,7 @@ class Estimates:
     run_time: Floats
     """r, seconds, ≥ 1, ≤ time_limit: what the policy ranks on. Changed in place by a `Predictor` as jobs end."""
 
-    def take(self, rows: slice) -> "Estimates":
+    def take(self, rows: slice | npt.NDArray[np.intp]) -> "Estimates":
         """A copy of these rows."""
         return Estimates(self.time_limit[rows].copy(), self.run_time[rows].copy())
 

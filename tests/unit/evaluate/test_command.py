@@ -112,7 +112,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(trace, 
         (["--policies", "fifo,sfa"], "sfa"),
         (["--slurm", "bf_window=x"], "bf_window"),
         (["--slurm", "placement=first"], "placement is one of best, worst, slurm, not 'first'"),
-        (["--start", "warm:0"], "'warm:0' is none of idle, warm, warm:JOBS"),
+        (["--start", "warm:0"], "'warm:0' is none of idle, warm, real, warm:JOBS"),
         (["--objective", "wait=x"], "'--objective': 'wait=x' is not NAME=WEIGHT"),
     ],
 )

@@ -17,6 +17,7 @@ from rltuned.decide.rank.actor import RUN_TIME
 from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_report import show, table, text
 from rltuned.lab.evaluate.evaluation_settings import DEFAULT_POLICIES, POLICIES, Start
+from rltuned.lab.evaluate.measure import simulate_case
 from rltuned.lab.evaluate.policies import contender
 from rltuned.lab.evaluate.state import state_path
 from rltuned.lab.evaluate.window_metrics import COMPARED
@@ -97,6 +98,41 @@ def test_a_warm_start_leaves_running_and_waiting_jobs_that_the_policy_ranks_anew
     assert last["policies"]["sjf"]["utilization"] == pytest.approx(100.0)
     idle = report(jobs, **asked)
     assert all(window["policies"]["sjf"]["wait_mean"] == 0.0 for window in idle["windows"])
+
+
+def test_a_real_start_leaves_what_really_ran_and_waited_with_the_age_that_it_has():
+    # One GPU. Slurm had let the second job (1000 s) go first: it runs until 1020, and the first one (100 s) waits.
+    jobs = jobs_of([0.0, 10.0, 50.0], [100.0, 1000.0, 60.0], [1] * 3, wait_time=[1020.0, 10.0, 1070.0])
+    asked = {"cluster": "1x1", "window": 1, "windows": 3, "policies": ("fifo", "sjf"), "warm_jobs": 2}
+    policies = window_from(report(jobs, **asked, start=Start.REAL), 2)["policies"]
+    assert (policies["fifo"]["wait_mean"], policies["sjf"]["wait_mean"]) == (1070.0, 970.0)
+    warm = window_from(report(jobs, **asked, start=Start.WARM), 2)["policies"]
+    assert (warm["fifo"]["wait_mean"], warm["sjf"]["wait_mean"]) == (1050.0, 50.0)
+
+    evaluation = prepared(jobs, **asked, start=Start.REAL)
+    (case,) = (case for case in evaluation.cases if case.window.start == 2)
+    simulation = simulate_case(case, contender("fifo", evaluation.settings))
+    assert simulation.submitted.tolist() == [-40.0, -50.0, 0.0]
+    assert (simulation.state.jobs["submit"] == simulation.submitted).all()
+
+
+def test_a_window_that_begins_as_it_really_did_waits_more_like_reality():
+    jobs = busy_jobs(400)
+    asked = {"cluster": "2x4", "policies": ("multifactor",), "weights": "usual", "windows": 6}
+    whole = prepared(jobs, **{**asked, "window": len(jobs), "windows": 1})
+    (case,) = whole.cases
+    start = simulate_case(case, contender("multifactor", whole.settings)).result().start
+    known = replace(jobs, wait_time=start - case.jobs.submit_time)
+    off = {}
+    for begin in (Start.WARM, Start.REAL):
+        evaluation = prepared(known, **asked, window=40, warm_jobs=40, start=begin)
+        ratios = []
+        for case in evaluation.cases:
+            simulated = simulate_case(case, contender("multifactor", evaluation.settings)).result().start
+            really = known.wait_time[case.window.start :][: case.window.jobs]
+            ratios.append((simulated - case.jobs.submit_time)[case.measured].sum() / really.sum())
+        off[begin] = np.abs(np.log(ratios)).mean()
+    assert off[Start.REAL] < 0.5 * off[Start.WARM]
 
 
 def test_the_past_of_a_warm_start_is_the_same_whatever_the_flags_of_the_policy():

@@ -600,7 +600,8 @@ def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwis
     text = '[estimates]\nsource = "limit"\n[policy]\nmodel = "base"\nobjective = "wait=1"\n'
     config = resolve(text, "config.toml", {}, {}).config
     asked = gate.asked(config, {})
-    assert (asked.estimates, asked.model, asked.start.value, asked.gate) == ("limit", "base", "warm", True)
+    assert (asked.estimates, asked.model, asked.start.value, asked.gate) == ("limit", "base", "real", True)
+    assert gate.asked(config, {"cluster": "1x4"}).start.value == "warm"
     assert asked.policies == contenders()
     assert gate.asked(config, {"shares": "0,.3"}).policies == contenders((0.0, 0.3))
     assert asked.objective == Objective.parse("wait=1")

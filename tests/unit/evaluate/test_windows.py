@@ -1,5 +1,6 @@
 """Which jobs are evaluated."""
 
+import numpy as np
 import pytest
 from unit.evaluate.small import busy_jobs, jobs_of, prepared
 
@@ -62,6 +63,18 @@ def test_a_warm_start_has_the_jobs_before_the_window_at_negative_times_as_far_as
     assert by_start[5].measured.tolist() == [False] * 3 + [True] * 4
     assert by_start[1].past == 1
     assert by_start[0].past == 0
+
+
+def test_a_real_start_has_who_had_not_ended_as_they_really_started_and_all_others_with_the_window():
+    wait = [5.0, 2.0, 100.0, np.nan, 3.0, 0.0]  # the first one still runs, and the third one still waits
+    jobs = jobs_of(range(0, 60, 10), [200, 5, 5, 5, 5, 5], [1] * 6, wait_time=wait)
+    asked = {"window": 1, "windows": 6, "start": Start.REAL, "warm_jobs": 3}
+    (case,) = (case for case in prepared(jobs, **asked).cases if case.window.start == 5)
+    assert case.jobs.job_id.tolist() == jobs.job_id[[0, 3, 4, 2, 5]].tolist()
+    assert case.jobs.submit_time.tolist() == [-45, -20, -7, 0, 0]
+    assert (case.past, case.since, case.measured.tolist()) == (4, -30.0, [False] * 4 + [True])
+    assert case.really is not None
+    assert case.really.tolist() == [-50, -20, -10, -30]
 
 
 def test_a_job_has_the_same_estimate_in_every_window_and_for_every_length():
