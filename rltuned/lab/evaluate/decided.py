@@ -31,7 +31,7 @@ def decided(case: Case, settings: EvaluationSettings) -> Decided:
     jobs, limit = case.jobs, case.estimates.time_limit
     result = simulate_case(case, contender(OWN, settings)).result()
     start, end = result.start, result.end
-    before = past(case.before, case.before_estimates, float(jobs.submit_time[0]), named=case.named)
+    before = past(case.before, case.before_estimates, case.since, named=case.named)
     predictor = HistoryPredictor(jobs, limit, before)
     ends = np.argsort(end, kind="stable")
     ends = ends[np.isfinite(end[ends])]

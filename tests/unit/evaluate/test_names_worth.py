@@ -18,8 +18,9 @@ from rltuned.core.name_kinds import NameKinds
 from rltuned.core.workers.pool import WorkerPool
 from rltuned.decide.expect.run_time_history import JobKind, RunTimeHistory
 from rltuned.lab.evaluate import gate, site
+from rltuned.lab.evaluate.decided import decided
 from rltuned.lab.evaluate.evaluation import ready
-from rltuned.lab.evaluate.evaluation_settings import as_configured
+from rltuned.lab.evaluate.evaluation_settings import Start, as_configured
 from rltuned.lab.evaluate.names import _compared, worth
 from rltuned.lab.train import command
 from rltuned.records.gate_verdict import parse_verdict
@@ -166,6 +167,16 @@ def test_names_are_refused_where_there_are_none_or_nothing_is_predicted(tmp_path
         gate.prepare(replace(asked, estimates="limit"), jobs, shape, "r", 12)
     with pytest.raises(EvaluationError, match="no job has a name"):
         ready(settings(cluster="1x1", estimates="history:names"), nameless, shape, "r")
+
+
+def test_what_has_ended_since_a_job_began_that_still_runs_is_known():
+    # It has held one of two GPUs since 0. Twenty jobs of 50 s end beside it; three come at once then, and two wait.
+    submit = [0.0, *(100.0 * np.arange(1, 21)), 5000.0, 5000.0, 5000.0]
+    jobs = jobs_of(submit, [1e6, *[50.0] * 20, *[100.0] * 3], [1] * 24, time_limit=[2e6] * 24, wait_time=[0.0] * 24)
+    asked = settings(cluster="1x2", window=3, windows=22, estimates="history", start=Start.REAL, warm_jobs=1)
+    (case,) = (case for case in ready(asked, jobs, parse_shape("1x2"), "r").cases if case.window.start == 21)
+    assert case.jobs.submit_time[0] == -5000.0
+    assert decided(case, asked).median == pytest.approx([50.0, 50.0], rel=0.3)
 
 
 def test_where_no_job_that_is_judged_has_a_name_the_verdict_says_off_and_is_not_lost():
