@@ -329,14 +329,13 @@ def tune(
         "no_rltuned": not daemon,
     }
     with WorkerPool(processes) as pool:
-        baseline = Baseline.of(conf, searching, pool, fairly=fairly)
-        if not np.isfinite(over(settings.objective, baseline.own, baseline.own)).any():
+        baseline, judged = (Baseline.of(conf, of, pool, fairly=fairly) for of in (searching, evaluation.cases))
+        if not all(np.isfinite(over(settings.objective, of.own, of.own)).any() for of in (baseline, judged)):
             raise EvaluationError(
                 f"no job of these windows can run on {shape.text}: name a --cluster that has what they ask for"
             )
         search = Search(baseline)
         values = searched(search, budget, settings.seed, progress)
-        judged = Baseline.of(conf, evaluation.cases, pool, fairly=fairly)
         runs: dict[str, tuple[str, Values | None]] = {"tuned": (OWN, values)}
         if daemon:
             runs |= {"rltuned": ("rl", None), "both": ("rl", values)}

@@ -207,6 +207,10 @@ def test_too_little_history_is_said_with_what_to_do():
         tuned(length=38)
     with pytest.raises(EvaluationError, match="no job of these windows can run on 1x0"):
         tuned(shape="1x0")
+    jobs = long_and_short()
+    later = replace(jobs, gpus=np.where(np.arange(len(jobs)) < len(jobs) // 2, jobs.gpus, 3).astype(np.int32))
+    with pytest.raises(EvaluationError, match="no job of these windows can run on 1x2"):
+        tuned(later, budget=5)
 
 
 def test_the_command_prints_the_lines_or_says_that_there_are_none(found, monkeypatch, tmp_path):
