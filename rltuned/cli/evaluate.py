@@ -128,7 +128,7 @@ def evaluate(out: str | None, *, workers: int | None, config_path: Path | None, 
 @click.command()
 @options(
     *("trace", "from_sacct", *_EVALUATION, "shares", "names", "valid_days"),
-    start="warm",
+    start="real; with --cluster warm",
     model="policy.model",
     window="3000 after 1000, or fewer in a short history",
     windows="30, or as many as there are",
@@ -221,7 +221,7 @@ def gate(
 @options(
     *("trace", "from_sacct", "cluster", "weights", "slurm", "estimates", "objective"),
     *("seed", "skip_bad", "window", "workers"),
-    window="256, or fewer in a short history",
+    window="up to 3000",
 )
 @click.option(
     "--budget",

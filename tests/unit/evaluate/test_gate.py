@@ -608,6 +608,15 @@ def test_the_gate_plays_what_the_daemon_is_configured_to_do_unless_told_otherwis
     assert gate.asked(config, {"estimates": "true", "seed": 3}) == replace(asked, estimates="true", seed=3)
 
 
+def test_the_help_says_what_gate_and_tune_begin_with_where_nobody_says_more():
+    def words(command):
+        return " ".join(CliRunner().invoke(cli, [command, "--help"]).stdout.split())
+
+    here, elsewhere = (gate.asked(Config(), given).start.value for given in ({}, {"cluster": "1x4"}))
+    assert f"[default: {here}; with --cluster {elsewhere}]" in words("gate")
+    assert f"[default: up to {RECENT}]" in words("tune")
+
+
 def test_settings_that_the_gate_does_not_play_are_named():
     assert not_judged(Config()) == []
     assert not_judged(Config(lend={"share": 0.5, "most": 3})) == ["lend.most"]
