@@ -234,8 +234,8 @@ class Tuned:
         if "rltuned" not in self.compared:
             return ""
         alone, both = (self.compared[name]["objective"] for name in ("rltuned", "both"))
-        lines = self.compared["tuned"]["objective"].ratio
-        most = "They gain more than rltuned does" if (lines or 1.0) < (alone.ratio or 1.0) else "rltuned gains more"
+        lines, ours = (1.0 if of.ratio is None else of.ratio for of in (self.compared["tuned"]["objective"], alone))
+        most = "They gain more than rltuned does" if lines < ours else "rltuned gains more"
         return f" {most}: {alone} without them, and {both} on top of them."
 
     def lines(self) -> list[str]:

@@ -159,6 +159,7 @@ def test_what_gains_more_is_said_first_slurm_conf_or_rltuned(found):
     ours = found.compared["tuned"]["objective"].ratio
     assert f"They gain more than rltuned does: {ours + 0.1:.3f} [" in beside(ours + 0.1, 0.5).reason
     assert f"rltuned gains more: {ours - 0.1:.3f} [" in beside(ours - 0.1, 0.5).reason
+    assert "rltuned gains more: 0.000 [" in beside(0.0, 0.0).reason, "nobody waits any more"
     assert beside(ours - 0.1, 0.5).reason.endswith("without them, and 0.500 [0.400, 0.900] on top of them.")
 
 
