@@ -44,7 +44,7 @@ class Workload:
     time_limit: Floats
     """Seconds that the user asked for; NaN where the trace does not say, infinite for unlimited."""
     wait_time: Floats
-    """Seconds that the job waited on the machine of the trace; NaN where not known. For `describe` only."""
+    """Seconds that the job waited on the machine of the trace; NaN where not known."""
     gpus: Codes  # GPUs in all; 0 for a CPU job
     nodes: Codes  # nodes asked for; 0 where the trace does not say
     cpus: Codes  # CPUs in all; 0 where not given: then CPUs do not limit the job
