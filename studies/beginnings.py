@@ -27,6 +27,7 @@ BEGINNINGS: Final = {
     "1,000 jobs by FIFO": (1000, False),
     "3,000 jobs by FIFO": (3000, False),
     "what ran and waited, of 1,000 jobs and of all that had not ended": (1000, True),
+    "what ran and waited, of 3,000 jobs and of all that had not ended": (3000, True),
 }
 WINDOWS: Final = 10
 

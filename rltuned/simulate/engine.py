@@ -91,6 +91,8 @@ class Simulation:
         self._held: set[int] = set()
         self.submitted = jobs.submit_time
         """(N,) seconds; of a job that has requeued itself, when it did. Not to be written."""
+        self.usage_since = np.inf
+        """Seconds since when what ran counts for fair share, beside all that runs under its first calculation."""
         self.ranged: Bools = self.asked.per_node & (self.asked.most_nodes > self.asked.nodes)
         """(N,) jobs with a range of nodes."""
         self.earlier: list[tuple[float, ...]] = []
@@ -358,6 +360,7 @@ class Simulation:
         their age counts from there.
         """
         self.submitted = np.concatenate((submitted, self.submitted[len(submitted) :]))
+        self.usage_since = float(np.nanmin(self.start)) if np.isfinite(self.start).any() else np.inf
         self.state.jobs["submit"][: len(submitted)] = submitted
 
     def hold(self, row: int) -> None:

@@ -21,6 +21,8 @@ from rltuned.decide.rank.multifactor import (
 )
 from rltuned.simulate.engine import Simulation
 
+_STEP: Final = 3600.0
+"""Seconds in which usage of before the first calculation is added up."""
 NO_QOS: Final[Mapping[str, float]] = MappingProxyType({})
 
 
@@ -58,8 +60,8 @@ class MultifactorPriorities:
         cpus = np.where(jobs.cpus > 0, jobs.cpus, np.maximum(jobs.gpus, 1)).astype(np.float64)
         machine = Machine(max(len(shape.nodes), 1), max(int(shape.nodes.cpus.sum()), 1))
         tree, association = associations_of_jobs(jobs.user, jobs.account, others)
-        self.usage = Usage(tree, weights, simulation.now)
-        self._fairshare: Floats = self.usage.factors()
+        self._until = min(simulation.usage_since, simulation.now)
+        self.usage = Usage(tree, weights, self._until)
         self._association = association
         part, types = np.maximum(asked.partition, 0), np.array(jobs.gpu_type.texts())
 
@@ -91,7 +93,10 @@ class MultifactorPriorities:
             time_limit=simulation.estimates.time_limit,
         )
         self._fixed = fixed_terms(weights, machine, pending)
-        self._until = simulation.now
+        while self._until + _STEP < simulation.now:
+            self._charge(simulation, self._until + _STEP)
+        self._charge(simulation, simulation.now)
+        self._fairshare: Floats = self.usage.factors()
 
     def sums(self, simulation: Simulation, rows: Rows) -> Ints:
         """(n,) of these jobs now, fractions dropped; the fair share is that of the last calculation."""
@@ -103,13 +108,15 @@ class MultifactorPriorities:
 
     def passed(self, simulation: Simulation) -> None:
         """Charge what ran since the last call, let all usage decay, and rank the users again."""
-        if not self.weights.fairshare:
-            return
-        now, since = simulation.now, self._until
-        seconds = np.minimum(simulation.end, now) - np.maximum(simulation.start, since)
+        if self.weights.fairshare:
+            self._charge(simulation, simulation.now)
+            self._fairshare = self.usage.factors()
+
+    def _charge(self, simulation: Simulation, until: float) -> None:
+        """What ran until then, since the last time."""
+        seconds = np.minimum(simulation.end, until) - np.maximum(simulation.start, self._until)
         ran = np.flatnonzero(seconds > 0.0)  # NaN: not started
-        self.usage.decay(now)
+        self.usage.decay(until)
         if len(ran):
             self.usage.charge(self._association[ran], self._billing[ran] * simulation.grown[ran], seconds[ran])
-        self._fairshare = self.usage.factors()
-        self._until = now
+        self._until = until

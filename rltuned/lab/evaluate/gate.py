@@ -22,7 +22,7 @@ from rltuned.core.workers.progress import Progress, silent
 from rltuned.lab.evaluate.bootstrap import LEVEL, RESAMPLES
 from rltuned.lab.evaluate.evaluation import Evaluation, ready, refuse_nameless, whose
 from rltuned.lab.evaluate.evaluation_report import means
-from rltuned.lab.evaluate.evaluation_settings import ASK_TUNE, EvaluationSettings, as_configured
+from rltuned.lab.evaluate.evaluation_settings import ASK_TUNE, EvaluationSettings, Start, as_configured
 from rltuned.lab.evaluate.frontier import TESTED, Point, contenders, parse_shares, points, table
 from rltuned.lab.evaluate.harm import unknown
 from rltuned.lab.evaluate.measure import Measured
@@ -34,7 +34,9 @@ from rltuned.records.gate_verdict import FORMAT, SLURM, VERSION
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.workload.jobs import Workload
 
-WARM: Final = 1000  # jobs before a window: fewer never have the queue that a site has
+WARM: Final = {Start.IDLE: 0, Start.WARM: 1000, Start.REAL: 3000}
+"""Jobs before a window. Fewer never have the queue that a site has; where it is as it was, they say who has used how
+much."""
 VALID_DAYS: Final = 90.0
 
 
@@ -75,7 +77,7 @@ def prepare(
     windows = recent(len(jobs), split, length, settings.windows, settings.warm_jobs, begin)
     settled = replace(settings, gate=True, split=split, window=windows[0].jobs, windows=len(windows))
     if length is None and settings.warm_jobs is None:
-        settled = replace(settled, warm_jobs=max(settled.window, WARM))
+        settled = replace(settled, warm_jobs=max(settled.window, WARM[settled.start]))
     return ready(replace(settled, weights=settled.weights or "usual"), jobs, shape, revision, windows)
 
 

@@ -116,6 +116,22 @@ def test_a_real_start_leaves_what_really_ran_and_waited_with_the_age_that_it_has
     assert (simulation.state.jobs["submit"] == simulation.submitted).all()
 
 
+def test_a_real_start_knows_who_has_used_the_cluster():
+    # One GPU. Ann's job ended before the window, and Cyd's runs; then Bob's goes before Ann's second one.
+    jobs = jobs_of(
+        [0.0, 10.0, 500.0, 501.0], [400.0, 600.0, 60.0, 60.0], [1] * 4,
+        user=["ann", "cyd", "ann", "bob"], wait_time=[0.0, 390.0, np.nan, np.nan],
+    )  # fmt: skip
+    asked = {"cluster": "1x1", "window": 2, "windows": 3, "policies": ("multifactor",), "weights": "fair-share"}
+    first = {}
+    for start in (Start.WARM, Start.REAL):
+        evaluation = prepared(jobs, **asked, warm_jobs=2, start=start)
+        (case,) = (case for case in evaluation.cases if case.window.start == 2)
+        found = simulate_case(case, contender("multifactor", evaluation.settings)).result().start
+        first[start] = jobs.user.texts()[2:][int(np.argmin(found[case.measured]))]
+    assert first == {Start.WARM: "ann", Start.REAL: "bob"}
+
+
 def test_a_window_that_begins_as_it_really_did_waits_more_like_reality():
     jobs = busy_jobs(400)
     asked = {"cluster": "2x4", "policies": ("multifactor",), "weights": "usual", "windows": 6}

@@ -224,13 +224,14 @@ def test_a_short_history_has_shorter_windows_unless_they_were_asked_for():
 
 
 def test_the_cluster_is_filled_by_a_thousand_jobs_unless_lengths_are_given():
-    def prepared(length, **values):
-        asked = settings(policies=contenders((0.5,)), windows=30, start=Start.WARM, **values)
+    def prepared(length, start=Start.WARM, **values):
+        asked = settings(policies=contenders((0.5,)), windows=30, start=start, **values)
         return gate.prepare(asked, busy_jobs(2_600), parse_shape("2x4"), "r", length)
 
     usual = prepared(None)
-    assert (usual.settings.window, usual.settings.past) == (130, gate.WARM)
-    assert {case.past for case in usual.cases} == {gate.WARM}
+    assert (usual.settings.window, usual.settings.past) == (130, 1000)
+    assert {case.past for case in usual.cases} == {1000}
+    assert prepared(None, Start.REAL).settings.past == 3000
     assert (prepared(40).settings.past, prepared(None, warm_jobs=7).settings.past) == (40, 7)
 
 
