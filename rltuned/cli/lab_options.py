@@ -38,7 +38,7 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "help": "The simulated Slurm: backfill=easy|none (a reservation for the first job of a partition, or none at "
         "all), placement=best|worst (best fit, worst fit), and SchedulerParameters: bf_interval, bf_window, "
         "bf_resolution, bf_max_job_test, bf_max_job_user, bf_max_job_part, bf_max_job_start, bf_min_age_reserve, "
-        "default_queue_depth.",
+        "bf_job_part_count_reserve, default_queue_depth.",
         "usual": "what Slurm shows; with --cluster those of a slurm.conf that says nothing, but for "
         "default_queue_depth: the whole queue",
     },

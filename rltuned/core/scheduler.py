@@ -10,7 +10,8 @@ _UNITS: Final[Mapping[str, float]] = {"bf_window": 60.0}  # seconds, where slurm
 _AT_LEAST_1: Final = frozenset({"bf_interval", "bf_window", "bf_resolution", "bf_max_job_test"})
 WHOLE_QUEUE: Final = 2**31 - 1
 """default_queue_depth where no site has said one: every main pass tries all jobs. slurmctld takes no larger number."""
-LIMITS: Final = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start", "bf_min_age_reserve")
+_RESERVE: Final = ("bf_min_age_reserve", "bf_job_part_count_reserve")
+LIMITS: Final = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start", *_RESERVE)
 _SIMULATED: Final = ("default_queue_depth", "bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", *LIMITS)
 
 
@@ -37,12 +38,11 @@ class SchedulerParameters:
     bf_min_prio_reserve: int = 0
     """Priority from which on a waiting job gets a reservation; 0: every one."""
     half_life: float = 7 * 86_400.0  # PriorityDecayHalfLife, seconds; 0: usage does not decay
-    bf_max_job_user: int = 0
-    """Jobs of a user that a backfill pass looks at; 0: all. Likewise of a partition …"""
+    bf_max_job_user: int = 0  # jobs of a user that a backfill pass looks at; 0: all. Likewise of a partition …
     bf_max_job_part: int = 0
     bf_max_job_start: int = 0  # … and that it starts
-    bf_min_age_reserve: int = 0
-    """Seconds that a job waits before it keeps resources from those behind it."""
+    bf_min_age_reserve: int = 0  # seconds that a job waits before it keeps resources from those behind it
+    bf_job_part_count_reserve: int = 0  # jobs of a partition for which a backfill pass keeps them; 0: all
     default_queue_depth: int = 100  # jobs that a main pass tries, but for one a minute, which tries all
     whole_nodes: bool = False
     """SelectType=select/linear: a job has all of its nodes, whatever it asks for."""

@@ -469,13 +469,13 @@ def reserve_whole(s: k.State, partition: int, nodes: int, start: float, end: flo
         node = s.nodes[place].pick_node
         insert(p.start[node], p.end[node], s.nodes[node].plans, start, end)
         s.nodes[node].plans += 1
-    for other in range(len(p.planned)):
+    for other in range(len(p.partitions)):
         shared = other == partition
         for place in range(nodes):
             shared = shared or p.member[other, s.nodes[place].pick_node]
         if shared:
-            insert(p.by_end_start[other], p.by_end[other], p.planned[other], start, end)
-            p.planned[other] += 1
+            insert(p.by_end_start[other], p.by_end[other], p.partitions[other].planned, start, end)
+            p.partitions[other].planned += 1
 
 
 @k.uncached
@@ -500,7 +500,7 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
         p.kinds[kind].hopeless = limit
         return
     since, tried = p.kinds[kind].since, False
-    n = p.planned[partition]
+    n = p.partitions[partition].planned
     low = first_after(p.by_end[partition], n, since)
     # No start before `soonest`, as long as the position is before `opens` and the limit before `shuts`.
     soonest, opens, shuts = -np.inf, np.inf, np.inf
@@ -544,6 +544,7 @@ def plan_kind(s: k.State, c: k.Setup, kind: int, job: int) -> None:
                 if begin < end_of_table:
                     reserve_whole(s, partition, nodes, begin, max(end_of_steps(start + limit, step), begin + step))
                 s.jobs[job].planned = start
+                p.partitions[partition].reserved += 1
                 return
             since = start
         while low < n and p.by_end[partition, low] <= since:

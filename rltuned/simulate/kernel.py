@@ -222,6 +222,14 @@ KIND: Final = np.dtype(
 )
 
 
+PARTITION: Final = np.dtype(
+    [
+        ("planned", "i8"),  # plans of this pass of sched/backfill that are on nodes of the partition
+        ("reserved", "i8"),  # jobs of the partition that it has planned
+    ]
+)
+
+
 class Plans(NamedTuple):
     """What a pass of sched/backfill has planned, and what it computes only once. Empty for any other backfill.
 
@@ -233,7 +241,7 @@ class Plans(NamedTuple):
     end: Floats  # (M, Q)
     by_end_start: Floats  # (P, Q) start of the plans that are on nodes of the partition, by their end
     by_end: Floats  # (P, Q) likewise, their end
-    planned: Array  # (P,) how many these are
+    partitions: Array  # (P,) `PARTITION`
     # What running jobs give back when they reach their limits.
     limit_end: Floats  # (J,) second at which each job of `State.holding` does
     release_ptr: Array  # (M+2,) where the releases of each node begin in `release_at`
@@ -301,6 +309,7 @@ class Setup(NamedTuple):
     bf_max_job_part: int
     bf_max_job_start: int
     bf_min_age_reserve: int
+    bf_job_part_count_reserve: int
     bf_window: float
     bf_resolution: float
     refresh: float

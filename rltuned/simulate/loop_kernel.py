@@ -136,7 +136,8 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
     where others are left that might start.
     EASY: that job gets the one reservation of its partition.
     sched/backfill: each job that is looked at and cannot start plans its nodes.
-    A job that has not waited for `bf_min_age_reserve` neither blocks nor plans.
+    A job that has not waited for `bf_min_age_reserve` neither blocks nor plans; nor does one plan after
+    `bf_job_part_count_reserve` others of its partition.
     """
     s.counts[k.PASSES] += 1
     now = s.clock[k.NOW]
@@ -145,7 +146,9 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
     open_partitions = partitions
     s.blocked[:] = False
     k.forget_pools(s)
-    s.plans.planned[:] = 0
+    for partition in range(len(s.plans.partitions)):
+        s.plans.partitions[partition].planned = 0
+        s.plans.partitions[partition].reserved = 0
     s.counts[k.LISTED] = -1
     for node in range(len(s.nodes)):
         s.nodes[node].shadow = np.inf
@@ -215,7 +218,8 @@ def queue_pass(s: k.State, c: k.Setup, mode: k.Index) -> None:
                 for place in range(s.part_ptr[p], s.part_ptr[p + 1]):
                     s.nodes[s.part_nodes[place]].kept = True
         elif mode == k.SLURM_BACKFILL:
-            plan(s, c, job)
+            if not 0 < c.bf_job_part_count_reserve <= s.plans.partitions[p].reserved:
+                plan(s, c, job)
         elif mode == k.EASY_BACKFILL:
             if c.shorter:
                 note_shorter_limits(s, c, job)

@@ -63,6 +63,7 @@ class SimulationSettings:
     bf_max_job_start: int = 0  # jobs that a pass starts, likewise
     bf_min_age_reserve: int = 0
     """Seconds that a job must have waited to get a reservation of `Backfill.SLURM`, and to block its partition."""
+    bf_job_part_count_reserve: int = 0  # reservations of a pass for jobs of a partition; 0: as many as there are
     bf_window: float = 86_400.0
     """How far ahead `Backfill.SLURM` plans; a job that would start later gets no reservation."""
     bf_resolution: float = 60.0

@@ -29,7 +29,7 @@ _KNOWN: Final[Mapping[str, frozenset[str]]] = {
 _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "SchedulerParameters": frozenset(
         {
-            *("assoc_limit_stop", "bf_busy_nodes", "bf_job_part_count_reserve", "bf_licenses", "bf_max_job_array_resv"),
+            *("assoc_limit_stop", "bf_busy_nodes", "bf_licenses", "bf_max_job_array_resv"),
             *("bf_max_job_assoc", "bf_max_job_user_part", "bf_min_prio_reserve"),
             *("bf_one_resv_per_job", "bf_running_job_reserve", "bf_topopt_enable", "bf_window_linear"),
             *("pack_serial_at_end", "partition_job_depth", "reduce_completing_frag", "sched_max_job_start"),

@@ -563,6 +563,7 @@ class Reference:
         if self.end_of_plans(second) < second:
             return
         looked: Counter[tuple[str, int]] = Counter()
+        reserved: Counter[int] = Counter()
         most = {"user": self.settings.bf_max_job_user, "partition": self.settings.bf_max_job_part}
         for job in list(self.queue):
             if looked["tested", 0] == self.settings.bf_max_job_test:
@@ -580,15 +581,16 @@ class Reference:
                 looked["started", 0] += 1
             else:
                 blocked.add(job.partition)
-                if not self.is_young(job):
-                    self.plan(job, second, plans)
+                full = 0 < self.settings.bf_job_part_count_reserve <= reserved[job.partition]
+                if not self.is_young(job) and not full:
+                    reserved[job.partition] += self.plan(job, second, plans)
 
     def end_of_plans(self, second: float) -> float:
         """Where the table of this pass ends: nothing is tried after it, and what would begin there is not kept."""
         return whole_steps(second + self.settings.bf_window, self.settings.bf_resolution)
 
-    def plan(self, job: Job, second: float, plans: Plans) -> None:
-        """Reserve the whole nodes on which the job is expected to start first, if that is within `bf_window`."""
+    def plan(self, job: Job, second: float, plans: Plans) -> bool:
+        """Reserve the whole nodes on which the job is expected to start first; whether that is within `bf_window`."""
         latest = second + self.settings.bf_window
         since, listed = second, self.releases()
         found: dict[tuple[int, ...], tuple[float, list[int]] | None] = {}  # nothing begins or ends meanwhile
@@ -607,15 +609,16 @@ class Reference:
                 continue
             start, chosen = max(expected[0], since), expected[1]
             if start > latest:
-                return
+                return False
             if set(chosen) <= set(self.unplanned(job, start, plans)):
                 step = self.settings.bf_resolution
                 begin, end = reserved(start, start + job.limit, step)
                 if begin < self.end_of_plans(second):
                     for node in chosen:
                         plans[node].append((begin, end))
-                return
+                return True
             since = start
+        return False
 
     def unplanned(self, job: Job, since: float, plans: Plans) -> list[int]:
         """Nodes of its partition without a plan from `since` until the job's limit, that moment included."""

@@ -32,11 +32,13 @@ def test_what_a_cluster_says_is_taken_and_said_again():
     most = SchedulerParameters(bf_max_job_test=1_000_000, bf_window=31_536_000.0)
     assert SchedulerParameters.parse(most.text()) == most
     text = "default_queue_depth=20,bf_max_job_user=5,bf_max_job_part=50,bf_max_job_start=9,bf_min_age_reserve=60"
+    text += ",bf_job_part_count_reserve=7"
     some = SchedulerParameters.read(dict(word.split("=") for word in text.split(",")))
     assert some.text() == text
     assert SchedulerParameters.parse(some.text()) == some
     settings = SimulationSettings.of_cluster(some)
     assert (settings.bf_max_job_user, settings.bf_max_job_part, settings.bf_max_job_start) == (5, 50, 9)
+    assert settings.bf_job_part_count_reserve == 7
     assert SimulationSettings.of_cluster(SchedulerParameters.read(settings.parameters())) == settings
 
 

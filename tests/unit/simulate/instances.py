@@ -240,6 +240,7 @@ def random_instance(seed: int, types: tuple[str, str, str] = ("p100", "v100", "p
         **{f"bf_max_job_{of}": int(limits.choice([0, 0, 1, 2, 4])) for of in ("user", "part", "start")},
         "bf_min_age_reserve": int(limits.choice([0, 0, 0, 50, 400])),
         "default_queue_depth": int(limits.choice([WHOLE_QUEUE, 0, 2, 5])),
+        "bf_job_part_count_reserve": int(limits.choice([0, 0, 1, 2])),
         "bf_window": float(rng.choice([86_400.0, 120.0])),
         "bf_resolution": float(rng.choice([60.0, 1.0])),
         "refresh": float(rng.choice([60.0, 25.0])),

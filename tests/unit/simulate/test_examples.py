@@ -113,6 +113,32 @@ def test_a_job_keeps_nothing_from_others_before_it_has_waited_for_bf_min_age_res
     assert run(simulate, cluster([4]), rows, settings).start.tolist() == [0, 600, 700, start]
 
 
+@pytest.mark.parametrize(("count", "start"), [(0, 700), (1, 0), (2, 700)])
+def test_bf_job_part_count_reserve_jobs_of_a_pass_keep_nodes_from_others(simulate, count, start):
+    # Jobs 0 and 1 have three GPUs each of two nodes until 600, jobs 2 and 3 want a node and are planned then. Job 4,
+    # of one GPU until 900, would be in their way: on n1 only if job 3 is planned, too.
+    rows = [*[(0, 600, 600, 3)] * 2, *[(0, 100, 100, 4)] * 2, (0, 100, 900, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_job_part_count_reserve=count)
+    assert run(simulate, cluster([4, 4]), rows, settings).start.tolist() == [0, 0, 600, 600, start]
+
+
+def test_each_partition_has_bf_job_part_count_reserve_jobs_that_keep_nodes(simulate):
+    # As above with a node for each partition: job 3 is the first of right.
+    shape = cluster([4, 4], partitions=[partition("left", [0]), partition("right", [1])])
+    rows = [*[(0, 600, 600, 3)] * 2, *[(0, 100, 100, 4)] * 2, (0, 100, 900, 1)]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_job_part_count_reserve=1)
+    names = ["left", "right", "left", "right", "right"]
+    assert run(simulate, shape, rows, settings, partition=names).start.tolist() == [0, 0, 600, 600, 700]
+
+
+def test_a_job_that_is_not_planned_is_none_of_bf_job_part_count_reserve(simulate):
+    # Job 2 wants both nodes, which are free together at 2000, after the window. So job 3, planned on n1 at 600, is the
+    # first one, and of jobs 4 and 5 one at a time runs on n0.
+    rows = [(0, 2000, 2000, 3), (0, 600, 600, 3), (0, 100, 100, 8), (0, 100, 100, 4), *[(0, 100, 900, 1)] * 2]
+    settings = replace(AT_EVENTS, backfill=Backfill.SLURM, bf_job_part_count_reserve=1, bf_window=1200.0)
+    assert run(simulate, cluster([4, 4]), rows, settings).start.tolist() == [0, 0, 2000, 600, 0, 100]
+
+
 @pytest.mark.parametrize(("age", "start"), [(0, 200), (49, 200), (50, 49)])
 def test_a_young_job_does_not_block_its_partition_in_the_main_pass(simulate, age, start):
     # Job 2 comes at 49 and fits beside job 0; job 1, which wants all, blocks the partition once it is old enough.

@@ -55,6 +55,7 @@ def crowded(seed: int) -> Instance:
         fit=list(Fit)[rng.choice([0, 1, 2, 2, 2, 2])],
         bf_interval=float(rng.choice([60.0, 30.0, 7.0])),
         bf_max_job_test=int(rng.choice([500, 500, 20, 6])),
+        bf_job_part_count_reserve=int(rng.spawn(1)[0].choice([0, 0, 1, 2])),
         bf_window=float(rng.choice([86_400.0, 3_600.0, 1_200.0, 300.0])),
         bf_resolution=float(rng.choice([60.0, 60.0, 1.0, 0.0, 2800.0])),
         bf_offset=float(rng.choice([0.0, 0.5])),

@@ -256,7 +256,7 @@ def test_weights_of_tres_may_be_negative_and_have_units(slurm, text, expected):
         ("PriorityWeightAssoc = 1000000", "PriorityWeightAssoc=1000000"),
         ("Licenses = matlab:10", "Licenses=matlab:10"),
         ("SchedulerParameters = bf_max_job_assoc=5,bf_interval=60", "SchedulerParameters=bf_max_job_assoc=5"),
-        ("SchedulerParameters = bf_continue,bf_min_age_reserve=600", ""),
+        ("SchedulerParameters = bf_job_part_count_reserve=20,bf_min_age_reserve=600", ""),
         ("SchedulerParameters = bf_continue,bf_min_prio_reserve=600", "SchedulerParameters=bf_min_prio_reserve=600"),
         ("SelectTypeParameters = CR_CORE_MEMORY,CR_LLN", "SelectTypeParameters=CR_LLN"),
         ("PriorityWeightTRES = CPU=1,license/x=10,billing=3", "PriorityWeightTRES=license/x=10"),
