@@ -73,9 +73,13 @@ class Episode:
         predicted: bool = False,
     ) -> None:
         """The arguments are those of `Simulation`; `predicted`: whether the estimates are predicted means (`on_means`).
-        Raises RltunedError: as `Simulation`; and a node with GPUs of two types, whose free GPUs the simulator does not
-        tell apart by type as `observe` would.
+        Raises RltunedError: as `Simulation`; a node with GPUs of two types, whose free GPUs the simulator does not tell
+        apart by type as `observe` would; and a floating reservation, of which that does not know.
         """
+        if shape.longest is not None:
+            raise RltunedError(
+                "episodes are for clusters without floating reservations, of which observe does not know"
+            )
         if (np.count_nonzero(shape.nodes.gpus, axis=1) > 1).any():
             raise RltunedError("episodes are for clusters whose nodes have GPUs of one type each")
         self._simulation = Simulation(shape, jobs, estimates, settings, asked=asked)

@@ -39,7 +39,9 @@ class Requests:
     gpu_type: Codes  # (N,) column of `NodeTable.gpu_types`; −1: any, or a job of no GPUs.
     partition: Codes  # (N,) index into `ClusterShape.partitions`.
     pool: Codes
-    """(N,) row of `pool_nodes`: partition, type, and as many GPUs as the job wants of a node (at least one in all)."""
+    """(N,) row of `pool_nodes`: partition, type, nodes that take its limit, and as many GPUs as the job wants of a node
+    (at least one in all).
+    """
     pool_nodes: Bools  # (L, M)
     capacity: Ints  # (M, 4) GPUs, CPUs, MiB of memory and of disk of an empty node
     rejected: dict[int, str]  # why, by row: jobs that could not run on the empty cluster
@@ -61,10 +63,13 @@ def capacity(nodes: NodeTable) -> Ints:
 
 
 def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Requests:
-    """Requests of all jobs; `time_limit` (N,) seconds is compared with MaxTime."""
+    """Requests of all jobs; `time_limit` (N,) seconds is compared with MaxTime, and with `ClusterShape.longest`."""
+    longest = np.full(len(shape.nodes), np.inf) if shape.longest is None else shape.longest
+    bounds = np.unique(longest)
+    beyond = np.searchsorted(bounds, time_limit).astype(np.int32)
     amounts = (jobs.gpus, jobs.nodes, jobs.cpus, jobs.mem, jobs.tmp, jobs.most_nodes)
-    groups, of = distinct((jobs.partition.codes, jobs.gpu_type.codes, *amounts))
-    some = _Groups(shape, jobs.take(groups))
+    groups, of = distinct((jobs.partition.codes, jobs.gpu_type.codes, *amounts, beyond))
+    some = _Groups(shape, jobs.take(groups), beyond[groups], np.searchsorted(bounds, longest))
     reason = some.reasons
     rejected = {int(row): reason[int(of[row])] for row in np.flatnonzero(np.isin(of, list(reason)))}
     limits = np.array([partition.max_time for partition in shape.partitions])
@@ -97,8 +102,12 @@ def requests(shape: ClusterShape, jobs: Workload, time_limit: Floats) -> Request
 class _Groups:
     """Computes U distinct requests."""
 
-    def __init__(self, shape: ClusterShape, jobs: Workload) -> None:
+    def __init__(self, shape: ClusterShape, jobs: Workload, beyond: Codes, takes: Ints) -> None:
+        """`beyond`: (U,) how many of the different `ClusterShape.longest` the limit is beyond. `takes`: (M,) which
+        of them is the node's: it takes the job where that is no smaller.
+        """
         self._shape, self._jobs = shape, jobs
+        self._beyond, self._takes = beyond, takes
         self.capacity = capacity(shape.nodes)
         u = len(jobs)
         self.reasons: dict[int, str] = {}
@@ -112,9 +121,12 @@ class _Groups:
         self.most = caps[self.partition]
         self.pool = np.full(u, -1, dtype=np.int32)
         alive = np.array([group not in self.reasons for group in range(u)], dtype=np.bool_)
-        for partition, gpu_type in set(zip(self.partition[alive].tolist(), self.gpu_type[alive].tolist(), strict=True)):
-            rows = np.flatnonzero(alive & (self.partition == partition) & (self.gpu_type == gpu_type))
-            self._derive(rows, self._able(partition, gpu_type))
+        columns = (self.partition, self.gpu_type, beyond)
+        for key in set(zip(*(column[alive].tolist() for column in columns), strict=True)):
+            rows = np.flatnonzero(
+                alive & np.all([column == of for column, of in zip(columns, key, strict=True)], axis=0)
+            )
+            self._derive(rows, self._able(*key))
         self.pool_nodes = self._pools(np.flatnonzero(alive))
 
     def _partitions(self) -> Codes:
@@ -140,12 +152,13 @@ class _Groups:
             self.reasons.setdefault(int(group), f"unknown GPU type {jobs.gpu_type.value(int(group))!r}")
         return found
 
-    def _able(self, partition: int, gpu_type: int) -> Ints:
-        """(M, 4) `capacity` with the GPUs of that type only (−1: all); nothing of nodes without any, or not of the
-        partition.
+    def _able(self, partition: int, gpu_type: int, beyond: int) -> Ints:
+        """(M, 4) `capacity` with the GPUs of that type only (−1: all); nothing of nodes without any, not of the
+        partition, or where so long a limit does not start.
         """
         mask = np.zeros(len(self.capacity), dtype=np.bool_)
         mask[self._shape.partitions[partition].nodes] = True
+        mask &= self._takes >= beyond
         found = self.capacity.copy()
         if gpu_type >= 0:
             found[:, GPU] = self._shape.nodes.gpus[:, gpu_type]
@@ -196,6 +209,8 @@ class _Groups:
         where = f"partition {partition.name}"
         if self.gpu_type[group] >= 0:
             where += f" with GPUs of type {self._shape.nodes.gpu_types[self.gpu_type[group]]}"
+        if self._beyond[group]:
+            where += " on nodes that take its time limit"
         if not len(kinds):
             return f"no node in {where}"
         need, nodes, most = self.need[group], int(self.nodes[group]), self._max_nodes[self.partition[group]]
@@ -224,12 +239,12 @@ class _Groups:
         """(L, M) distinct sets of capable nodes; sets `pool`."""
         known: dict[bytes, int] = {}
         masks: list[Bools] = []
-        of_key: dict[tuple[int, int, int], int] = {}
+        of_key: dict[tuple[int, int, int, int], int] = {}
         for row in rows:
             gpus = int(self.need[row, GPU]) if self.per_node[row] else min(int(self.need[row, GPU]), 1)
-            key = (int(self.partition[row]), int(self.gpu_type[row]), gpus)
+            key = (int(self.partition[row]), int(self.gpu_type[row]), int(self._beyond[row]), gpus)
             if key not in of_key:
-                mask = self._able(key[0], key[1])[:, GPU] >= gpus
+                mask = self._able(*key[:3])[:, GPU] >= gpus
                 of_key[key] = known.setdefault(mask.tobytes(), len(masks))
                 if of_key[key] == len(masks):
                     masks.append(mask)

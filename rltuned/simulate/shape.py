@@ -28,7 +28,7 @@ from rltuned.core.changes import OverSubscribe
 from rltuned.core.errors import ShapeError
 from rltuned.core.notation import seconds_of, tres_name
 from rltuned.core.plain_tables import node_table
-from rltuned.core.tables import NO_ROWS, NodeTable, Partition
+from rltuned.core.tables import NO_ROWS, Floats, NodeTable, Partition
 
 CPUS_PER_GPU: Final = 8
 MEM_PER_GPU: Final = 64 * 1024.0
@@ -48,6 +48,8 @@ class ClusterShape:
     partitions: tuple[Partition, ...]  # at least one; exactly one has `default` set
     text: str  # as it was written: "20x8:p100", or the file's name
     qos: tuple[str, ...] = field(default=("normal",))
+    longest: Floats | None = None
+    """(M,) seconds: no job with a longer time limit starts on the node (Flags=TIME_FLOAT); None: any does."""
 
     @property
     def gpus(self) -> int:

@@ -7,7 +7,7 @@ up; every pass sorts the queue, every question about the future replays the runn
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final
 
@@ -181,6 +181,8 @@ class Reference:
         self.settings = settings or SimulationSettings()
         self.predictor = predictor
         self.asked = asked = asked or requests(shape, jobs, estimates.time_limit)
+        self.seen = requests(replace(shape, longest=None), jobs, estimates.time_limit)
+        """As policies see them: they know of no floating reservation."""
         self.now = 0.0
         apart = frozenset(isolated)
         self.every = []
@@ -366,7 +368,8 @@ class Reference:
         asked = float(self.jobs.gpus[job.row])
         if not job.whole or not job.pool:
             return asked
-        each = median(self.full[node][GPU] for node in job.pool)
+        pool = np.flatnonzero(self.seen.pool_nodes[self.seen.pool[job.row]])
+        each = median(self.full[node][GPU] for node in pool)
         return max(asked, max(job.nodes, math.ceil(asked / max(each, 1))) * each)
 
     # --- starting jobs

@@ -225,6 +225,13 @@ def left_open(instance: Instance, seed: int) -> Instance:
     return replace(instance, jobs=opened(np.random.default_rng([seed, 0x52]), instance.jobs))
 
 
+def floating(instance: Instance, seed: int) -> Instance:
+    """With nodes that perhaps take short jobs only."""
+    rng, shape = np.random.default_rng([seed, 0x53]), instance.shape
+    longest = rng.choice([np.inf, np.inf, 120.0, 400.0], len(shape.nodes))
+    return replace(instance, shape=replace(shape, longest=longest)) if rng.random() < 0.3 else instance
+
+
 def random_instance(seed: int, types: tuple[str, str, str] = ("p100", "v100", "p100"), **settings: Any) -> Instance:
     rng = np.random.default_rng([seed, 0x51])
     shape = random_cluster(rng, types)

@@ -109,6 +109,12 @@ def assert_same_rows(ranker: Observing, found: Trajectory, policy: Actor) -> Non
         np.testing.assert_allclose(found.moment[step], own.moment, atol=1e-6, rtol=0)
 
 
+def test_a_floating_reservation_is_refused():
+    shape = replace(cluster([4, 4]), longest=np.array([np.inf, 600.0]))
+    with pytest.raises(RltunedError, match="without floating reservations, of which observe does not know"):
+        Episode(shape, jobs_of([0.0], [10.0], [1]), given([10.0]))
+
+
 @pytest.mark.parametrize("name", ACTORS)
 @pytest.mark.parametrize("block", range(4))
 def test_on_random_instances_every_job_starts_as_with_observe_and_the_actor_and_every_row_is_observes(name, block):

@@ -139,6 +139,19 @@ def test_a_job_that_is_not_planned_is_none_of_bf_job_part_count_reserve(simulate
     assert run(simulate, cluster([4, 4]), rows, settings).start.tolist() == [0, 0, 2000, 600, 0, 100]
 
 
+@pytest.mark.parametrize("backfill", [Backfill.EASY, Backfill.SLURM])
+@pytest.mark.parametrize(("longest", "starts", "on"), [(np.inf, [0, 0, 50], 0), (300.0, [0, 50, 1], 1)])
+def test_no_job_of_a_longer_limit_starts_on_a_node_of_a_floating_reservation(simulate, backfill, longest, starts, on):
+    # Two nodes of 4 GPUs. Jobs 0 and 1 may run for 301 s: where n1 takes 300 s at most, job 1 waits for n0, and keeps
+    # nothing of n1 from job 2, which may run for 300 s.
+    shape = replace(cluster([4, 4]), longest=np.array([np.inf, longest]))
+    result = run(
+        simulate, shape, [(0, 50, 301, 4), (0, 50, 301, 4), (1, 50, 300, 4)], replace(AT_EVENTS, backfill=backfill)
+    )
+    assert result.start.tolist() == starts
+    assert nodes(result, 2) == {on}
+
+
 @pytest.mark.parametrize(("age", "start"), [(0, 200), (49, 200), (50, 49)])
 def test_a_young_job_does_not_block_its_partition_in_the_main_pass(simulate, age, start):
     # Job 2 comes at 49 and fits beside job 0; job 1, which wants all, blocks the partition once it is old enough.

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from unit.simulate import instances
-from unit.simulate.instances import Instance, cluster, compiled, given, jobs_of, random_instance
+from unit.simulate.instances import Instance, cluster, compiled, floating, given, jobs_of, random_instance
 
 from rltuned.core.changes import OverSubscribe
 from rltuned.core.config import Config
@@ -61,6 +61,19 @@ def test_capacity_is_never_exceeded_in_any_dimension(block):
             assert (together <= want.capacity[:, :3].sum(axis=0)).all(), f"seed {seed} at {time}"
 
 
+def test_no_job_starts_on_a_node_that_does_not_take_its_limit():
+    longer = 0
+    for seed in SEEDS:
+        instance = floating(random_instance(seed), seed)
+        if (longest := instance.shape.longest) is None:
+            continue
+        limit, result = instance.estimates.time_limit, instance.run(compiled)
+        for row in ran(result):
+            assert (limit[row] <= longest[nodes(result, row)]).all(), f"seed {seed}, job {row}"
+            longer += bool((limit[row] > longest).any())
+    assert longer > 20
+
+
 def test_every_feasible_job_runs_after_it_came_for_its_run_time_or_its_limit_and_all_end():
     for seed in SEEDS:
         instance = random_instance(seed, **EXACT)
@@ -93,7 +106,7 @@ def test_no_backfilled_job_delays_the_reservation_of_the_head():
     checked = 0
     for seed in range(120):
         instance = random_instance(seed, backfill=Backfill.EASY, bf_min_age_reserve=0, **AT_EVENTS)
-        if sum(len(part.nodes) for part in instance.shape.partitions) > len(instance.shape.nodes):
+        if np.bincount(np.concatenate([part.nodes for part in instance.shape.partitions])).max() > 1:
             continue
         estimates = instance.estimates
         simple = asked(instance).per_node  # the others would need a search of their own to tell whether they fit

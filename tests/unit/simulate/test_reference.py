@@ -13,6 +13,7 @@ from unit.simulate.instances import (
     Average,
     Instance,
     compiled,
+    floating,
     left_open,
     random_instance,
 )
@@ -45,7 +46,7 @@ def assert_same(instance: Instance, case: str, ranker: Any = None, predictors: A
 def test_engine_and_reference_agree_job_by_job(share):
     seen: Counter[str] = Counter()
     for seed in range(share, INSTANCES, SHARES):
-        instance = random_instance(seed)
+        instance = floating(random_instance(seed), seed)
         result = assert_same(instance, f"seed {seed}")
         everything = replace(instance, settings=replace(instance.settings, default_queue_depth=WHOLE_QUEUE))
         seen["queue left untried"] += not np.array_equal(everything.run(compiled).start, result.start, equal_nan=True)

@@ -51,6 +51,19 @@ def test_where_too_few_nodes_are_that_large_the_same_gpus_are_asked_in_all():
     assert want.rejected == {1: "needs 25 GPUs, partition main has 24"}
 
 
+def test_a_job_of_a_longer_limit_is_one_of_a_cluster_without_the_nodes_that_do_not_take_it():
+    shape = replace(cluster([8, 8, 4, 4]), longest=np.array([600.0, 600.0, np.inf, 1200.0]))
+    limits = np.array([600.0, 601.0, 601.0, 1201.0, 1201.0])
+    found = requests(shape, jobs_of([0.0] * 5, [10.0] * 5, [16, 16, 8, 4, 8]), limits)
+    assert found.rejected == {
+        1: "needs 16 GPUs, partition main on nodes that take its time limit has 8",
+        4: "needs 8 GPUs, partition main on nodes that take its time limit has 4",
+    }
+    assert found.nodes[[0, 2, 3]].tolist() == [2, 2, 1]
+    pools = [found.pool_nodes[found.pool[row]].tolist() for row in (0, 2, 3)]
+    assert pools == [[True, True, False, False], [False, False, True, True], [False, False, True, False]]
+
+
 def test_cpus_and_memory_are_shared_out_and_rounded_up():
     want = asked([16, 3], cpus=[17, 5], mem=[1001.0, 10.0])
     assert want.cpus.tolist() == [9, 5]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracles import reference
-from unit.simulate.instances import Instance, left_open, random_cluster
+from unit.simulate.instances import Instance, floating, left_open, random_cluster
 from unit.simulate.test_reference import assert_same
 
 from rltuned.simulate.values import Backfill, Estimates, Fit, SimulationSettings
@@ -64,7 +64,7 @@ def crowded(seed: int) -> Instance:
     )
     isolated = tuple(int(row) for row in np.flatnonzero(rng.random(n) < rng.choice([0.0, 0.2])))
     rule = str(rng.choice(["fifo", "saf", "wfp3"]))
-    return Instance(shape, jobs, Estimates(limit, np.minimum(limit, 1e6)), rule, settings, isolated)
+    return floating(Instance(shape, jobs, Estimates(limit, np.minimum(limit, 1e6)), rule, settings, isolated), seed)
 
 
 @pytest.mark.parametrize("share", range(SHARES))
