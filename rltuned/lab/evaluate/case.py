@@ -47,11 +47,8 @@ class Case:
 
     @property
     def submitted(self) -> Workload:
-        """`jobs` as they are submitted: to the cluster's only partition, where that is none of the trace's."""
-        partitions = self.shape.partitions
-        if len(partitions) > 1 or partitions[0].name in self.jobs.partition.names:
-            return self.jobs
-        return replace(self.jobs, partition=Category(np.full(len(self.jobs), -1, dtype=np.int32), ()))
+        """`jobs` as they are submitted to the cluster."""
+        return submitted(self.jobs, self.shape)
 
     @property
     def submit_time(self) -> Floats:
@@ -112,6 +109,13 @@ class Case:
             accounts = owners(self.jobs.account, self.jobs.user)
             fares = against_slurm(submit, start, self.slurm, self.measured, accounts)
         return found._asdict() | fares._asdict()
+
+
+def submitted(jobs: Workload, shape: ClusterShape) -> Workload:
+    """Jobs as they are submitted: to the cluster's only partition, where that is none of the trace's."""
+    if len(shape.partitions) > 1 or shape.partitions[0].name in jobs.partition.names:
+        return jobs
+    return replace(jobs, partition=Category(np.full(len(jobs), -1, dtype=np.int32), ()))
 
 
 def cases(

@@ -16,7 +16,7 @@ from rltuned.decide.rank.heuristics import by_name
 from rltuned.lab.evaluate.case import Case
 from rltuned.lab.evaluate.evaluation_settings import AGAIN, OWN
 from rltuned.lab.evaluate.policies import Contender
-from rltuned.lab.evaluate.slurm_conf import weighted
+from rltuned.lab.evaluate.slurm_conf import configured
 from rltuned.lab.evaluate.window_metrics import Runs
 from rltuned.simulate.engine import Ranker, Simulation
 from rltuned.simulate.rankers import RuleRanker, compile_kernel
@@ -136,8 +136,9 @@ def simulate_case(
     if chosen.name == AGAIN:
         later = np.random.default_rng([case.seed, case.window.index]).uniform(0.0, 60.0, len(jobs))
         jobs = replace(jobs, submit_time=np.maximum.accumulate(jobs.submit_time + later))
-    shape = weighted(case.shape, chosen.values)
-    simulation = Simulation(shape, jobs, estimates, chosen.settings, predictor, case.asked)
+    shape = configured(case.shape, chosen.values)
+    asked = case.asked if shape.longest is case.shape.longest else None
+    simulation = Simulation(shape, jobs, estimates, chosen.settings, predictor, asked)
     ranker = chosen.ranker()
     if case.past:
         _warm_up(simulation, ranker, case)

@@ -11,14 +11,19 @@ from rltuned.core.notation import compress
 from rltuned.core.scheduler import SchedulerParameters
 from rltuned.core.tables import Floats, NodeTable, Rows, owners
 from rltuned.decide.rank.multifactor import USUAL, Weights
+from rltuned.lab.evaluate.case import submitted
 from rltuned.lab.evaluate.evaluation_settings import EvaluationSettings
+from rltuned.simulate.requests import requests
 from rltuned.simulate.shape import ClusterShape
 from rltuned.simulate.values import Backfill
 from rltuned.simulate.workload.jobs import Workload
 
 Values = Mapping[str, float]
-"""Of slurm.conf, by the names of `Weights` and `SchedulerParameters`; `_WEIGHT_OF` and a GPU type: of its nodes."""
+"""Of slurm.conf, by the names of `Weights` and `SchedulerParameters`; `_WEIGHT_OF` and a GPU type: of its nodes; of a
+floating reservation: `_RESERVED` and `_FOR`."""
 _WEIGHT_OF: Final = "Weight of "
+_RESERVED: Final = "nodes for short jobs"
+_FOR: Final = "minutes of a short job"
 
 
 @dataclass(frozen=True)
@@ -26,10 +31,11 @@ class Parameter:
     """A number of slurm.conf that may be changed."""
 
     name: str
-    least: float  # of the search; of a weight, what is less than ten times this means 0
+    least: float  # of the search
     most: float
     says: str  # what it does, for the comment beside the line
     step: float = 1.0  # values are multiples of this
+    off: bool = False  # whether 0 is one of them, too: what is less than ten times `least` means it
 
     @property
     def is_flag(self) -> bool:
@@ -52,10 +58,10 @@ class Parameter:
         if abs(variable - self.variable(own)) < 0.03:
             return own
         raw = 10.0**variable
-        if self.name in _WEIGHTS and raw < 10.0 * self.least:
+        if self.off and raw < 10.0 * self.least:
             return 0.0
         digits = 10.0 ** (math.floor(variable) - 1)
-        return float(max(round(round(raw / digits) * digits / self.step), 1) * self.step)
+        return min(float(max(round(round(raw / digits) * digits / self.step), 1) * self.step), self.most)
 
 
 _WEIGHTS: Final = {
@@ -80,6 +86,13 @@ _PASSES: Final = {
     "bf_max_job_test": (10.0, 1000.0, "jobs that backfill looks at"),
 }
 """Least and most that are tried, or the site's own; the simulator does not know what a pass costs slurmctld."""
+_LIMITS: Final = {
+    "bf_max_job_user": (1.0, 500.0, "jobs of a user that backfill looks at, 0 all"),
+    "bf_max_job_part": (1.0, 500.0, "jobs of a partition that backfill looks at, 0 all"),
+    "bf_min_age_reserve": (60.0, 7 * 86_400.0, "seconds that a job waits before it keeps nodes from others"),
+    "bf_job_part_count_reserve": (1.0, 500.0, "jobs of a partition that keep nodes from others, 0 all"),
+}
+"""Likewise, beside 0."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +115,19 @@ class SlurmConf:
         largest = max(names, key=own.__getitem__)
         unit = max(own[largest], 0.0) or 1e4
         ends = max(unit / _RANGE, 0.1) / 10.0, min(unit * _RANGE, _LARGEST_WEIGHT)
-        parameters = [Parameter(name, *ends, _WEIGHTS[name]) for name in names if name != largest or not own[name]]
+        searched = [name for name in names if name != largest or not own[name]]
+        parameters = [Parameter(name, *ends, _WEIGHTS[name], off=True) for name in searched]
         parameters += _OTHERS
         scheduler = SchedulerParameters.parse(settings.scheduler)
         if scheduler.backfill and settings.backfill is Backfill.SLURM:
             for name, (least, most, says) in _PASSES.items():
                 own[name] = getattr(scheduler, name) / (60.0 if name == "bf_window" else 1.0)
                 parameters.append(Parameter(name, min(own[name], least), max(own[name], most), says))
+            for name, (least, most, says) in _LIMITS.items():
+                own[name] = float(getattr(scheduler, name))
+                if name not in _without_effect(jobs, shape):
+                    step = min(own[name] or least, least)
+                    parameters.append(Parameter(name, step / 10.0, max(own[name], most), says, step, off=True))
         kinds = shape.nodes.gpu_types
         for kind in kinds if len(kinds) > 1 else ():
             rows = _of_type(shape.nodes, kind)
@@ -118,14 +137,19 @@ class SlurmConf:
             own[_WEIGHT_OF + kind] = float(there.pop())
             if (jobs.gpu_type.codes < 0).any():
                 parameters.append(Parameter(_WEIGHT_OF + kind, 1.0, 1e3, "jobs that name no type get the least first"))
+        own |= {_RESERVED: 0.0, _FOR: 60.0}
+        if spare := _spare_nodes(shape, submitted(jobs, shape)):
+            parameters.append(Parameter(_RESERVED, 0.1, float(spare), "nodes where short jobs start only", off=True))
+            parameters.append(Parameter(_FOR, 10.0, 1440.0, "minutes of their time limit", step=10.0))
         return cls(replace(settings, weights=_text(own, _is_weight)), own, tuple(parameters), shape.nodes)
 
     def promising(self) -> list[Values]:
-        """Where a search should look, too: what slurm.conf has for small jobs, and for those of short limits."""
+        """Where a search should look, too: what Slurm has for small jobs, and for those of short limits."""
         unit = max(self.own[name] for name in _WEIGHTS if name in self.own) or 1e4
         return [
             {**self.own, "job_size": unit, "favor_small": 1.0},
             *({**self.own, "job_size": unit * times, "small_relative_to_time": 1.0} for times in (1.0, 30.0, 300.0)),
+            *({**self.own, one.name: max(one.most // 5.0, 1.0)} for one in self.parameters if one.name == _RESERVED),
         ]
 
     def lines(self, values: Values) -> list[str]:
@@ -140,9 +164,16 @@ class SlurmConf:
             rows = _of_type(self.nodes, name.removeprefix(_WEIGHT_OF)).tolist()
             names = compress(self.nodes.names[row] for row in rows)
             found.append(f"NodeName={names} ... Weight={values[name]:.15g}  # {says[name]}")
-        if passes := [name for name in _PASSES if name in says]:
+        if passes := [name for name in (*_PASSES, *_LIMITS) if name in says]:
             text = ",".join(f"{name}={values[name]:.15g}" for name in passes)
             found.append(f"SchedulerParameters=...,{text}  # {'; '.join(says[name] for name in passes)}")
+        if count := int(values[_RESERVED]):
+            names, minutes = compress(self.nodes.names[row] for row in _last(self.nodes, count)), f"{values[_FOR]:.0f}"
+            found.append(
+                f"scontrol create reservation ReservationName=short StartTime=now+{minutes}minutes Duration=UNLIMITED "
+                f"Nodes={names} Users=root Flags=TIME_FLOAT,IGNORE_JOBS  # a command: there, no job of a time limit "
+                f"above {minutes} minutes starts; nobody gets into the reservation"
+            )
         unseen = [option for name, option in _UNSEEN.items() if self.own[name]]
         if found and unseen:
             found.append(f"# {' and '.join(unseen)} are not simulated: do they still decide what they should?")
@@ -166,6 +197,8 @@ class SlurmConf:
             one.name: one.value(float(at), self.own[one.name])
             for one, at in zip(self.parameters, variables, strict=True)
         }
+        if not found.get(_RESERVED):
+            found[_FOR] = self.own[_FOR]
         return {**self.own, **found}
 
     def variables(self, values: Values) -> list[float]:
@@ -180,18 +213,59 @@ def with_values(settings: EvaluationSettings, values: Values) -> EvaluationSetti
     return replace(settings, weights=_text(values, _is_weight), scheduler=",".join([*others, *filter(None, [passes])]))
 
 
-def weighted(shape: ClusterShape, values: Values) -> ClusterShape:
-    """The cluster with the weights of nodes that these values have."""
+def configured(shape: ClusterShape, values: Values) -> ClusterShape:
+    """The cluster with the weights of nodes and the reservation that these values have."""
     found = shape.nodes.weights.copy()
     for name, value in values.items():
         if name.startswith(_WEIGHT_OF):
             found[_of_type(shape.nodes, name.removeprefix(_WEIGHT_OF))] = int(value)
-    return replace(shape, nodes=replace(shape.nodes, weight=found))
+    count = int(values.get(_RESERVED, 0.0))
+    longest = _reserved(shape.nodes, count, 60.0 * values[_FOR]) if count else shape.longest
+    return replace(shape, nodes=replace(shape.nodes, weight=found), longest=longest)
 
 
 def _is_weight(name: str) -> bool:
     """Whether it is of `Weights`, not of the scheduler or of nodes."""
-    return not name.startswith(("bf_", _WEIGHT_OF))
+    return not name.startswith(("bf_", _WEIGHT_OF)) and name not in {_RESERVED, _FOR}
+
+
+def _without_effect(jobs: Workload, shape: ClusterShape) -> set[str]:
+    """Of `_LIMITS`: what is of a user where there is one, and of a partition likewise, is `bf_max_job_test` again."""
+    few = {"bf_max_job_user": len(np.unique(jobs.user.codes)), "bf_max_job_part": len(shape.partitions)}
+    return {name for name, count in few.items() if count < 2}
+
+
+def _last(nodes: NodeTable, count: int) -> list[int]:
+    """Rows of the last usable nodes that have GPUs."""
+    rows: list[int] = np.flatnonzero(nodes.usable & (nodes.gpus.sum(axis=1) > 0)).tolist()
+    return rows[max(len(rows) - count, 0) :]
+
+
+def _reserved(nodes: NodeTable, count: int, seconds: float) -> Floats:
+    """(M,) `ClusterShape.longest` where so many nodes take jobs of so long a limit at most."""
+    found = np.full(len(nodes), np.inf)
+    found[_last(nodes, count)] = seconds
+    return found
+
+
+def _spare_nodes(shape: ClusterShape, jobs: Workload) -> int:
+    """Without how many nodes, half of those with GPUs at most, all jobs ask for the same and can run: what a simulation
+    rejects, Slurm lets wait for ever.
+    """
+    limit = np.ones(len(jobs))
+    whole = requests(shape, jobs, limit)
+    can = ~np.isin(np.arange(len(jobs)), list(whole.rejected))
+
+    def enough(count: int) -> bool:
+        found = requests(replace(shape, longest=_reserved(shape.nodes, count, 0.0)), jobs, limit)
+        columns = ((of.per_node[can], of.nodes[can], of.gpus[can], of.cpus[can]) for of in (found, whole))
+        return found.rejected.keys() == whole.rejected.keys() and all(map(np.array_equal, *columns))
+
+    low, high = 0, len(_last(shape.nodes, len(shape.nodes))) // 2
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if enough(middle) else (low, middle - 1)
+    return low
 
 
 def _of_type(nodes: NodeTable, kind: str) -> Rows:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from unit.evaluate.small import jobs_of
+from unit.simulate.instances import partition
 
 from rltuned.cli.main import cli
 from rltuned.core.config import Config
@@ -16,10 +17,10 @@ from rltuned.core.workers.pool import WorkerPool
 from rltuned.lab.evaluate.bootstrap import Comparison
 from rltuned.lab.evaluate.evaluation import ready
 from rltuned.lab.evaluate.evaluation_settings import as_configured
-from rltuned.lab.evaluate.slurm_conf import SlurmConf, weighted, with_values
+from rltuned.lab.evaluate.slurm_conf import SlurmConf, configured, with_values
 from rltuned.lab.evaluate.tune import SHOWN, Baseline, Tuned, _earlier, tune
 from rltuned.lab.evaluate.windows import Window
-from rltuned.simulate.shape import parse_shape
+from rltuned.simulate.shape import ClusterShape, parse_shape
 
 LENGTH = 12  # jobs that arrive together
 WINDOW = 3 * LENGTH
@@ -88,6 +89,75 @@ def test_bf_resolution_is_searched_and_gets_no_shorter_than_the_sites_own_or_a_m
     assert conf.lines(values)[0] == f"SchedulerParameters=...,bf_resolution=2800  # {text}"
 
 
+@pytest.mark.parametrize(("name", "step"), [("bf_max_job_user", 1.0), ("bf_min_age_reserve", 60.0)])
+def test_a_limit_of_backfill_is_searched_from_off_on(name, step):
+    conf = SlurmConf.of(settings(), long_and_short(users=3), parse_shape("1x2"))
+    (one,) = (one for one in conf.parameters if one.name == name)
+    found = [one.value(float(variable), conf.own[name]) for variable in np.linspace(*one.ends, 200)]
+    assert (conf.own[name], found[0]) == (0.0, 0.0)
+    assert 0.98 * one.most < found[-1] <= one.most
+    assert min(value for value in found if value) == step
+    assert found == sorted(found)
+    assert all(value % step == 0.0 for value in found)
+    assert one.value(one.variable(7 * step), 0.0) == 7 * step
+
+
+def test_what_backfill_looks_at_and_keeps_may_be_limited_or_no_longer():
+    jobs, shape = long_and_short(users=3), parse_shape("1x2")
+    conf = SlurmConf.of(settings(scheduler="bf_max_job_user=8"), jobs, shape)
+    values = {**conf.own, "bf_max_job_user": 0.0, "bf_min_age_reserve": 600.0, "bf_job_part_count_reserve": 20.0}
+    simulated = with_values(conf.settings, values).simulated
+    found = simulated.bf_max_job_user, simulated.bf_min_age_reserve, simulated.bf_job_part_count_reserve
+    assert found == (0, 600, 20)
+    (line,) = conf.lines(values)
+    assert line == (
+        "SchedulerParameters=...,bf_max_job_user=0,bf_min_age_reserve=600,bf_job_part_count_reserve=20  # jobs of a "
+        "user that backfill looks at, 0 all; was 8; seconds that a job waits before it keeps nodes from others; was 0; "
+        "jobs of a partition that keep nodes from others, 0 all; was 0"
+    )
+
+
+def test_limits_of_one_user_or_one_partition_are_not_searched():
+    two = ClusterShape(**{**vars(parse_shape("2x2")), "partitions": tuple(partition(name, [0, 1]) for name in "ab")})
+    for users, shape, absent in [
+        (1, parse_shape("2x2"), {"bf_max_job_user", "bf_max_job_part"}),
+        (2, parse_shape("2x2"), {"bf_max_job_part"}),
+        (2, two, set()),
+    ]:
+        names = {one.name for one in SlurmConf.of(settings(), long_and_short(users=users), shape).parameters}
+        assert {"bf_max_job_user", "bf_max_job_part", "bf_job_part_count_reserve"} - names == absent
+
+
+def test_a_reservation_of_nodes_for_short_jobs_is_searched_and_told_as_a_command():
+    shape = parse_shape("9x2,1x0")
+    conf = SlurmConf.of(settings(weights="age=1000"), long_and_short(), shape)
+    count, minutes = conf.parameters[-2:]
+    assert (count.most, minutes.least, minutes.most) == (4.0, 10.0, 1440.0), "half of those with GPUs"
+    values = {**conf.own, count.name: 2.0, minutes.name: 90.0}
+    assert configured(shape, values).longest.tolist() == [np.inf] * 7 + [5400.0] * 2 + [np.inf]
+    assert configured(shape, conf.own).longest is None
+    (line,) = conf.lines(values)
+    assert line == (
+        "scontrol create reservation ReservationName=short StartTime=now+90minutes Duration=UNLIMITED "
+        "Nodes=node[08-09] Users=root Flags=TIME_FLOAT,IGNORE_JOBS  # a command: there, no job of a time limit above "
+        "90 minutes starts; nobody gets into the reservation"
+    )
+    none = conf.candidate(np.array(conf.variables({**values, count.name: 0.0})))
+    assert none == conf.own, "without nodes no other time limit is another candidate"
+    assert {**conf.own, count.name: 1.0} in conf.promising()
+    many = SlurmConf.of(settings(), long_and_short(), parse_shape("212x1")).parameters[-2]
+    assert (many.most, many.value(many.ends[1], 0.0)) == (106.0, 106.0), "no more are spare, though it has three digits"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cluster", "spare"), [(2, "8x2", 4), (12, "8x2", 2), (16, "8x2", 0), (4, "4x2,2x4", 1)]
+)
+def test_every_job_runs_and_asks_for_the_same_without_the_nodes_for_short_jobs(gpus, cluster, spare):
+    jobs, shape = jobs_of(np.arange(40) * 1e4, [600.0] * 40, [1] * 39 + [gpus]), parse_shape(cluster)
+    found = {one.name: one.most for one in SlurmConf.of(settings(), jobs, shape).parameters}
+    assert found.get("nodes for short jobs", 0.0) == spare
+
+
 def test_a_site_that_is_at_its_best_gets_no_lines():
     n = 2 * 31 * LENGTH
     equal = jobs_of(np.arange(n) * 300.0, np.full(n, 500.0), np.ones(n, dtype=int))  # nothing to choose between
@@ -111,8 +181,8 @@ def test_weights_of_nodes_are_searched_where_jobs_may_run_on_either_type():
     shape = parse_shape("2x1:old,3x1:new")
     conf = SlurmConf.of(settings(weights="usual", scheduler="bf_window=2880"), long_and_short(), shape)
     values = {**conf.own, "Weight of old": 5.0, "bf_window": 4320.0, "max_age": 90_000.0, "gres/gpu": 30.0}
-    assert weighted(shape, values).nodes.weights.tolist() == [5, 5, 1, 1, 1]
-    assert weighted(shape, conf.own).nodes.weights.tolist() == [1] * 5
+    assert configured(shape, values).nodes.weights.tolist() == [5, 5, 1, 1, 1]
+    assert configured(shape, conf.own).nodes.weights.tolist() == [1] * 5
     passes = "SchedulerParameters=...,bf_window=4320  # minutes that backfill plans ahead"
     assert conf.lines(values) == [
         "PriorityMaxAge=1-01:00:00  # so long does a job's age grow; was 1-00:00:00",
@@ -199,6 +269,14 @@ def test_weights_of_nodes_that_are_tried_are_those_of_the_simulated_cluster():
     own, found = simulated(jobs, "1x1:old,1x1:new", {"Weight of old": 5.0})
     assert own["wait_mean"] > 200.0
     assert found["wait_mean"] == [0.0]
+
+
+def test_nodes_for_short_jobs_that_are_tried_are_those_of_the_simulated_cluster():
+    # Two long jobs, then a short one: it waits for the first of them, unless one node is not for these.
+    jobs = jobs_of(np.repeat(np.arange(20.0) * 9e4, 3) + [0.0, 1.0, 60.0] * 20, [7200.0, 7200.0, 600.0] * 20, [1] * 60)
+    own, found = simulated(jobs, "2x1", {"nodes for short jobs": 1.0, "minutes of a short job": 60.0})
+    assert own["wait_mean"].tolist() == [7140.0 / 3]
+    assert found["wait_mean"].tolist() == [7199.0 / 3]
 
 
 def test_too_little_history_is_said_with_what_to_do():
