@@ -260,6 +260,7 @@ class Tuned:
             "over_own": {
                 name: {metric: asdict(one) for metric, one in of.items()} for name, of in self.compared.items()
             },
+            "objective_over_own_again": asdict(self.over_again),
             "fairness": {
                 name: {metric: value if math.isfinite(value) else None for metric, value in of.items()}
                 for name, of in self.fairness.items()

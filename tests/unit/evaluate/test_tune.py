@@ -302,7 +302,9 @@ def test_the_command_prints_the_lines_or_says_that_there_are_none(found, monkeyp
     assert for_people.exit_code == 0
     assert for_people.stdout.splitlines()[-len(found.lines()) :] == found.lines()
     for_machines = CliRunner().invoke(cli, [*words, "--json"])
-    assert json.loads(for_machines.stdout)["lines"] == found.lines()
+    said = json.loads(for_machines.stdout)
+    assert said["lines"] == found.lines()
+    assert said["objective_over_own_again"]["hi"] == found.over_again.hi
     none = CliRunner().invoke(cli, words)
     assert none.exit_code == 14
     assert "as good as any that was found" in none.stdout
