@@ -67,10 +67,11 @@ evidence; or one for all jobs, which tells nothing ([how much they tell](estimat
 may be passed until it has *lent* this part of its wait. In brackets: what is chance, Slurm's own order with each job
 submitted up to a minute later. *worst tenth*: of accounts, by (mean wait + 5 min); *late*: jobs that start an hour and
 a tenth of their wait later. Of each trace, the default for smallest area first (saf) and for the model (rl), and what
-has the least J and harms nobody beyond chance, in bold: what `rltuned gate` would choose if it is certain."""
+has the least J and harms nobody beyond chance, in bold: what `rltuned gate` would choose if it is certain. Venus and
+HPC2N where fair share decides are measured as predictions are learned now; all other rows are older."""
 _WAITS: Final = """\
 `python -m studies.waits TRACES`, [all numbers](../studies/waits.csv): the same windows where fair share decides, all of
-their jobs together, a tenth of the wait lent. Measured by later code than the table above."""
+their jobs together, a tenth of the wait lent."""
 _SITE: Final = """\
 Windows of the last 15 % of each trace under Slurm's own backfill and placement. *Run times* is what the policies know:
 all of them; estimates with an error of σ = 1.5 (one of three is wrong by more than a factor of 4.5); what the daemon
@@ -82,13 +83,13 @@ _CONFIRMED: Final = (
     "Mean waits on published traces, at a site's load, fair share deciding, with what a site knows ([how it is"
     " measured](docs/results.md)); behind each the ratio to Slurm's, with its 95 % interval. `rltuned gate`"
     " confirms each: jobs certainly wait less, and accounts, longest waits and GPUs in use stay within [its"
-    " bounds](docs/good-for-us.md#the-gate). Measured before predictions were learned as they are used, and before the"
-    " gate asked that jobs wait less than in Slurm's own order twice: to be measured anew."
+    " bounds](docs/good-for-us.md#the-gate). Graham's and SDSC-BLUE's figures are older than what predictions learn"
+    " from now: to be measured anew."
 )
 _RULE: Final = (
     "**Most of this is small jobs first, done safely.** Smallest area first is a plain rule: with as much lent and"
-    " taken back in the same way, it makes these waits {rule}; the model makes them {model}. The model is worth its"
-    " place where your own jobs show it ([what rltuned does not win](docs/not-won.md))."
+    " taken back in the same way, jobs of {traces} wait {rule} with it, and {model} with the model. The model is worth"
+    " its place where your own jobs show it ([what rltuned does not win](docs/not-won.md))."
 )
 NONE_CONFIRMED: Final = """\
 No figures stand here until they are measured as a site runs: at a site's load, with time limits as users write them,
@@ -339,7 +340,8 @@ def in_short(rows: Sequence[Mapping[str, str]], hours: Sequence[Mapping[str, str
     yield from _in_hours(confirmed[0], hours)
     if both:
         rule, model = (_listed([_hours(by[policy], ours=True) for by in both]) for policy in ("saf", "rl"))
-        yield from ("", _RULE.format(rule=rule, model=model))
+        traces_of = _listed([by["rl"]["trace"] for by in both])
+        yield from ("", _RULE.format(traces=traces_of, rule=rule, model=model))
     without = [trace for trace in traces if not any(one["trace"] == trace for one in confirmed)]
     if without:
         said = (_not_confirmed(next(one for one in measured if one["trace"] == trace and _is_default(one)))

@@ -285,7 +285,7 @@ def test_the_readme_shows_what_the_gate_confirms_and_nothing_else():
     ]
     assert "Most of this is small jobs first" not in with_results(empty, rows), "the rule was not measured as installed"
     rule = lent("saf", "0.1", "0.9", certain="yes", wait="0.69", slurm_wait_h="5.49")
-    assert "it makes these waits 3.8 h; the model makes them 4.0 h." in " ".join(
+    assert "jobs of Venus wait 3.8 h with it, and 4.0 h with the model." in " ".join(
         with_results(empty, [*rows, rule]).split()
     )
     others = " ".join(with_results(empty, rows).split())
