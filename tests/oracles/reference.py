@@ -7,7 +7,7 @@ up; every pass sorts the queue, every question about the future replays the runn
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
@@ -181,8 +181,6 @@ class Reference:
         self.settings = settings or SimulationSettings()
         self.predictor = predictor
         self.asked = asked = asked or requests(shape, jobs, estimates.time_limit)
-        self.seen = requests(replace(shape, longest=None), jobs, estimates.time_limit)
-        """As policies see them: they know of no floating reservation."""
         self.now = 0.0
         apart = frozenset(isolated)
         self.every = []
@@ -368,8 +366,13 @@ class Reference:
         asked = float(self.jobs.gpus[job.row])
         if not job.whole or not job.pool:
             return asked
-        pool = np.flatnonzero(self.seen.pool_nodes[self.seen.pool[job.row]])
-        each = median(self.full[node][GPU] for node in pool)
+        # Policies know of no floating reservation, and take any node with as many GPUs as it wants of one.
+        asked_of = self.asked
+        kind, wanted = int(asked_of.gpu_type[job.row]), int(asked_of.gpus[job.row])
+        wanted = wanted if asked_of.per_node[job.row] else min(wanted, 1)
+        there = self.shape.nodes.gpus.sum(axis=1) if kind < 0 else self.shape.nodes.gpus[:, kind]
+        nodes = self.shape.partitions[job.partition].nodes
+        each = median(self.full[node][GPU] for node in nodes if there[node] >= wanted)
         return max(asked, max(job.nodes, math.ceil(asked / max(each, 1))) * each)
 
     # --- starting jobs
