@@ -4,8 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SLURM  ?= 24.11
 TESTBED := docker-slurm-testbed/testbed
-# These tests mostly wait for Slurm: more workers than cores, each with clusters of its own. By their folder, because each
-# worker imports what it may choose from, 20 s of a core for all.
+# These tests mostly wait for Slurm: more workers than cores, each with clusters of its own. By their folder, because
+# each worker imports what it may choose from, 20 s of a core for all.
 CLUSTER := $(BIN)/pytest tests/cluster -n 4 --dist worksteal --durations=15
 # A worker per core of the smallest machine that we care for. TensorFlow is told to be quiet.
 UNIT    := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal

@@ -123,9 +123,10 @@ class SlurmConf:
             for name, (least, most, says) in _PASSES.items():
                 own[name] = getattr(scheduler, name) / (60.0 if name == "bf_window" else 1.0)
                 parameters.append(Parameter(name, min(own[name], least), max(own[name], most), says))
+            without_effect = _without_effect(jobs, shape)
             for name, (least, most, says) in _LIMITS.items():
                 own[name] = float(getattr(scheduler, name))
-                if name not in _without_effect(jobs, shape):
+                if name not in without_effect:
                     step = min(own[name] or least, least)
                     parameters.append(Parameter(name, step / 10.0, max(own[name], most), says, step, off=True))
         kinds = shape.nodes.gpu_types

@@ -78,29 +78,27 @@ def recent(
     past: int | None = None,
     begin: int = 0,
     *,
-    most: int = RECENT,
-    fewest: int = FEWEST,
     whose: str = "the gate",
 ) -> tuple[Window, ...]:
     """Windows that share no job, the last ones that fit into the recent part of a trace, from early to late.
 
     Disjoint, where `draw` lets windows overlap: a decision is taken on these, and overlapping windows look surer
     than they are. `split`: which part; the whole trace means its last half, so that there is a past to learn run times
-    from. `length`: jobs of a window; None: `most`, or fewer where the part is short. `count`: at most so many.
+    from. `length`: jobs of a window; None: `RECENT`, or fewer where the part is short. `count`: at most so many.
     `past`: jobs before each window that a warm start simulates; None: as many as a window has. The first window begins
-    behind as many. `begin`: no window begins before this row. Raises EvaluationError: fewer than `fewest` fit; says of
+    behind as many. `begin`: no window begins before this row. Raises EvaluationError: fewer than `FEWEST` fit; says of
     `whose`.
     """
     first, last = bounds(jobs, split) if split is not Split.ALL else (jobs // 2, jobs)
     first = max(first, begin)
     there = max(last - first, 0)
-    chosen = length if length is not None else min(most, there // fewest)
+    chosen = length if length is not None else min(RECENT, there // FEWEST)
     first = max(first, chosen if past is None else past)
     fit = min((last - first) // chosen, count) if chosen else 0
-    if fit < fewest or (length is None and chosen < SHORTEST):
+    if fit < FEWEST or (length is None and chosen < SHORTEST):
         wanted = length if length is not None else SHORTEST
         raise EvaluationError(
-            f"{whose} needs {fewest} windows of at least {wanted} jobs that share none, and the recent part "
+            f"{whose} needs {FEWEST} windows of at least {wanted} jobs that share none, and the recent part "
             f"of the history has {there:,} jobs: give more of it (--from-sacct DAYS, --trace), or a smaller --window"
         )
     start = last - fit * chosen
