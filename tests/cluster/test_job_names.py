@@ -10,6 +10,7 @@ from cluster.support import Cluster, on_one_release, wait_until
 from cluster.test_hostile import JOB_NAMES, PWNED
 
 from rltuned.controller.learnt.names import KEY_NAME
+from rltuned.slurm.commands import SEPARATOR
 
 LIKE: Final = ("-t", "60", "--gres=gpu:1")
 SHORT, LONG = "quokkasprint", "quokkamarathon"
@@ -59,8 +60,8 @@ def test_jobs_are_predicted_by_name_whatever_others_call_theirs_and_no_name_or_k
         record = rltuned.record()
         assert record.scores[short] > record.scores[long]
         assert daemon.log("names.unavailable") == []
-        # Nothing is left out, but for jobs of other tests whose accounts, partitions or QOS have a separator.
-        asked = r"sacct -nXaP --delimiter=$'\t' -S now-1hour -o Account,Partition,QOS,User | grep -cF '|'"
+        # Nothing is left out, but for jobs of other tests whose accounts or partitions have the reader's separator.
+        asked = f"sacct -nXaP --delimiter=, -S now-1hour -o Account,Partition,User | grep -cF $'\\x{ord(SEPARATOR):x}'"
         others = int(cluster.sh(asked, check=False).stdout)
         assert others or not daemon.log("history.incomplete")
         assert others or not daemon.metrics()[HISTORY_ERRORS]
