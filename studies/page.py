@@ -67,8 +67,8 @@ evidence; or one for all jobs, which tells nothing ([how much they tell](estimat
 may be passed until it has *lent* this part of its wait. In brackets: what is chance, Slurm's own order with each job
 submitted up to a minute later. *worst tenth*: of accounts, by (mean wait + 5 min); *late*: jobs that start an hour and
 a tenth of their wait later. Of each trace, the default for smallest area first (saf) and for the model (rl), and what
-has the least J and harms nobody beyond chance, in bold: what `rltuned gate` would choose if it is certain. Venus,
-HPC2N and SDSC-BLUE where fair share decides are measured as predictions are learned now; all other rows are older."""
+has the least J and harms nobody beyond chance, in bold: what `rltuned gate` would choose if it is certain. Rows
+where fair share decides are measured as predictions are learned now, but for Philly; all other rows are older."""
 _WAITS: Final = """\
 `python -m studies.waits TRACES`, [all numbers](../studies/waits.csv): the same windows where fair share decides, all of
 their jobs together, a tenth of the wait lent."""
@@ -83,8 +83,7 @@ _CONFIRMED: Final = (
     "Mean waits on published traces, at a site's load, fair share deciding, with what a site knows ([how it is"
     " measured](docs/results.md)); behind each the ratio to Slurm's, with its 95 % interval. `rltuned gate`"
     " confirms each: jobs certainly wait less, and accounts, longest waits and GPUs in use stay within [its"
-    " bounds](docs/good-for-us.md#the-gate). Graham's figures are older than what predictions learn from now:"
-    " to be measured anew."
+    " bounds](docs/good-for-us.md#the-gate)."
 )
 _RULE: Final = (
     "**Most of this is small jobs first, done safely.** Smallest area first is a plain rule: with as much lent and"
