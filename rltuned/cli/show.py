@@ -66,7 +66,7 @@ def status(console: Console, found: "Status") -> None:
     last, said = found.last, {item.subject: item for item in found.findings}
     stage, cycle, raised = f"{found.configured} is configured", "-", "-"
     if last is None:
-        cycle = "none in the decision log of the last 24 hours: `rltuned doctor` says what is missing"
+        cycle = "none in the decision log of the last 24 hours: one comes soon after a start, else ask `rltuned doctor`"
     else:
         stage = last.stage + (f": {found.configured} is configured, but {last.held_back}" if last.held_back else "")
         cycle = f"{duration(max(found.now - last.time, 0.0))} ago, {last.outcome}: {last.sentence}"

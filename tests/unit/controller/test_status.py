@@ -38,7 +38,7 @@ def screen(tmp_path, capsys, monkeypatch):
 def test_where_there_is_nothing_yet_it_says_what_to_do_next(screen):
     said = screen(VirtualClock(), code=ExitCode.STOPPED)
     assert said["stage"] == "active is configured"
-    assert said["last cycle"].endswith("of the last 24 hours: `rltuned doctor` says what is missing")
+    assert said["last cycle"].endswith("one comes soon after a start, else ask `rltuned doctor`")
     assert said["daemon"] == "not running: systemctl start rltuned"
     assert (said["raised"], said["paused"]) == ("-", "no")
     assert json.loads(screen(VirtualClock(), "--json", code=ExitCode.STOPPED)) == {
