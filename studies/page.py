@@ -68,7 +68,8 @@ may be passed until it has *lent* this part of its wait. In brackets: what is ch
 submitted up to a minute later. *worst tenth*: of accounts, by (mean wait + 5 min); *late*: jobs that start an hour and
 a tenth of their wait later. Of each trace, the default for smallest area first (saf) and for the model (rl), and what
 has the least J and harms nobody beyond chance, in bold: what `rltuned gate` would choose if it is certain. Rows
-where fair share decides are measured as predictions are learned now, but for Philly; all other rows are older."""
+of Venus and HPC2N, and those of SDSC-BLUE and Graham where fair share decides, are measured as predictions are learned
+now; all others are older."""
 _WAITS: Final = """\
 `python -m studies.waits TRACES`, [all numbers](../studies/waits.csv): the same windows where fair share decides, all of
 their jobs together, a tenth of the wait lent."""
