@@ -11,7 +11,9 @@ CLUSTER := $(BIN)/pytest tests/cluster -n 4 --dist worksteal --durations=15
 UNIT    := env TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/pytest -m "not cluster" -n 2 --dist worksteal
 # The tests on the clusters wait for Slurm a third of the time: beside them, the unit tests get what these leave of the
 # processor. Linux shares it between sessions first, so they have one of their own; what ends this shell ends them.
-BESIDE  := sh -c 'setsid sh -c "(echo 19 >/proc/self/autogroup) 2>/dev/null; exec env --default-signal=INT nice -n 19 \"\$$@\"" sh "$$@" & trap "kill $$!" INT TERM; wait $$!' sh
+BESIDE  := sh -c 'setsid sh -c "(echo 19 >/proc/self/autogroup) 2>/dev/null; \
+           exec env --default-signal=INT nice -n 19 \"\$$@\"" sh "$$@" & \
+           trap "kill $$!" INT TERM; wait $$!' sh
 # Tests that train something are most of the time of the unit tests: `make test` has them.
 FAST    := $(BIN)/pytest -m "not cluster and not learn" -n 2 --dist worksteal
 
